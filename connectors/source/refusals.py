@@ -1,0 +1,127 @@
+"""What the source connector refuses to copy, and the way out of each. Refused is exactly what the error names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+
+
+class FlowRefused(Mm2Error):
+    """The whole flow must not run as things stand."""
+
+
+class OneCluster(FlowRefused):
+    """Two aliases lead to the same cluster: the flow would copy a cluster to itself."""
+
+    def __init__(self, flow: Flow, cluster_id: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {flow.source} and {flow.target} are the same cluster, {cluster_id}.",
+            remedy="Correct one of the two bootstrap.servers.",
+        )
+
+
+class Mm2IsRunning(FlowRefused):
+    """A live MirrorMaker 2 copies this flow."""
+
+    def __init__(self, flow: Flow, group: str, members: int) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: MirrorMaker 2 runs it, group {group} on {flow.target} has {members} member(s).",
+            remedy="Stop MirrorMaker 2 for this flow, then start mm2py: it goes on from MirrorMaker 2's positions.",
+        )
+
+
+class OffsetsTopicUnusable(FlowRefused):
+    """The topic that keeps positions would lose them, or cannot be made."""
+
+    def __init__(self, flow: Flow, topic: str, why: str, *, remedy: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep positions, {why}.", remedy=remedy
+        )
+
+
+class TopicRefused(Mm2Error):
+    """One topic of a flow must not be copied as things stand; the others are."""
+
+    event = "topic.refused"
+
+
+class TargetNotEmpty(TopicRefused):
+    """Nothing tells what of the remote topic's content is ours: copying on could repeat or mix records."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, partitions: Iterable[int]) -> None:
+        shown = sorted(partitions)
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
+            f"and {remote} on {flow.target} is not empty there.",
+            remedy=f"Delete {remote} or give it another name to start afresh, or pass --allow-recopy {flow}:{topic} "
+            "to copy everything once more behind what is there.",
+        )
+
+
+class Recreated(TopicRefused):
+    """A topic is not the one that the stored position speaks of."""
+
+    def __init__(self, flow: Flow, topic: str, what: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
+            remedy=f"Pass --allow-recopy {flow}:{topic} to copy the topic once more from its start.",
+        )
+
+
+class NoPosition(TopicRefused):
+    """``auto.offset.reset=none`` forbids to choose where to start."""
+
+    def __init__(self, flow: Flow, topic: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: no position is stored and auto.offset.reset is none.",
+            remedy=f"Set {flow.source}.consumer.auto.offset.reset to earliest or latest.",
+        )
+
+
+class SeveralFlows(TopicRefused):
+    """Several flows would write to one remote topic."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, others: Iterable[Flow]) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {', '.join(map(str, sorted(others)))} also leads into {remote}.",
+            remedy="Exclude the topic from all but one of the flows, or set many.to.one=true on each of them: "
+            "their records then mix, and each is copied at least once.",
+        )
+
+
+class RemoteNameIllegal(TopicRefused):
+    """The remote topic's name is none that Kafka takes."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, problem: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: its remote name {_short(remote)} cannot be, {problem}.",
+            remedy="Exclude the topic, shorten the alias, or use the identity replication policy.",
+        )
+
+
+class RemoteTopicTooNarrow(TopicRefused):
+    """The remote topic has fewer partitions than its upstream topic: some records have nowhere to go."""
+
+    def __init__(self, topic: str, *, upstream_partitions: int, remote_partitions: int, why: str) -> None:
+        super().__init__(
+            f"Remote topic {topic} has {remote_partitions} partitions, its upstream topic {upstream_partitions}: {why}",
+            remedy=f"Grant mm2py ALTER on {topic}, or add the partitions by hand; the others are copied meanwhile.",
+        )
+
+
+class NotPermitted(TopicRefused):
+    """A right is missing, or the cluster refuses what must be done for a topic."""
+
+    def __init__(self, flow: Flow, topic: str, what: str, remedy: str) -> None:
+        super().__init__(f"Topic {topic} of {flow} is refused: {what}", remedy=remedy)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:60]}..."
+
+
+def _few(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"

@@ -1,0 +1,425 @@
+"""The source task of a flow: copies partitions from the source cluster to their remote topics.
+
+Answers to MirrorSourceTask and the worker's source loop of Apache Kafka's Connect. It owns the copiers of its
+partitions, runs a lane for each broker they touch, carries out what the copiers ask for, and keeps their positions on
+the target: before a partition's first batch, then at most ``position_interval_s`` behind, and once more when it drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import ClusterMetadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.incarnation import Fenced, Incarnation
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.copier import Phase
+from mm2py.replication.events import Drain, Effect, Event, Need, NewIdentity, OffsetsFound, PositionStored, Report, Tick
+from mm2py.replication.lane import CopiedPartition, FetchLane, ProduceLane, ReadSettings
+from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position import Position
+from mm2py.replication.position_store import PositionStore
+from mm2py.replication.rate import RateLimit
+
+DRAIN_S: Final = 30.0
+"""How long a stop waits for the target to answer what is on its way."""
+WAITING_REPORT_S: Final = 5.0
+"""A pause shorter than this is not worth a line in the log: leaders move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a task needs to know of one side besides its brokers."""
+
+    cluster_id: str | None
+    brokers: Brokers
+
+
+class SourceTask:
+    """Copies the partitions it is given until it is drained."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Cluster,
+        target: Cluster,
+        *,
+        incarnation: Incarnation,
+        store: PositionStore,
+        budget: MemoryBudget,
+        producer_expiry_ms: int,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.partitions: dict[tuple[str, int], CopiedPartition] = {}
+        self.metadata_wanted = asyncio.Event()
+        self.fetch_lanes: dict[BrokerId, FetchLane] = {}
+        self.produce_lanes: dict[BrokerId, ProduceLane] = {}
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._incarnation = incarnation
+        self._store = store
+        self._budget = budget
+        self._producer_expiry_ms = producer_expiry_ms
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._rate = RateLimit(settings.bytes_per_second_max)
+        self._reading = ReadSettings(
+            partition_max_bytes=settings.fetch_partition_max_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            min_bytes=settings.fetch_min_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            read_committed=settings.read_committed,
+        )
+        self._stored: dict[tuple[str, int], Position] = {}
+        self._first_acts: set[CopiedPartition] = set()
+        self._store_now = asyncio.Event()
+        self._waiting: dict[CopiedPartition, float] = {}
+        self._waiting_changed = asyncio.Event()
+        self._reported_waits: dict[tuple[str, str], int] = {}
+        self._warned_transactional: set[str] = set()
+        self._busy: set[tuple[str, str]] = set()
+        self._settled = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+
+    # What the connector does with it
+
+    async def run(self) -> None:
+        """Copy until cancelled; call ``drain`` before that to repeat nothing later.
+
+        Raises:
+            Fenced: another process writes under our id; come back under a new one.
+            BrokerRefused: positions cannot be kept on the target.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._keep_positions(), name="positions")
+                tasks.create_task(self._resume_waiting(), name="resume")
+                self._lead_lanes()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._tasks = None
+
+    def add(self, partitions: Iterable[CopiedPartition]) -> None:
+        """Begin to copy partitions; each stores its position before its first batch."""
+        for part in partitions:
+            self.partitions[part.key] = part
+            self._first_acts.add(part)
+        self._store_now.set()
+        self._lead_lanes()
+
+    async def remove(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Drain partitions, store where they stand, and forget them."""
+        leaving = [self.partitions[key] for key in keys if key in self.partitions]
+        await self._drain(leaving)
+        for part in leaving:
+            self.partitions.pop(part.key, None)
+            self._stored.pop(part.key, None)
+            self._waiting.pop(part, None)
+            self._first_acts.discard(part)
+            if part.source_leader in self.fetch_lanes:
+                self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
+
+    async def drain(self) -> None:
+        """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing."""
+        await self._drain(list(self.partitions.values()))
+
+    def learn_source(self, metadata: ClusterMetadata) -> None:
+        """Take in who leads the source partitions now."""
+        for part in self.partitions.values():
+            topic = metadata.topics.get(part.source_topic)
+            found = None if topic is None else topic.partitions.get(part.partition)
+            if topic is None or found is None or topic.topic_id != part.source_topic_id:
+                continue
+            if found.leader_epoch >= part.source_leader_epoch:
+                part.source_leader, part.source_leader_epoch = found.leader, found.leader_epoch
+        self._lead_lanes()
+
+    def learn_target(self, metadata: ClusterMetadata) -> None:
+        """Take in who leads the remote partitions now."""
+        for part in self.partitions.values():
+            topic = metadata.topics.get(part.target_topic)
+            found = None if topic is None else topic.partitions.get(part.partition)
+            if topic is None or found is None or topic.topic_id != part.target_topic_id:
+                continue
+            part.target_leader = found.leader
+            part.copier.target_leader_epoch = found.leader_epoch
+        self._lead_lanes()
+
+    # Lanes
+
+    def _lead_lanes(self) -> None:
+        """Put every partition into the lanes of the brokers that lead it now."""
+        if self._tasks is None:
+            return
+        for part in self.partitions.values():
+            for broker, lane in self.fetch_lanes.items():
+                if broker != part.source_leader:
+                    lane.partitions.pop(part.key, None)
+            if part.source_leader is not None:
+                self._fetch_lane(part.source_leader).partitions[part.key] = part
+            if part.target_leader is not None:
+                self._produce_lane(part.target_leader).offer(part)
+        for fetch_lane in self.fetch_lanes.values():
+            fetch_lane.wake()
+
+    def _fetch_lane(self, broker: BrokerId) -> FetchLane:
+        if broker not in self.fetch_lanes:
+            lane = FetchLane(
+                broker,
+                self._source.brokers,
+                self._reading,
+                budget=self._budget,
+                rate=self._rate,
+                clock=self._clock,
+                rng=self._rng,
+                handle=self._handle,
+                lost=self.metadata_wanted.set,
+            )
+            lane.problem.report = self._reporter(self._settings.source.alias, broker)
+            self.fetch_lanes[broker] = lane
+            self._start(lane.run(), f"fetch lane {broker}")
+        return self.fetch_lanes[broker]
+
+    def _produce_lane(self, broker: BrokerId) -> ProduceLane:
+        if broker not in self.produce_lanes:
+            request_ms = int(self._settings.target_request_timeout_s * 1000)
+            lane = ProduceLane(
+                broker,
+                self._target.brokers,
+                timeout_ms=max(request_ms // 2, request_ms - 5_000),
+                covered_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
+                clock=self._clock,
+                handle=self._handle,
+            )
+            lane.problem.report = self._reporter(self._settings.target.alias, broker)
+            self.produce_lanes[broker] = lane
+            self._start(lane.run(), f"produce lane {broker}")
+        return self.produce_lanes[broker]
+
+    def _reporter(self, alias: str, broker: BrokerId) -> Callable[[str | None], None]:
+        def report(problem: str | None) -> None:
+            if problem is None:
+                self._log.info("broker.back", cluster=alias, broker=broker)
+            else:
+                self._log.warning("broker.lost", cluster=alias, broker=broker, why=problem)
+
+        return report
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._tasks is None:
+            raise AssertionError("the task does not run")
+        self._tasks.create_task(work, name=name)
+
+    # Events and effects
+
+    def _handle(self, part: CopiedPartition, event: Event) -> None:
+        copier = part.copier
+        for effect in copier.handle(event):
+            self._carry_out(part, effect)
+        phase = copier.phase
+        if phase is Phase.COPYING:
+            if copier.has_batches and part.target_leader is not None:
+                self.produce_lanes[part.target_leader].offer(part)
+            if copier.wants_fetch and part.source_leader is not None:
+                self.fetch_lanes[part.source_leader].wake()
+        elif phase is Phase.WAITING:
+            if part not in self._waiting:
+                self._waiting[part] = self._clock.monotonic()
+            self._waiting_changed.set()
+        elif phase is Phase.DRAINED:
+            self._settled.set()
+
+    def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
+        match effect:
+            case Report():
+                write = self._log.error if effect.severe else self._log.warning
+                write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text)
+            case Need.STORE_POSITION:
+                self._first_acts.add(part)
+                self._store_now.set()
+            case Need.METADATA:
+                self.metadata_wanted.set()
+            case Need.OFFSETS:
+                self._once(("offsets", part.copier.name), self._find_offsets(part))
+            case Need.LIMITS:
+                self._once(("limits", part.target_topic), self._find_limits(part))
+            case Need.NEW_EPOCH:
+                self._once(("epoch", part.copier.name), self._renew(part))
+            case Need.NEW_INCARNATION:
+                self._once(("fenced", ""), self._end_incarnation())
+
+    def _once(self, what: tuple[str, str], work: Coroutine[Any, Any, None]) -> None:
+        """Start a piece of work unless the same one is under way."""
+        if what in self._busy:
+            work.close()
+            return
+        self._busy.add(what)
+
+        async def run() -> None:
+            try:
+                await work
+            except KafkaError as error:
+                if isinstance(error, Fenced) or not (error.retriable or isinstance(error, BrokerRefused)):
+                    raise
+                self.metadata_wanted.set()  # the copier's pause ends and it asks again
+            finally:
+                self._busy.discard(what)
+
+        self._start(run(), " ".join(what))
+
+    async def _find_offsets(self, part: CopiedPartition) -> None:
+        if part.source_leader is None:
+            return
+        where = [part.key]
+        first = await admin.list_offsets(self._source.brokers, part.source_leader, where, admin.EARLIEST)
+        last = await admin.list_offsets(self._source.brokers, part.source_leader, where, admin.LATEST)
+        if not (first[part.key].error_code or last[part.key].error_code):
+            now_s = self._clock.monotonic()
+            self._handle(part, OffsetsFound(first[part.key].offset, last[part.key].offset, now_s))
+
+    async def _find_limits(self, part: CopiedPartition) -> None:
+        """Look up how large a batch the remote topic takes; a refusal of less counts more than what is said."""
+        topic = part.target_topic
+        limit = part.rules.max_message_bytes
+        found = (await admin.describe_topic_configs(self._target.brokers, [topic], keys=["max.message.bytes"]))[topic]
+        if not isinstance(found, BrokerRefused):
+            limit = next((int(entry.value or limit) for entry in found if entry.name == "max.message.bytes"), limit)
+        for other in self.partitions.values():
+            if other.target_topic == topic:
+                refused, other.copier.refused_bytes = other.copier.refused_bytes, 0
+                allowed = min(limit, refused - 1) if refused else limit
+                other.rules = replace(other.rules, max_message_bytes=allowed)
+
+    async def _renew(self, part: CopiedPartition) -> None:
+        identity = await self._incarnation.renew(part.copier.identity)
+        self._log.warning(
+            "producer.renewed",
+            topic=part.source_topic,
+            partition=part.partition,
+            why=part.copier.reason,
+            producer_epoch=identity.epoch,
+            effect="records that were stored and not acknowledged are sent again",
+        )
+        self._handle(part, NewIdentity(identity))
+
+    async def _end_incarnation(self) -> None:
+        raise Fenced(self._incarnation.identity.transactional_id)
+
+    async def _resume_waiting(self) -> None:
+        """End each copier's pause when it is due; say once what keeps partitions waiting for long."""
+        while True:
+            now_s = self._clock.monotonic()
+            for part in list(self._waiting):
+                self._handle(part, Tick(now_s))
+                if part.copier.phase is not Phase.WAITING:
+                    del self._waiting[part]
+            due = [part.copier.resume_at_s for part in self._waiting]
+            pause_s = max(0.01, min((at_s - now_s for at_s in due if at_s is not None), default=0.5))
+            self._waiting_changed.clear()
+            if self._waiting:
+                await asyncio.sleep(min(pause_s, 0.5))
+            else:
+                await self._waiting_changed.wait()
+
+    def report_waits(self) -> None:
+        """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""
+        now_s = self._clock.monotonic()
+        waits: dict[tuple[str, str], int] = {}
+        for part, since_s in self._waiting.items():
+            if now_s - since_s >= WAITING_REPORT_S:
+                at = (part.source_topic, part.copier.reason)
+                waits[at] = waits.get(at, 0) + 1
+        for topic, reason in waits.keys() - self._reported_waits.keys():
+            self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)
+        over = {topic for topic, _ in self._reported_waits.keys() - waits.keys()} - {topic for topic, _ in waits}
+        for topic in sorted(over):
+            self._log.info("partitions.copying", topic=topic)
+        self._reported_waits = waits
+        if not self._reading.read_committed:
+            seen = {part.source_topic for part in self.partitions.values() if part.transactional_seen}
+            for topic in sorted(seen - self._warned_transactional):
+                self._log.warning(
+                    "topic.transactional",
+                    topic=topic,
+                    effect="records of aborted transactions are copied as ordinary ones",
+                    remedy=f"To leave them out set {self._settings.source.alias}.consumer.isolation.level=read_committed.",
+                )
+            self._warned_transactional |= seen
+
+    # Positions
+
+    async def _keep_positions(self) -> None:
+        while True:
+            await self._store_changed()
+            if self._first_acts:
+                continue
+            try:
+                async with asyncio.timeout(self._settings.position_interval_s):
+                    await self._store_now.wait()
+            except TimeoutError:
+                pass
+            self.report_waits()
+
+    async def _store_changed(self) -> None:
+        self._store_now.clear()
+        first_acts, self._first_acts = self._first_acts, set()
+        changed = {
+            key: part
+            for key, part in self.partitions.items()
+            if part in first_acts or self._stored.get(key) != part.copier.position
+        }
+        if not changed:
+            return
+        seen = {key: (part.copier.position, part.copier.identity) for key, part in changed.items()}
+        await self._store.store({key: self._stored_form(part) for key, part in changed.items()})
+        for key, part in changed.items():
+            position, identity = seen[key]
+            self._stored[key] = position
+            if part in first_acts:
+                self._handle(part, PositionStored(identity))
+
+    def _stored_form(self, part: CopiedPartition) -> StoredPosition:
+        position, identity = part.copier.position, part.copier.identity
+        return StoredPosition(
+            next_source=position.source_offset,
+            source_cluster=self._source.cluster_id,
+            source_topic_id=part.source_topic_id,
+            source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
+            next_target=position.target_offset,
+            target_topic_id=part.target_topic_id,
+            target_leader_epoch=position.target_leader_epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            next_sequence=position.sequence,
+            by=identity.transactional_id,
+            skipped=position.skipped,
+        )
+
+    async def _drain(self, leaving: list[CopiedPartition]) -> None:
+        for part in leaving:
+            self._handle(part, Drain())
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                while any(part.copier.phase is not Phase.DRAINED for part in leaving):
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:
+            open_ones = [part.copier.name for part in leaving if part.copier.phase is not Phase.DRAINED]
+            self._log.warning("drain.timeout", partitions=len(open_ones), after_s=DRAIN_S, first=open_ones[0])
+        await self._store_changed()

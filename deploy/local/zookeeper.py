@@ -1,0 +1,166 @@
+"""A real ZooKeeper on loopback, for the worker election that goes through one. Standalone: one server, no ensemble."""
+
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from deploy.local.broker_settings import Setting, render_properties
+from deploy.local.errors import ServerNotReady
+from deploy.local.guardian import guard
+from deploy.local.jars import jar_directory
+from deploy.local.jvm import JavaServer
+from deploy.local.limits import check_limits
+from deploy.local.ports import HOST, PortLease, lease_ports
+
+READY_TIMEOUT_S = 50.0
+
+
+class ZooKeeper:
+    """One ZooKeeper server, gone with its ``with`` block and never later than this process.
+
+    Args:
+        name: part of the directory's name.
+        settings: properties of zoo.cfg, over a tick of 500 ms (sessions last 1 to 10 s).
+        environment: further variables of the process.
+    """
+
+    def __init__(
+        self,
+        name: str = "zookeeper",
+        *,
+        settings: Mapping[str, Setting] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.directory: Path | None = None
+        self._settings = dict(settings or {})
+        self._environment = dict(environment or {})
+        self._server: JavaServer | None = None
+        self._lease: PortLease | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connect(self) -> str:
+        """``host:port``, as clients want it."""
+        return f"{HOST}:{self._running_lease().port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id; StarterError when it is not running."""
+        return self._running_server().pid
+
+    @property
+    def log_path(self) -> Path:
+        """The file that holds all that it logged, over all its runs."""
+        return self._running_server().log_path
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs; a frozen one does."""
+        return self._server is not None and self._server.alive
+
+    def start(self) -> None:
+        """Start and wait until it serves; after ``stop`` or ``kill`` with the same port and data.
+
+        Raises:
+            ServerNotReady: it ended, or did not serve in time; the end of its log is in the message.
+        """
+        if self._server is None:
+            self._lay_out()
+        server = self._running_server()
+        server.start()
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while not _serves(self._running_lease().port):
+            if not server.alive or time.monotonic() > deadline_s:
+                raise ServerNotReady(
+                    f"ZooKeeper was not ready within {READY_TIMEOUT_S:.0f} s (exit code {server.exit_code}).",
+                    log_path=server.log_path,
+                )
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        self._running_server().stop()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._running_server().kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open, nothing answers, and no session expires."""
+        self._running_server().freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._running_server().thaw()
+
+    def restart(self) -> None:
+        """``stop`` and ``start``."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Kill the server and remove its data. A second call does nothing."""
+        if self._server is not None:
+            self._server.kill()
+        if self._lease is not None:
+            self._lease.release()
+        if self.directory is not None:
+            guard().remove_directory(self.directory)
+        self._server = self._lease = self.directory = None
+
+    def _lay_out(self) -> None:
+        check_limits()
+        jars = jar_directory()
+        self.directory = guard().new_directory(self.name)
+        self._lease = lease_ports(1)[0]
+        properties: dict[str, Setting] = {
+            "tickTime": 500,
+            "admin.enableServer": False,
+            "4lw.commands.whitelist": "srvr,ruok",
+            "maxClientCnxns": 0,
+            **self._settings,
+            "clientPort": self._lease.port,
+            "clientPortAddress": HOST,
+            "dataDir": str(self.directory / "data"),
+        }
+        config_path = self.directory / "zoo.cfg"
+        config_path.write_text(render_properties(properties))
+        self._server = JavaServer(
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            [str(config_path)],
+            jars=jars,
+            log_path=self.directory / "zookeeper.log",
+            heap="256m",
+            environment=self._environment,
+        )
+
+    def _running_server(self) -> JavaServer:
+        if self._server is None:
+            raise RuntimeError("this ZooKeeper has not been started")
+        return self._server
+
+    def _running_lease(self) -> PortLease:
+        if self._lease is None:
+            raise RuntimeError("this ZooKeeper has not been started")
+        return self._lease
+
+
+def _serves(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=2.0) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode: standalone" in connection.recv(4_096)
+    except OSError:
+        return False

@@ -1,0 +1,232 @@
+"""The command ``mm2py``: reads the file, joins the parts, runs until told to stop.
+
+Answers to MirrorMaker.main and connect-mirror-maker.sh of Apache Kafka. The one place that joins the packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import random
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.claims import RemoteTopicClaims
+from connectors.source.connector import SourceConnector
+from connectors.source.refusals import FlowRefused
+from mm2py import __version__
+from mm2py.clock import SystemClock
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, load_configuration
+from mm2py.connector import Connector, Side
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow, parse_flow
+from mm2py.kafka.cluster import Cluster
+from mm2py.logs import LEVELS, make_logger
+from mm2py.replication.memory import MemoryBudget
+from mm2py.worker.herder import Herder
+
+EXIT_DRAINED: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
+"""For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
+
+
+class Arguments(argparse.Namespace):
+    """What the command line says."""
+
+    file: Path
+    clusters: list[str] | None
+    log_level: str
+    log_format: str
+    allow_recopy: list[str]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = _Parser(prog="mm2py", description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
+    parser.add_argument(
+        "--clusters", nargs="+", metavar="A", help="only run flows into these clusters, the nearby ones"
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", type=str.lower)
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--allow-recopy",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="A->B:TOPIC",
+        help="copy a topic once more from its start although its remote topic is not empty",
+    )
+    parser.add_argument("--version", action="version", version=f"mm2py {__version__}")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
+    """Read the values of ``--allow-recopy``.
+
+    Raises:
+        ConfigError: one of them is not ``A->B:TOPIC``.
+    """
+    found: dict[Flow, set[str]] = {}
+    for text in texts:
+        flow, colon, topic = text.rpartition(":")
+        if not colon or not topic:
+            raise ConfigError(f"--allow-recopy {text!r} names no topic.", remedy="Write it as A->B:TOPIC.")
+        found.setdefault(parse_flow(flow), set()).add(topic)
+    return found
+
+
+def make_herder(
+    configuration: Configuration, recopies: Mapping[Flow, set[str]], log: FilteringBoundLogger
+) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
+    """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
+    clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    budget = MemoryBudget(configuration.memory_max_bytes)
+    caps = _version_caps()
+    incarnation = uuid.uuid4().hex[:12]
+    opened: list[Cluster] = []
+    targets = {settings.flow.target for settings in configuration.flows}
+    claims = {
+        target: RemoteTopicClaims(frozenset(s.flow for s in configuration.flows if s.flow.target == target))
+        for target in targets
+    }
+
+    def side(settings: FlowSettings, cluster: ClusterSettings, timeout_s: float) -> Side:
+        brokers = Cluster(
+            cluster.alias,
+            cluster.bootstrap_servers,
+            rng=rng,
+            client_id=cluster.client_id or f"{settings.flow}|mm2py",
+            request_timeout_s=timeout_s,
+            version_caps=caps,
+        )
+        opened.append(brokers)
+        return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
+
+    def begin(settings: FlowSettings) -> Callable[[int], Connector]:
+        source = side(settings, settings.source, settings.source_request_timeout_s)
+        target = side(settings, settings.target, settings.target_request_timeout_s)
+
+        def new_life(life: int) -> Connector:
+            return SourceConnector(
+                settings,
+                source,
+                target,
+                transactional_id=f"mm2py-{settings.group}-{incarnation}-{life}-{settings.flow}",
+                claims=claims[settings.flow.target],
+                allow_recopy=set(recopies.get(settings.flow, ())),
+                budget=budget,
+                clock=clock,
+                rng=rng,
+                log=log.bind(flow=str(settings.flow)),
+            )
+
+        return new_life
+
+    herder = Herder(
+        {settings.flow: begin(settings) for settings in configuration.flows},
+        configuration.refused,
+        is_refusal=lambda error: isinstance(error, FlowRefused),
+        rng=rng,
+        log=log,
+    )
+    return herder, lambda: opened
+
+
+async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:
+    """Run until a signal stops it; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    signals_seen = 0
+
+    def on_signal() -> None:
+        nonlocal signals_seen
+        signals_seen += 1
+        if signals_seen > 1:
+            os._exit(EXIT_INTERRUPTED)
+        log.info("worker.stopping", why="signal; a second one stops at once")
+        herder.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await herder.run()
+    finally:
+        for cluster in connections():
+            await cluster.close()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code."""
+    options = parse_arguments(arguments)
+    recopies = recopies_of(options.allow_recopy)
+    log = make_logger(options.log_level, "json" if options.log_format == "json" else "text")
+    configuration = load_configuration(options.file, options.clusters)
+    flows = {settings.flow for settings in configuration.flows} | set(configuration.refused)
+    strangers = sorted(set(recopies) - flows)
+    if strangers:
+        raise ConfigError(
+            f"--allow-recopy names {strangers[0]}, which does not run.", remedy="Name a flow of the file."
+        )
+    for warning in configuration.warnings:
+        log.warning("config", why=warning)
+    log.info("worker.starting", version=__version__, flows=" ".join(map(str, sorted(flows))), pid=os.getpid())
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+    async def main_task() -> int:
+        herder, connections = make_herder(configuration, recopies, log)
+        return await run_worker(herder, connections, log)
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main_task())
+
+
+def main() -> NoReturn:
+    """Entry point of the command."""
+    try:
+        code = run(sys.argv[1:])
+    except Mm2Error as error:
+        print(f"mm2py: {error}", file=sys.stderr)  # noqa: T201  (the logger may not exist yet)
+        code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_FAILED
+    sys.exit(code)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  (absent on platforms it does not support)
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _version_caps() -> dict[int, int] | None:
+    text = os.environ.get(VERSION_CAPS_VARIABLE, "")
+    try:
+        return {int(key): int(cap) for key, cap in (pair.split(":") for pair in text.split(",") if pair)} or None
+    except ValueError:
+        raise ConfigError(f"{VERSION_CAPS_VARIABLE}={text!r} is not key:version pairs.", remedy="Unset it.") from None

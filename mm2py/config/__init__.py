@@ -1,0 +1,1 @@
+"""Configuration: from a properties file to typed settings of one flow."""

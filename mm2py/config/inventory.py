@@ -1,0 +1,304 @@
+"""The inventory of a file: for each key where it stands, which setting it is, and what its operator should hear.
+
+MirrorMaker 2 says nothing of a key that it does not use at the level where it was written. Here each such key is named
+once, with the place where it would count. Keys are shown, values of unknown keys never are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from mm2py.config.keys import (
+    ADMIN,
+    CLIENTS,
+    CONNECTOR,
+    CONNECTOR_FAMILIES,
+    CONSUMER,
+    EXCLUDES_OF_OLD,
+    FILE,
+    FILE_FAMILIES,
+    FLOW_ONLY,
+    OWN_CLUSTER,
+    OWN_FLOW,
+    OWN_TOP,
+    PRODUCER,
+    SECURITY_PROTOCOL,
+    TRAPS,
+    WORKER,
+    WORKER_FAMILIES,
+    Key,
+    Status,
+    Table,
+)
+from mm2py.config.layers import CLIENT_NAMES, WORKER_TOP_PREFIXES, Layer
+from mm2py.config.properties import Entry
+from mm2py.config.secrets import shown_key
+from mm2py.flow import ARROW, ClusterAlias, Flow
+
+LINES_MAX = 20
+"""How many lines of one sort are spelled out; the rest is counted."""
+
+_SECURITY = Key("ssl, sasl", str, "", Status.REFUSED, SECURITY_PROTOCOL.note)
+_LATER_CLIENT = Key("a client of offset syncs or checkpoints", str, "", Status.NOT_YET)
+
+
+class Level(Enum):
+    TOP = "the top of the file"
+    CLUSTER = "a cluster"
+    FLOW = "a flow"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of the file, placed.
+
+    ``key`` is None for a name that neither MirrorMaker 2 nor mm2py knows; ``advice`` is set for a known name at a
+    level where it does nothing, and says where it would count.
+    """
+
+    entry: Entry
+    level: Level
+    name: str
+    cluster: str | None = None
+    flow: Flow | None = None
+    key: Key[Any] | None = None
+    advice: str | None = None
+
+
+def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], list[str]]:
+    """Place every entry of the file.
+
+    Returns:
+        The items in the order of the file, and the problems: keys of flows that cannot be (a stranger, a blank,
+        a cluster to itself).
+    """
+    items: list[Item] = []
+    problems: list[str] = []
+    by_length = sorted(clusters, key=len, reverse=True)
+    flows = _FlowNames(by_length)
+    for key, entry in file.items():
+        if ARROW in key:
+            match flows.split(key):
+                case (Flow() as flow, str(name)):
+                    found, advice = _find_at_flow(name)
+                    items.append(Item(entry, Level.FLOW, name, flow=flow, key=found, advice=advice))
+                    continue
+                case str(problem):
+                    problems.append(f"line {entry.line}: {problem}")
+                    continue
+        found, advice = _find_at_top(key)
+        alias = next((alias for alias in by_length if key.startswith(f"{alias}.") and len(key) > len(alias) + 1), None)
+        if found is None and alias is not None:
+            name = key[len(alias) + 1 :]
+            found, advice = _find_at_cluster(name)
+            items.append(Item(entry, Level.CLUSTER, name, cluster=alias, key=found, advice=advice))
+        else:
+            items.append(Item(entry, Level.TOP, key, key=found, advice=advice))
+    return items, problems
+
+
+class _FlowNames:
+    """Splits ``A->B.k``; aliases may hold dots and even arrows, so known pairs are tried first, long ones first."""
+
+    def __init__(self, clusters: Sequence[str]) -> None:
+        self._clusters = clusters
+
+    def split(self, key: str) -> tuple[Flow, str] | str:
+        for source in self._clusters:
+            head = f"{source}{ARROW}"
+            if not key.startswith(head):
+                continue
+            for target in self._clusters:
+                prefix = f"{head}{target}."
+                if key.startswith(prefix) and len(key) > len(prefix):
+                    if source == target:
+                        return f"flow {shown_key(prefix[:-1])} leads from a cluster to itself"
+                    return Flow(ClusterAlias(source), ClusterAlias(target)), key[len(prefix) :]
+        return self._problem(key)
+
+    def _problem(self, key: str) -> str:
+        known = f"clusters are {', '.join(sorted(self._clusters))}"
+        source, _, rest = key.partition(ARROW)
+        if rest.count(ARROW):
+            return f"{shown_key(key)} names more than two clusters; write A->B.setting"
+        if not source or not rest or rest.startswith("."):
+            return f"{shown_key(key)} lacks a cluster; write A->B.setting"
+        if any(part != part.strip() for part in (source, rest)) or " " in rest.partition(".")[0]:
+            return f"{shown_key(key)} has blanks at its arrow; write A->B.setting"
+        if source not in self._clusters:
+            return f"flow {shown_key(key)} begins at {shown_key(source)}, which is not in clusters ({known})"
+        if rest in self._clusters or "." not in rest:
+            return f"{shown_key(key)} has no setting behind its flow; write A->B.setting"
+        target = rest.partition(".")[0]
+        return f"flow {shown_key(key)} ends at {shown_key(target)}, which is not in clusters ({known})"
+
+
+def _family(name: str, families: Iterable[Key[Any]]) -> Key[Any] | None:
+    return next((key for key in families if name.startswith(key.name) and len(name) > len(key.name)), None)
+
+
+def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
+    found = OWN_TOP.get(name) or FILE.get(name) or EXCLUDES_OF_OLD.get(name) or _family(name, FILE_FAMILIES)
+    if found is not None:
+        return found, None
+    if name == "bootstrap.servers":
+        return WORKER[name], None
+    if name in CLIENT_NAMES:
+        return CONNECTOR.get(name) or _SECURITY, None
+    if name in CONNECTOR:
+        return CONNECTOR[name], None
+    if name.startswith(WORKER_TOP_PREFIXES):
+        return WORKER.get(name) or _family(name, WORKER_FAMILIES), None
+    return _misplaced(name, Level.TOP)
+
+
+def _find_at_cluster(name: str) -> tuple[Key[Any] | None, str | None]:
+    found = OWN_CLUSTER.get(name) or WORKER.get(name)
+    if found is None and name in CLIENT_NAMES:
+        found = _SECURITY
+    if found is None:
+        found = _client_key(name, ("",)) or _family(name, WORKER_FAMILIES)
+    return (found, None) if found is not None else _misplaced(name, Level.CLUSTER)
+
+
+def _find_at_flow(name: str) -> tuple[Key[Any] | None, str | None]:
+    found = OWN_FLOW.get(name) or CONNECTOR.get(name) or FLOW_ONLY.get(name) or EXCLUDES_OF_OLD.get(name)
+    if found is not None:
+        if name in CLIENT_NAMES:
+            return found, "write it as <cluster>." + name  # a connector connects to nothing by itself
+        return found, None
+    for side in ("source.cluster.", "target.cluster."):
+        if name.startswith(side) and name[len(side) :] in CLIENT_NAMES:
+            rest = name[len(side) :]
+            return WORKER.get(rest) or _SECURITY, None
+    if name.startswith("producer.override."):
+        return _client_key(name.replace("producer.override.", "producer.", 1), ("",)), None
+    later = _client_key(name, ("", "source.", "target."))
+    if later is not None:
+        copies = name.startswith(("consumer.", "source.consumer.", "admin.", "source.admin.", "target.admin."))
+        return (later if copies else replace(_LATER_CLIENT, kind=later.kind)), None
+    found = _family(name, CONNECTOR_FAMILIES)
+    return (found, None) if found is not None else _misplaced(name, Level.FLOW)
+
+
+def _client_key(name: str, sides: Sequence[str]) -> Key[Any] | None:
+    for side in sides:
+        for client, table in CLIENTS.items():
+            prefix = f"{side}{client}."
+            if name.startswith(prefix):
+                rest = name[len(prefix) :]
+                return table.get(rest) or (_SECURITY if rest in CLIENT_NAMES else None)
+    return None
+
+
+def _misplaced(name: str, level: Level) -> tuple[Key[Any] | None, str | None]:
+    """Find a known name that does nothing at this level, and where it would."""
+    client = _client_key(name, ("",))
+    places: list[tuple[Table | None, Key[Any] | None, str]] = [
+        (OWN_TOP, None, f"{name} at the top of the file"),
+        (OWN_FLOW, None, f"<source>-><target>.{name}"),
+        (OWN_CLUSTER, None, f"<target>.{name}"),
+        (CONNECTOR if level is Level.CLUSTER else None, None, f"<source>-><target>.{name}, or {name} for all flows"),
+        (FLOW_ONLY, None, f"<source>-><target>.{name}"),
+        (WORKER if level is not Level.CLUSTER else None, None, f"<target>.{name}"),
+        (None, client if level is Level.TOP and name.startswith("consumer.") else None, f"<source>.{name}"),
+        (None, client if level is Level.TOP and name.startswith("producer.") else None, f"<target>.{name}"),
+        (None, client if level is Level.TOP and name.startswith("admin.") else None, f"<cluster>.{name}"),
+        (CONSUMER, None, f"<source>.consumer.{name}"),
+        (PRODUCER, None, f"<target>.producer.{name}"),
+        (ADMIN, None, f"<cluster>.admin.{name}"),
+        (FILE, None, f"{name} at the top of the file"),
+    ]
+    for table, key, advice in places:
+        found = key or (table or {}).get(name)
+        if found is not None:
+            return found, f"write it as {advice}"
+    if level is Level.TOP and (found := _family(name, CONNECTOR_FAMILIES)) is not None:
+        return found, f"write it as <source>-><target>.{name}"
+    return None, None
+
+
+def nearest(item: Item, clusters: Collection[str]) -> str:
+    """Return what the author of an unknown key may have meant, as half a sentence; empty if nothing is near."""
+    clients = [f"{client}.{key}" for client, table in CLIENTS.items() for key in table]
+    match item.level:
+        case Level.TOP:
+            prefix, names = "", [*CONNECTOR, *OWN_TOP, *FILE, *CLIENT_NAMES]
+        case Level.CLUSTER:
+            prefix, names = f"{item.cluster}.", [*WORKER, *OWN_CLUSTER, *CLIENT_NAMES, *clients]
+        case Level.FLOW:
+            prefix, names = f"{item.flow}.", [*CONNECTOR, *FLOW_ONLY, *OWN_FLOW, *clients]
+    if item.name in TRAPS:
+        return f"did you mean {prefix}{TRAPS[item.name]}?"
+    if item.level is Level.TOP:
+        head, _, rest = item.name.partition(".")
+        if rest and (rest in WORKER or rest in CLIENT_NAMES or _client_key(rest, ("",)) is not None):
+            near = difflib.get_close_matches(head, list(clusters), 1)
+            return f"{shown_key(head)} is not in clusters" + (f"; did you mean {near[0]}.{rest}?" if near else "")
+    near = difflib.get_close_matches(item.name[:100], names, 1, cutoff=0.75)
+    return f"did you mean {prefix}{near[0]}?" if near else ""
+
+
+def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collection[Flow]) -> list[str]:
+    """Return what to say about keys that do nothing, one line each, or one line for many.
+
+    Args:
+        items: the whole file.
+        clusters: its aliases.
+        flows: the enabled flows; keys of other flows are passed over.
+    """
+    lines: list[str] = []
+    seen = [item for item in items if item.flow is None or item.flow in flows]
+    unknown = [item for item in seen if item.key is None]
+    misplaced = [item for item in seen if item.key is not None and item.advice is not None]
+    placed = [item for item in seen if item.key is not None and item.advice is None]
+    not_yet = [
+        item
+        for item in placed
+        if item.key is not None and item.key.status is Status.NOT_YET and not item.key.agrees(item.entry.value)
+    ]
+    superseded = [
+        item
+        for item in placed
+        if item.key is not None and item.key.status is Status.SUPERSEDED and not item.key.agrees(item.entry.value)
+    ]
+    lines += _capped(
+        [
+            f"line {item.entry.line}: {shown_key(item.entry.key)} has no effect there, as in MirrorMaker 2;"
+            f" {item.advice}"
+            for item in misplaced
+        ],
+        "keys have no effect where they stand",
+    )
+    lines += _capped(
+        [
+            f"line {item.entry.line}: {shown_key(item.entry.key)} is not known"
+            + (f"; {hint}" if (hint := nearest(item, clusters)) else "")
+            for item in unknown[:LINES_MAX]
+        ]
+        + [""] * (len(unknown) - LINES_MAX),
+        "keys are not known",
+    )
+    if not_yet:
+        lines.append(f"these settings do nothing yet: {_listed(not_yet)}")
+    if superseded:
+        reasons: dict[str, list[Item]] = {}
+        for item in superseded:
+            assert item.key is not None  # noqa: S101
+            reasons.setdefault(item.key.note, []).append(item)
+        told = "; ".join(f"{_listed(group)} ({reason})" for reason, group in reasons.items())
+        lines.append(f"these settings have no effect, because mm2py goes its own way: {told}")
+    return lines
+
+
+def _listed(items: Sequence[Item]) -> str:
+    shown = ", ".join(shown_key(item.entry.key) for item in items[: 3 * LINES_MAX])
+    return shown if len(items) <= 3 * LINES_MAX else f"{shown} and {len(items) - 3 * LINES_MAX} more"
+
+
+def _capped(lines: list[str], rest: str) -> list[str]:
+    return lines if len(lines) <= LINES_MAX else [*lines[:LINES_MAX], f"{len(lines) - LINES_MAX} more {rest}"]

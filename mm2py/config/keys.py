@@ -1,0 +1,521 @@
+"""The settings mm2py knows, and what each of them does here.
+
+MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
+mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``settings.py`` has no
+other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the file,
+``X.`` of a cluster, ``A->B.`` of a flow) is the matter of ``layers.py`` and ``inventory.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, Literal, TypeVar
+
+from mm2py.config.kinds import (
+    HostPort,
+    Kind,
+    addresses,
+    auto_offset_reset,
+    boolean,
+    integer,
+    java_trim,
+    name,
+    one_of,
+    raw,
+    string,
+    strings,
+    strings_of,
+    topic_name,
+    topic_name_part,
+)
+from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
+
+T = TypeVar("T")
+
+MEMORY_MIN_BYTES = 16 * 1024 * 1024
+
+
+class Status(Enum):
+    WORKS = "does what MirrorMaker 2 documents"
+    SUPERSEDED = "accepted; mm2py does this its own way, and needs no value"
+    NOT_YET = "accepted; does nothing yet, and is named at start"
+    REFUSED = "its flow is not started, because ignoring it would change the copy"
+
+
+def _never(value: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """One setting: how its text is read, what it is without one, and what it does.
+
+    ``agrees`` tells the values with which mm2py already does what is asked, so that there is nothing to say;
+    ``refuses`` the values of a working key that do not work yet. ``note`` says why, or the way out.
+    """
+
+    name: str
+    kind: Kind[T]
+    default: T
+    status: Status = Status.WORKS
+    note: str = ""
+    agrees: Callable[[str], bool] = _never
+    refuses: Callable[[str], bool] = _never
+
+
+Table = Mapping[str, Key[Any]]
+
+_INT = integer(-(2**31))
+_LONG = integer(-(2**63), 2**63 - 1)
+_COUNT = integer(0)
+_LONG_COUNT = integer(0, 2**63 - 1)
+_POSITIVE = integer(1)
+_SHORT = integer(-(2**15), 2**15 - 1)
+_REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
+
+
+def _is(*values: str) -> Callable[[str], bool]:
+    wanted = {value.lower() for value in values}
+    return lambda value: java_trim(value).lower() in wanted
+
+
+def _blank(value: str) -> bool:
+    return not java_trim(value)
+
+
+def _table(*parts: Key[Any] | Iterable[Key[Any]]) -> dict[str, Key[Any]]:
+    keys = [key for part in parts for key in ([part] if isinstance(part, Key) else part)]
+    table = {key.name: key for key in keys}
+    assert len(table) == len(keys), "a setting stands twice in its table"  # noqa: S101
+    return table
+
+
+def _not_yet(kind: Kind[Any], names: str, agrees: Callable[[str], bool] = _never) -> list[Key[Any]]:
+    return [Key(name, kind, None, Status.NOT_YET, agrees=agrees) for name in names.split()]
+
+
+def _superseded(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool] = _never) -> list[Key[Any]]:
+    return [Key(name, kind, None, Status.SUPERSEDED, note, agrees) for name in names.split()]
+
+
+def _refused(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[Any]]:
+    return [Key(name, kind, None, Status.REFUSED, note, agrees) for name in names.split()]
+
+
+# --- what works -------------------------------------------------------------------------------------------------------
+
+CLUSTERS: Key[tuple[str, ...]] = Key("clusters", strings, ())
+ENABLED = Key("enabled", boolean, False)
+BOOTSTRAP_SERVERS: Key[tuple[HostPort, ...]] = Key("bootstrap.servers", addresses, ())
+
+TOPICS: Key[tuple[str, ...]] = Key("topics", strings, (".*",))
+TOPICS_EXCLUDE: Key[tuple[str, ...]] = Key("topics.exclude", strings, (r"mm2.*\.internal", r".*\.replica", "__.*"))
+CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
+    "config.properties.exclude",
+    strings,
+    (
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.after.max.ms",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+        "min.insync.replicas",
+    ),
+)
+USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
+REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
+REFRESH_TOPICS_INTERVAL = Key("refresh.topics.interval.seconds", _LONG, 600)
+HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
+REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
+POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
+POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
+POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.enabled", boolean, True)
+
+CLIENT_ID: Key[str | None] = Key("client.id", string, None)
+REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000)
+ISOLATION_LEVEL = Key("isolation.level", one_of("read_committed", "read_uncommitted"), "read_uncommitted")
+AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
+    "auto.offset.reset",
+    auto_offset_reset,
+    "earliest",
+    note="write earliest, latest or none",
+    refuses=lambda value: java_trim(value).startswith("by_duration:"),
+)
+FETCH_MAX_BYTES = Key("fetch.max.bytes", _COUNT, 50 * 1024 * 1024)
+FETCH_PARTITION_MAX_BYTES = Key("max.partition.fetch.bytes", _COUNT, 1024 * 1024)
+FETCH_MIN_BYTES = Key("fetch.min.bytes", _COUNT, 1)
+FETCH_MAX_WAIT = Key("fetch.max.wait.ms", _COUNT, 500)
+COMPRESSION: Key[str | None] = Key(
+    "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd", "producer"), None
+)
+
+OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
+"""Its default is in the layers: ``mm2-offsets.A.internal``."""
+OFFSETS_PARTITIONS = Key("offset.storage.partitions", integer(1, or_minus_one=True), 25)
+OFFSETS_REPLICATION_FACTOR = Key("offset.storage.replication.factor", _REPLICATION_FACTOR, 3)
+OFFSET_FLUSH_INTERVAL = Key("offset.flush.interval.ms", integer(1, 2**63 - 1), 60_000)
+GROUP_ID = Key("group.id", name, "")
+"""Its default is in the layers: ``A-mm2``."""
+
+TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
+MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
+BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
+MANY_TO_ONE = Key("many.to.one", boolean, False)
+GROUP = Key("mm2py.group", topic_name_part, "mm2py")
+
+# --- mm2py's own, by level --------------------------------------------------------------------------------------------
+
+OWN_TOP = _table(TOPICS_WATCH_INTERVAL, MEMORY_MAX_BYTES, BYTES_PER_SECOND_MAX, MANY_TO_ONE, GROUP)
+OWN_CLUSTER = _table(GROUP)
+OWN_FLOW = _table(TOPICS_WATCH_INTERVAL, BYTES_PER_SECOND_MAX, MANY_TO_ONE)
+
+EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
+    "topics.blacklist": Key("topics.blacklist", strings, (), note="topics.exclude"),
+    "groups.blacklist": Key("groups.blacklist", strings, (), note="groups.exclude"),
+    "config.properties.blacklist": Key("config.properties.blacklist", strings, (), note="config.properties.exclude"),
+}
+"""Names of MirrorMaker 2 before 4.0. It dropped them; here they still exclude, or data would be copied that was not."""
+
+# --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
+
+_PLAIN_WAY_OUT = "only brokers without encryption and without authentication can be reached so far"
+_JAVA_WAY_OUT = "mm2py does not run Java classes; remove it"
+_BYTES_WAY_OUT = "records are copied as bytes; remove it"
+
+SECURITY_PROTOCOL: Key[Any] = Key(
+    "security.protocol",
+    one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True),
+    "PLAINTEXT",
+    Status.REFUSED,
+    _PLAIN_WAY_OUT,
+    agrees=_is("PLAINTEXT"),
+)
+CONFIG_PROVIDERS: Key[Any] = Key(
+    "config.providers", strings, (), Status.REFUSED, "write the values themselves into the file", agrees=_blank
+)
+
+CONNECTOR = _table(
+    ENABLED,
+    TOPICS,
+    TOPICS_EXCLUDE,
+    CONFIG_PROPERTIES_EXCLUDE,
+    REFRESH_TOPICS_ENABLED,
+    REFRESH_TOPICS_INTERVAL,
+    HEARTBEATS_REPLICATION,
+    REPLICATION_FACTOR,
+    POLICY_CLASS,
+    POLICY_SEPARATOR,
+    POLICY_INTERNAL_SEPARATOR,
+    SECURITY_PROTOCOL,
+    CONFIG_PROVIDERS,
+    _not_yet(_POSITIVE, "tasks.max"),
+    _not_yet(
+        boolean,
+        "sync.topic.configs.enabled sync.topic.acls.enabled emit.offset-syncs.enabled emit.checkpoints.enabled"
+        " sync.group.offsets.enabled emit.heartbeats.enabled refresh.groups.enabled",
+        agrees=_is("false"),
+    ),
+    _not_yet(
+        _LONG,
+        "sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds offset.lag.max"
+        " refresh.groups.interval.seconds emit.checkpoints.interval.seconds sync.group.offsets.interval.seconds"
+        " emit.heartbeats.interval.seconds admin.timeout.ms",
+    ),
+    _not_yet(
+        _SHORT,
+        "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"
+        " heartbeats.topic.replication.factor",
+    ),
+    _not_yet(one_of("source", "target"), "offset-syncs.topic.location"),
+    _not_yet(strings, "groups groups.exclude metric.reporters"),
+    _not_yet(string, "group.filter.class"),
+    _not_yet(strings_of("legacy", "new"), "metric.names.formats"),
+    _superseded(boolean, "tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
+    _superseded(_LONG, "consumer.poll.timeout.ms", "nothing is polled"),
+    _superseded(string, "config.action.reload", "the file is read at start"),
+    _superseded(
+        string,
+        "connector.plugin.version key.converter.plugin.version value.converter.plugin.version"
+        " header.converter.plugin.version",
+        "there are no plug-ins",
+    ),
+    _superseded(one_of("none", "all"), "errors.tolerance", "mm2py skips no record by itself", agrees=_is("none")),
+    _superseded(_LONG, "errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
+    _superseded(boolean, "errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
+    _refused(
+        string,
+        "topic.filter.class",
+        _JAVA_WAY_OUT,
+        agrees=_is("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
+    ),
+    _refused(
+        string,
+        "config.property.filter.class",
+        _JAVA_WAY_OUT,
+        agrees=_is("", "DefaultConfigPropertyFilter", f"{CONNECTOR_PACKAGE}.DefaultConfigPropertyFilter"),
+    ),
+    _refused(
+        string,
+        "forwarding.admin.class",
+        _JAVA_WAY_OUT,
+        agrees=_is("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
+    ),
+    _refused(string, "transforms predicates", "records cannot be changed on their way yet; remove it", agrees=_blank),
+    _refused(
+        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
+    ),
+    _refused(
+        string,
+        "name",
+        "positions are stored under the connector's name, MirrorSourceConnector; remove it",
+        agrees=_is("MirrorSourceConnector"),
+    ),
+    _refused(
+        string,
+        "connector.class",
+        _JAVA_WAY_OUT,
+        agrees=_is(
+            *(
+                form
+                for connector in ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
+                for form in (connector, f"{CONNECTOR_PACKAGE}.{connector}")
+            )
+        ),
+    ),
+    # Agreement with the flow's own aliases is judged where the flow is known.
+    _refused(string, "source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=_never),
+)
+
+FLOW_ONLY = _table(
+    USE_DEFAULTS_FROM,
+    _refused(
+        one_of("requested", "required", any_case=True),
+        "exactly.once.support",
+        "it cannot be promised yet; remove it",
+        agrees=_is("requested"),
+    ),
+    _refused(string, "offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=_blank),
+    _superseded(
+        string,
+        "transaction.boundary transaction.boundary.interval.ms",
+        "records are copied without transactions",
+    ),
+    _superseded(string, "topic.creation.groups", "remote topics follow their upstream topics"),
+)
+"""Settings of a connector that MirrorMaker 2 drops unless they are written as ``A->B.k``."""
+
+# --- the Connect worker -----------------------------------------------------------------------------------------------
+
+_NO_HERDERS = "there is no Connect worker"
+
+_COMMON = _table(
+    _not_yet(
+        _LONG_COUNT,
+        "connections.max.idle.ms metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms"
+        " reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms"
+        " socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms",
+    ),
+    _not_yet(integer(-1), "receive.buffer.bytes send.buffer.bytes"),
+    _not_yet(_POSITIVE, "metrics.num.samples"),
+    _not_yet(one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "client.dns.lookup"),
+    _not_yet(one_of("rebootstrap", "none", any_case=True), "metadata.recovery.strategy"),
+    _not_yet(string, "metrics.recording.level"),
+    _not_yet(strings, "metric.reporters"),
+    SECURITY_PROTOCOL,
+    CONFIG_PROVIDERS,
+)
+
+WORKER = _table(
+    _COMMON.values(),
+    BOOTSTRAP_SERVERS,
+    OFFSETS_TOPIC,
+    OFFSETS_PARTITIONS,
+    OFFSETS_REPLICATION_FACTOR,
+    OFFSET_FLUSH_INTERVAL,
+    GROUP_ID,
+    _refused(
+        one_of("disabled", "preparing", "enabled", any_case=True),
+        "exactly.once.source.support",
+        "it cannot be promised yet; write disabled",
+        agrees=_is("disabled"),
+    ),
+    _refused(
+        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
+    ),
+    _not_yet(name, "config.storage.topic status.storage.topic"),
+    _not_yet(integer(1, or_minus_one=True), "status.storage.partitions"),
+    _not_yet(_REPLICATION_FACTOR, "config.storage.replication.factor status.storage.replication.factor"),
+    _not_yet(
+        _INT,
+        "session.timeout.ms heartbeat.interval.ms rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms",
+    ),
+    _not_yet(_LONG, "task.shutdown.graceful.timeout.ms"),
+    _not_yet(_COUNT, "request.timeout.ms scheduled.rebalance.max.delay.ms"),
+    _not_yet(string, "client.id"),
+    _superseded(_LONG, "offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
+    _superseded(one_of("eager", "compatible", "sessioned"), "connect.protocol", _NO_HERDERS),
+    _superseded(
+        string,
+        "inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms"
+        " inter.worker.signature.algorithm inter.worker.verification.algorithms",
+        _NO_HERDERS,
+    ),
+    _superseded(string, "plugin.path plugin.discovery", "there are no plug-ins"),
+    _superseded(
+        string,
+        "key.converter.plugin.version value.converter.plugin.version header.converter.plugin.version",
+        "there are no plug-ins",
+    ),
+    _superseded(
+        boolean,
+        "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset",
+        "remote topics follow their upstream topics",
+    ),
+    _superseded(string, "connector.client.config.override.policy", "every override is allowed", agrees=_is("All")),
+)
+
+# --- Kafka's clients --------------------------------------------------------------------------------------------------
+
+_CLIENT = _table(
+    _COMMON.values(),
+    CLIENT_ID,
+    REQUEST_TIMEOUT,
+    _not_yet(boolean, "enable.metrics.push", agrees=_is("false")),
+    _refused(string, "security.providers", _JAVA_WAY_OUT, agrees=_blank),
+)
+_NO_GROUP = "copying needs no consumer group"
+
+CONSUMER = _table(
+    _CLIENT.values(),
+    BOOTSTRAP_SERVERS,
+    ISOLATION_LEVEL,
+    AUTO_OFFSET_RESET,
+    FETCH_MAX_BYTES,
+    FETCH_PARTITION_MAX_BYTES,
+    FETCH_MIN_BYTES,
+    FETCH_MAX_WAIT,
+    _not_yet(string, "client.rack"),
+    _not_yet(_COUNT, "default.api.timeout.ms"),
+    _superseded(boolean, "check.crcs", "every batch is checked", agrees=_is("true")),
+    _superseded(_POSITIVE, "max.poll.records max.poll.interval.ms", "nothing is polled"),
+    _superseded(boolean, "enable.auto.commit", "positions are stored with the copy", agrees=_is("false")),
+    _superseded(boolean, "allow.auto.create.topics", "nothing is created on the source", agrees=_is("false")),
+    _superseded(boolean, "exclude.internal.topics", "topics.exclude decides"),
+    _superseded(
+        string,
+        "auto.commit.interval.ms group.id group.instance.id group.protocol group.remote.assignor"
+        " heartbeat.interval.ms partition.assignment.strategy session.timeout.ms share.acknowledgement.mode"
+        " share.acquire.mode",
+        _NO_GROUP,
+    ),
+    _superseded(string, "key.deserializer value.deserializer", "records are copied as bytes"),
+    _superseded(boolean, "internal.throw.on.fetch.stable.offset.unsupported", _NO_GROUP),
+    _refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=_blank),
+)
+
+PRODUCER = _table(
+    _CLIENT.values(),
+    BOOTSTRAP_SERVERS,
+    COMPRESSION,
+    _not_yet(_INT, "compression.gzip.level compression.lz4.level compression.zstd.level"),
+    _superseded(
+        one_of("all", "-1", "0", "1"), "acks", "mm2py always waits for all replicas in sync", agrees=_is("all", "-1")
+    ),
+    _superseded(_LONG_COUNT, "batch.size linger.ms", "batches are passed as they are"),
+    _superseded(_LONG_COUNT, "buffer.memory", "memory.max.bytes bounds what is in flight"),
+    _superseded(_COUNT, "max.request.size", "the target's max.message.bytes decides"),
+    _superseded(_LONG_COUNT, "max.block.ms delivery.timeout.ms", "a batch is sent until its outcome is known"),
+    _superseded(_COUNT, "retries", "a batch is sent until its outcome is known"),
+    _superseded(_POSITIVE, "max.in.flight.requests.per.connection", "order is kept by idempotence"),
+    _superseded(boolean, "enable.idempotence", "always on", agrees=_is("true")),
+    _superseded(_INT, "transaction.timeout.ms", "records are copied without transactions"),
+    _superseded(boolean, "transaction.two.phase.commit.enable", "records are copied without transactions"),
+    _superseded(string, "transactional.id", "mm2py names its producers itself"),
+    _superseded(_LONG_COUNT, "metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
+    _superseded(boolean, "partitioner.adaptive.partitioning.enable partitioner.ignore.keys", "partitions are kept"),
+    _superseded(_LONG_COUNT, "partitioner.availability.timeout.ms", "partitions are kept"),
+    _superseded(string, "partitioner.class", "partitions are kept"),
+    _refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=_blank),
+    _refused(string, "key.serializer value.serializer", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_SERIALIZER)),
+)
+
+ADMIN = _table(
+    [key for key in _CLIENT.values() if key is not CLIENT_ID],
+    _not_yet(string, "client.id"),
+    _not_yet(_COUNT, "default.api.timeout.ms retries"),
+    _superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
+    _superseded(
+        strings, "bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"
+    ),
+)
+
+CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
+
+# --- the top of the file, and families of names -----------------------------------------------------------------------
+
+FILE = _table(
+    CLUSTERS,
+    CONFIG_PROVIDERS,
+    _not_yet(boolean, "dedicated.mode.enable.internal.rest", agrees=_is("false")),
+    _not_yet(
+        string,
+        "listeners rest.advertised.host.name rest.advertised.port rest.advertised.listener"
+        " access.control.allow.origin access.control.allow.methods response.http.headers.config"
+        " admin.listeners rest.extension.classes",
+    ),
+)
+
+
+def _family(prefix: str, status: Status, note: str = "") -> Key[Any]:
+    return Key(prefix, string, None, status, note)
+
+
+_CONVERTER_NOTE = "ByteArrayConverter has no settings"
+CONNECTOR_FAMILIES: tuple[Key[Any], ...] = (
+    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
+    _family("transforms.", Status.SUPERSEDED, "see transforms"),
+    _family("predicates.", Status.SUPERSEDED, "see predicates"),
+    _family("topic.creation.", Status.SUPERSEDED, "remote topics follow their upstream topics"),
+    _family("key.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+    _family("value.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+    _family("header.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+)
+WORKER_FAMILIES: tuple[Key[Any], ...] = (
+    _family("offset.storage.", Status.NOT_YET),
+    _family("config.storage.", Status.NOT_YET),
+    _family("status.storage.", Status.NOT_YET),
+    _family("metrics.context.", Status.NOT_YET),
+    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
+    _family("key.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+    _family("value.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+    _family("header.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+)
+FILE_FAMILIES: tuple[Key[Any], ...] = (
+    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
+    _family("listeners.https.", Status.NOT_YET),
+    _family("admin.listeners.https.", Status.NOT_YET),
+)
+
+TRAPS = {
+    "emit.heartbeats": "emit.heartbeats.enabled",
+    "emit.checkpoints": "emit.checkpoints.enabled",
+    "sync.group.offsets": "sync.group.offsets.enabled",
+    "sync.topic.configs": "sync.topic.configs.enabled",
+    "sync.topic.acls": "sync.topic.acls.enabled",
+    "refresh.topics": "refresh.topics.enabled",
+    "refresh.groups": "refresh.groups.enabled",
+    "topics.whitelist": "topics",
+    "topics.include": "topics",
+    "whitelist": "topics",
+    "blacklist": "topics.exclude",
+    "topics.regex": "topics",
+    "groups.whitelist": "groups",
+    "groups.include": "groups",
+    "topic.blacklist": "topics.exclude",
+    "replication.policy.separator.char": "replication.policy.separator",
+}
+"""Unknown names whose meaning is plain, where the nearest spelling would be a wrong guess."""

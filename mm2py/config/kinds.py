@@ -1,0 +1,162 @@
+"""Kinds of values: which texts Kafka takes for a boolean, a number, a list, and what each text means.
+
+Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later (a list has no empty and no equal entries). pydantic is
+left out on purpose: its messages quote what they were given, and here that may be a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
+Kind = Callable[[str], T]
+HostPort = tuple[str, int]
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+_COMMA = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+_NUMBER = re.compile(r"[+-]?\d+")
+_ADDRESS = re.compile(r"(?:([0-9a-zA-Z\-%._]*)://)?(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):([0-9]+)")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_COMMENT_BEHIND = re.compile(r"\s(?:#|//|!)")
+
+
+class BadValue(ValueError):
+    """A text is not of its kind. The message completes "... is" and does not repeat the text."""
+
+
+def java_trim(text: str) -> str:
+    """``String.trim``: drop everything up to and including the blank, control characters among it."""
+    return text.strip(_JAVA_BLANKS)
+
+
+def boolean(text: str) -> bool:
+    word = java_trim(text).lower()
+    if word not in ("true", "false"):
+        raise BadValue(f"neither true nor false{_comment_hint(text)}")
+    return word == "true"
+
+
+def integer(low: int, high: int = 2**31 - 1, *, or_minus_one: bool = False) -> Kind[int]:
+    """Return the kind of whole numbers from ``low`` to ``high``, both included, and perhaps -1 beside them."""
+
+    def parse(text: str) -> int:
+        trimmed = java_trim(text)
+        if not _NUMBER.fullmatch(trimmed):
+            raise BadValue(f"not a whole number{_comment_hint(text)}")
+        if len(trimmed) > 40 or not (low <= int(trimmed) <= high or (or_minus_one and int(trimmed) == -1)):
+            wanted = f"a number from {low:,} to {high:,}" + (", and not -1" if or_minus_one else "")
+            raise BadValue(f"not {wanted}")
+        return int(trimmed)
+
+    return parse
+
+
+def string(text: str) -> str:
+    return java_trim(text)
+
+
+def raw(text: str) -> str:
+    """The text as it stands, for the few settings that MirrorMaker 2 reads past its own definitions."""
+    return text
+
+
+def name(text: str) -> str:
+    trimmed = java_trim(text)
+    if not trimmed:
+        raise BadValue("empty")
+    return trimmed
+
+
+def topic_name(text: str) -> str:
+    trimmed = java_trim(text)
+    if not _TOPIC.fullmatch(trimmed) or trimmed in (".", ".."):
+        raise BadValue("not a legal topic name (letters, digits, '.', '_', '-'; at most 249)")
+    return trimmed
+
+
+def topic_name_part(text: str) -> str:
+    trimmed = java_trim(text)
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", trimmed):
+        raise BadValue("not usable in a topic name (letters, digits, '.', '_', '-'; at most 200)")
+    return trimmed
+
+
+def one_of(*choices: str, any_case: bool = False) -> Kind[str]:
+    def parse(text: str) -> str:
+        trimmed = java_trim(text)
+        for choice in choices:
+            if trimmed == choice or (any_case and trimmed.lower() == choice.lower()):
+                return choice
+        raise BadValue(f"not one of {', '.join(choices)}{_comment_hint(text)}")
+
+    return parse
+
+
+def strings(text: str) -> tuple[str, ...]:
+    """A list, separated by commas. A blank text is the empty list."""
+    trimmed = java_trim(text)
+    if not trimmed:
+        return ()
+    items = tuple(_COMMA.split(trimmed))
+    if not all(items):
+        raise BadValue("a list with an empty entry")
+    twice = sorted({item for item in items if items.count(item) > 1}) if len(set(items)) < len(items) else []
+    if twice:
+        raise BadValue(f"a list with equal entries ({', '.join(map(repr, twice[:3]))})")
+    return items
+
+
+def strings_of(*choices: str) -> Kind[tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        items = strings(text)
+        if not set(items) <= set(choices):
+            raise BadValue(f"not a list out of {', '.join(choices)}")
+        return items
+
+    return parse
+
+
+def addresses(text: str) -> tuple[HostPort, ...]:
+    """A non-empty list of ``host:port``, IPv6 addresses in brackets."""
+    items = strings(text)
+    if not items:
+        raise BadValue("empty; write host:port, more of them separated by commas")
+    return tuple(_address(item) for item in items)
+
+
+def _address(text: str) -> HostPort:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        if text.count(":") > 1 and "[" not in text and "://" not in text:
+            raise BadValue(f"wrong at {text!r}: an IPv6 address needs brackets, as in [::1]:9092")
+        if re.search(r":[^:/]*$", text) is None:
+            raise BadValue(f"wrong at {text!r}: there is no port")
+        raise BadValue(f"wrong at {text!r}: write host:port{_comment_hint(text)}")
+    scheme, bracketed, plain, port = match.groups()
+    host = bracketed if bracketed is not None else plain
+    if scheme is not None and scheme.upper() != "PLAINTEXT":
+        raise BadValue(f"wrong at {text!r}: write the host without {scheme}://, and the protocol as security.protocol")
+    if not host:
+        raise BadValue(f"wrong at {text!r}: there is no host")
+    if len(port) > 5 or not 1 <= int(port) <= 65535:
+        raise BadValue(f"wrong at {text!r}: the port is not from 1 to 65535")
+    return host, int(port)
+
+
+def auto_offset_reset(text: str) -> Literal["earliest", "latest", "none"]:
+    match java_trim(text):
+        case "earliest":
+            return "earliest"
+        case "latest":
+            return "latest"
+        case "none":
+            return "none"
+    raise BadValue(f"not one of earliest, latest, none{_comment_hint(text)}")
+
+
+def _comment_hint(text: str) -> str:
+    if _COMMENT_BEHIND.search(text):
+        return " (in these files a comment has a line of its own; behind a value it belongs to the value)"
+    return ""

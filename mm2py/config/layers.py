@@ -1,0 +1,256 @@
+"""Who overrides whom: the maps that MirrorMaker 2 makes of its one file, by its rules, quirks included.
+
+Answers to ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), to the client
+configurations of ``MirrorConnectorConfig`` and to Connect's producer of a source task. Pure: a map in, a map out, and
+each value keeps the key and the line it was written in. A test beside the real classes holds this module to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mm2py.config.properties import Entry
+from mm2py.flow import ARROW, Flow
+
+Layer = Mapping[str, Entry]
+
+CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
+BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
+BYTE_ARRAY_SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
+CLIENT_PREFIXES = ("producer.", "consumer.", "admin.")
+
+_SSL = (
+    "cipher.suites enabled.protocols endpoint.identification.algorithm engine.factory.class key.password"
+    " keymanager.algorithm keystore.certificate.chain keystore.key keystore.location keystore.password keystore.type"
+    " protocol provider secure.random.implementation trustmanager.algorithm truststore.certificates"
+    " truststore.location truststore.password truststore.type"
+)
+_SASL = (
+    "client.callback.handler.class jaas.config kerberos.kinit.cmd kerberos.min.time.before.relogin"
+    " kerberos.service.name kerberos.ticket.renew.jitter kerberos.ticket.renew.window.factor"
+    " login.callback.handler.class login.class login.connect.timeout.ms login.read.timeout.ms"
+    " login.refresh.buffer.seconds login.refresh.min.period.seconds login.refresh.window.factor"
+    " login.refresh.window.jitter login.retry.backoff.max.ms login.retry.backoff.ms mechanism"
+    " oauthbearer.assertion.algorithm oauthbearer.assertion.claim.aud oauthbearer.assertion.claim.exp.seconds"
+    " oauthbearer.assertion.claim.iss oauthbearer.assertion.claim.jti.include"
+    " oauthbearer.assertion.claim.nbf.seconds oauthbearer.assertion.claim.sub oauthbearer.assertion.file"
+    " oauthbearer.assertion.private.key.file oauthbearer.assertion.private.key.passphrase"
+    " oauthbearer.assertion.template.file oauthbearer.client.credentials.client.id"
+    " oauthbearer.client.credentials.client.secret oauthbearer.clock.skew.seconds oauthbearer.expected.audience"
+    " oauthbearer.expected.issuer oauthbearer.header.urlencode oauthbearer.jwks.endpoint.refresh.ms"
+    " oauthbearer.jwks.endpoint.retry.backoff.max.ms oauthbearer.jwks.endpoint.retry.backoff.ms"
+    " oauthbearer.jwks.endpoint.url oauthbearer.jwt.retriever.class oauthbearer.jwt.validator.class"
+    " oauthbearer.scope oauthbearer.scope.claim.name oauthbearer.sub.claim.name oauthbearer.token.endpoint.url"
+)
+CLIENT_NAMES = frozenset(
+    ["bootstrap.servers", "security.protocol"]
+    + [f"ssl.{name}" for name in _SSL.split()]
+    + [f"sasl.{name}" for name in _SASL.split()]
+)
+"""The only client settings that a client inherits from its cluster, and a cluster from the top of the file."""
+
+_CONNECTOR_NAMES = (
+    # all three connectors
+    "admin.timeout.ms enabled forwarding.admin.class metric.reporters replication.policy.class"
+    " replication.policy.internal.topic.separator.enabled replication.policy.separator security.protocol"
+    " source.cluster.alias target.cluster.alias"
+    # Connect's own
+    " config.action.reload config.providers connector.class connector.plugin.version errors.log.enable"
+    " errors.log.include.messages errors.retry.delay.max.ms errors.retry.timeout errors.tolerance header.converter"
+    " header.converter.plugin.version key.converter key.converter.plugin.version name predicates tasks.max"
+    " tasks.max.enforce transforms value.converter value.converter.plugin.version"
+    # source
+    " config.properties.exclude config.property.filter.class consumer.poll.timeout.ms emit.offset-syncs.enabled"
+    " heartbeats.replication.enabled metric.names.formats offset-syncs.topic.location"
+    " offset-syncs.topic.replication.factor offset.lag.max refresh.topics.enabled refresh.topics.interval.seconds"
+    " replication.factor sync.topic.acls.enabled sync.topic.acls.interval.seconds sync.topic.configs.enabled"
+    " sync.topic.configs.interval.seconds topic.filter.class topics topics.exclude"
+    # checkpoint
+    " checkpoints.topic.replication.factor emit.checkpoints.enabled emit.checkpoints.interval.seconds"
+    " group.filter.class groups groups.exclude refresh.groups.enabled refresh.groups.interval.seconds"
+    " sync.group.offsets.enabled sync.group.offsets.interval.seconds"
+    # heartbeat
+    " emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor"
+)
+CONNECTOR_NAMES = frozenset(_CONNECTOR_NAMES.split()) | (CLIENT_NAMES - {"bootstrap.servers"})
+"""The only settings that travel from the top of the file into a connector, by their whole name."""
+
+WORKER_TOP_PREFIXES = (
+    "offset.storage",
+    "config.storage",
+    "status.storage",
+    "key.converter",
+    "value.converter",
+    "header.converter",
+    "task",
+    "worker",
+    "replication.policy",
+)
+"""Top-level keys that begin so override what the target cluster says of the worker; a plain prefix, no dot needed."""
+
+# Java's `.` stops at line ends, so a key with one inside is no client key for MirrorMaker 2.
+_CLIENT_KEY = re.compile(r"(?:consumer|producer|admin)[^\n\r\x85\u2028\u2029]*")
+
+
+def cluster_pairs(file: Layer, clusters: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the (source, target) pairs for which MirrorMaker 2 runs a herder, enabled or only for heartbeats."""
+    everywhere = file.get("emit.heartbeats.enabled")
+    pairs = set()
+    for source in clusters:
+        for target in clusters:
+            prefix = f"{source}{ARROW}{target}."
+            enabled = file.get(f"{prefix}enabled")
+            heartbeats = file.get(f"{prefix}emit.heartbeats.enabled", everywhere)
+            if source != target and (
+                (enabled is not None and _java_true(enabled.value))
+                or heartbeats is None
+                or _java_true(heartbeats.value)
+            ):
+                pairs.add((source, target))
+    return pairs
+
+
+def cluster_props(file: Layer, alias: str) -> dict[str, Entry]:
+    """Return what the file says of one cluster, without the alias; client settings are spread over its clients.
+
+    For a client on cluster X: ``X.consumer.k`` before ``X.k`` before a top-level ``k``, and only for CLIENT_NAMES.
+    """
+    props = _stripped(file, f"{alias}.")
+    for name in sorted(CLIENT_NAMES):
+        if name in props:
+            for prefix in CLIENT_PREFIXES:
+                props.setdefault(prefix + name, props[name])
+    for name in sorted(CLIENT_NAMES):
+        if name in file:
+            for prefix in (*CLIENT_PREFIXES, ""):
+                props.setdefault(prefix + name, file[name])
+    return props
+
+
+def worker_config(file: Layer, flow: Flow) -> dict[str, Entry]:
+    """Return the settings of the Connect worker that runs a flow: those of its target cluster, and some top-level.
+
+    A flow's own ``A->B.k`` never gets here. Expressions like ``${file:...}`` stay as they are written.
+    """
+    props = cluster_props(file, flow.target)
+    for key, entry in file.items():
+        if key.startswith((*WORKER_TOP_PREFIXES, "config.providers")):
+            props[key] = entry
+    for key, value in (
+        ("client.id", str(flow)),
+        ("group.id", f"{flow.source}-mm2"),
+        ("offset.storage.topic", f"mm2-offsets.{flow.source}.internal"),
+        ("status.storage.topic", f"mm2-status.{flow.source}.internal"),
+        ("config.storage.topic", f"mm2-configs.{flow.source}.internal"),
+        ("key.converter", BYTE_ARRAY_CONVERTER),
+        ("value.converter", BYTE_ARRAY_CONVERTER),
+        ("header.converter", BYTE_ARRAY_CONVERTER),
+    ):
+        props.setdefault(key, Entry(value, key))
+    return props
+
+
+def connector_config(file: Layer, flow: Flow, connector: str = "MirrorSourceConnector") -> dict[str, Entry]:
+    """Return the settings of one connector of a flow; ``A->B.k`` overrides everything else."""
+    props = {
+        key: entry
+        for key, entry in file.items()
+        if key in CONNECTOR_NAMES or key.startswith(("config.providers", "replication.policy"))
+    }
+    for side, alias in (("source", flow.source), ("target", flow.target)):
+        for key, entry in cluster_props(file, alias).items():
+            props[f"{side}.{key}" if _CLIENT_KEY.fullmatch(key) else f"{side}.cluster.{key}"] = entry
+    for key, value in (
+        ("name", connector),
+        ("connector.class", f"{CONNECTOR_PACKAGE}.{connector}"),
+        ("source.cluster.alias", flow.source),
+        ("target.cluster.alias", flow.target),
+    ):
+        props.setdefault(key, Entry(value, key))
+    props.update(_stripped(file, f"{flow}."))
+    props.setdefault("enabled", Entry("false", "enabled"))
+    return props
+
+
+def client_config(connector: Layer, side: str, client: str) -> dict[str, Entry]:
+    """Return the settings of a client that a connector makes for itself.
+
+    Args:
+        connector: what connector_config returned.
+        side: ``source`` or ``target``.
+        client: ``consumer``, ``producer`` or ``admin``. The producer here writes offset syncs; records are
+            written by the one of data_producer_config.
+    Returns:
+        ``source.cluster.k`` (CLIENT_NAMES only) before ``consumer.k`` before ``source.consumer.k``, later wins.
+        So a cluster's ``A.consumer.k`` beats the flow's ``A->B.consumer.k``.
+    """
+    props = {k: entry for k, entry in _stripped(connector, f"{side}.cluster.").items() if k in CLIENT_NAMES}
+    props.update(_stripped(connector, f"{client}."))
+    props.update(_stripped(connector, f"{side}.{client}."))
+    if client == "consumer":
+        props["enable.auto.commit"] = Entry("false", "enable.auto.commit")
+        props.setdefault("auto.offset.reset", Entry("earliest", "auto.offset.reset"))
+    return props
+
+
+def data_producer_config(worker: Layer, connector: Layer) -> dict[str, Entry]:
+    """Return the settings of the producer that writes the copied records, which is Connect's and not the flow's.
+
+    ``B.producer.k`` sets it, ``A->B.producer.override.k`` overrides that; ``A->B.producer.k`` does not reach it.
+    """
+    props = {
+        key: Entry(value, key)
+        for key, value in (
+            ("key.serializer", BYTE_ARRAY_SERIALIZER),
+            ("value.serializer", BYTE_ARRAY_SERIALIZER),
+            ("max.block.ms", str(2**63 - 1)),
+            ("enable.idempotence", "false"),
+            ("acks", "all"),
+            ("max.in.flight.requests.per.connection", "1"),
+            ("delivery.timeout.ms", str(2**31 - 1)),
+        )
+    }
+    if "bootstrap.servers" in worker:
+        props["bootstrap.servers"] = worker["bootstrap.servers"]
+    props.update(_stripped(worker, "producer."))
+    props.update(_stripped(connector, "producer.override."))
+    return props
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLayers:
+    """All the maps that mm2py reads one flow from."""
+
+    connector: Layer
+    worker: Layer
+    consumer: Layer
+    """Of the client that reads records from the source."""
+    producer: Layer
+    """Of the client that writes them to the target."""
+    source_admin: Layer
+    target_admin: Layer
+
+
+def flow_layers(file: Layer, flow: Flow) -> FlowLayers:
+    connector = connector_config(file, flow)
+    worker = worker_config(file, flow)
+    return FlowLayers(
+        connector,
+        worker,
+        consumer=client_config(connector, "source", "consumer"),
+        producer=data_producer_config(worker, connector),
+        source_admin=client_config(connector, "source", "admin"),
+        target_admin=client_config(connector, "target", "admin"),
+    )
+
+
+def _stripped(layer: Layer, prefix: str) -> dict[str, Entry]:
+    cut = len(prefix)
+    return {key[cut:]: entry for key, entry in layer.items() if key.startswith(prefix) and len(key) > cut}
+
+
+def _java_true(text: str) -> bool:
+    """``Boolean.parseBoolean``: no trimming, no complaint."""
+    return text.lower() == "true"

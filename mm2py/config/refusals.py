@@ -1,0 +1,82 @@
+"""Refusals: why an enabled flow must not run yet.
+
+A setting that does nothing yet is only named in a warning. But where ignoring it would change what is copied, in which
+form, with which guarantee or how securely, its flow is refused until it works; so is a flow that would copy in a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mm2py.config import keys
+from mm2py.config.keys import Status
+from mm2py.config.kinds import java_trim
+from mm2py.config.layers import FlowLayers, Layer
+from mm2py.config.properties import Entry
+from mm2py.config.rings import endless_flows
+from mm2py.config.secrets import shown_key
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+
+
+class FlowRefused(Mm2Error):
+    """A flow is not started, because with what works today its copy would not be what the file asks for."""
+
+
+def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
+    """Return what in the settings of a flow forbids to run it, a clause for each reason; empty if it may run."""
+    reasons: list[str] = []
+    for layer, table in (
+        (layers.connector, {**keys.CONNECTOR, **keys.FLOW_ONLY}),
+        (layers.worker, keys.WORKER),
+        (layers.consumer, keys.CONSUMER),
+        (layers.producer, keys.PRODUCER),
+        (layers.source_admin, keys.ADMIN),
+        (layers.target_admin, keys.ADMIN),
+    ):
+        for name, entry in layer.items():
+            key = table.get(name)
+            if key is None or entry.line is None or name == "security.protocol":
+                continue
+            alias = {"source.cluster.alias": flow.source, "target.cluster.alias": flow.target}.get(name)
+            refused = key.status is Status.REFUSED and not key.agrees(entry.value)
+            if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
+                reasons.append(f"{shown_origin(entry)} does not work yet ({key.note})")
+    for layer in (layers.consumer, layers.producer, layers.source_admin, layers.target_admin, layers.worker):
+        insecure = _beyond_plain(layer)
+        if insecure is not None:
+            way_out = keys.SECURITY_PROTOCOL.note
+            if "security.protocol" not in layer:
+                way_out += "; if that is meant, as it is for MirrorMaker 2, write security.protocol = PLAINTEXT"
+            reasons.append(f"{shown_origin(insecure)} does not work yet ({way_out})")
+    return list(dict.fromkeys(reasons))
+
+
+def ring_reasons(
+    policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple[str, ...]]
+) -> dict[Flow, list[str]]:
+    """Return for each flow that would copy in a ring why; the arguments name all enabled flows."""
+    identity = {
+        flow: topics[flow]
+        for flow, policy_class in policy_classes.items()
+        if policy_class.rpartition(".")[2] in ("IdentityReplicationPolicy", "identity")
+    }
+    return {
+        flow: [
+            f"under the identity policy its topics would come back by {' -> '.join(way)} and be copied without end"
+            " (give the flows topics that begin differently, or keep the default policy for them)"
+        ]
+        for flow, way in endless_flows(identity, policy_classes.keys() - identity.keys()).items()
+    }
+
+
+def shown_origin(entry: Entry) -> str:
+    return f"{shown_key(entry.key)} (line {entry.line})"
+
+
+def _beyond_plain(layer: Layer) -> Entry | None:
+    """Return the setting by which a client asks for more than a plain connection."""
+    protocol = layer.get("security.protocol")
+    if protocol is not None:
+        return None if keys.SECURITY_PROTOCOL.agrees(protocol.value) else protocol
+    return next((entry for name, entry in sorted(layer.items()) if name.startswith(("ssl.", "sasl."))), None)

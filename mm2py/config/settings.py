@@ -1,0 +1,418 @@
+"""The settings of a process: every enabled flow with typed values, units in their names, and what is wrong or missing.
+
+This is the border. Inside it settings are frozen dataclasses; outside it they are MirrorMaker 2's properties, read
+by ``properties.py``, layered by ``layers.py``, listed by ``inventory.py``. All problems of a file are told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from mm2py.config import keys
+from mm2py.config.inventory import Item, Level, take_inventory, warnings_of
+from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
+from mm2py.config.kinds import BadValue, HostPort, java_trim
+from mm2py.config.layers import FlowLayers, Layer, cluster_pairs, flow_layers
+from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
+from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
+from mm2py.config.secrets import shown_key, shown_value
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
+from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
+
+T = TypeVar("T")
+
+POSITION_INTERVAL_MAX_S = 1.0
+"""Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
+_PROBLEMS_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """One cluster as one flow sees it: where to reach it and how long to wait for its administration."""
+
+    alias: ClusterAlias
+    bootstrap_servers: tuple[HostPort, ...]
+    request_timeout_s: float
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    """Everything that one flow may be told. Sizes in bytes, intervals in seconds unless the name says otherwise."""
+
+    flow: Flow
+    source: ClusterSettings
+    target: ClusterSettings
+    policy: ReplicationPolicy
+    topic_filter: TopicFilter
+    config_filter: ConfigPropertyFilter
+    heartbeats_replication: bool
+    replication_factor: int
+    """Of new remote topics; -1 leaves it to the target's brokers."""
+    refresh_topics_interval_s: float | None
+    """None: neither new topics nor new partitions are looked for."""
+    topics_watch_interval_s: float
+    read_committed: bool
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    fetch_max_bytes: int
+    fetch_partition_max_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    source_request_timeout_s: float
+    target_request_timeout_s: float
+    compression: str | None
+    """The codec that batches are given; None keeps the one they have."""
+    offsets_topic: str
+    offsets_topic_partitions: int
+    offsets_topic_replication_factor: int
+    position_interval_s: float
+    bytes_per_second_max: int | None
+    many_to_one: bool
+    mm2_group_id: str
+    """The group in which a live MirrorMaker 2 would run this flow, on the target."""
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What one process is to do. ``refused`` flows are enabled and selected, but must not run."""
+
+    flows: tuple[FlowSettings, ...]
+    refused: Mapping[Flow, Mm2Error]
+    memory_max_bytes: int
+    warnings: tuple[str, ...]
+
+
+def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configuration:
+    """Read a settings file and return the flows it enables.
+
+    Args:
+        path: a properties file as MirrorMaker 2 reads it.
+        clusters: aliases of ``--clusters``: only flows into these are returned. None or empty: all.
+    Raises:
+        ConfigError: the file or a selected alias is wrong, or no flow is left. The message names the file and, for
+            every problem, the line and the key. Flows that are refused do not raise; there may be no others.
+    """
+    properties = read_properties(path)
+    problems: list[str] = []
+    try:
+        return _configuration(properties, clusters or (), problems)
+    except _Unusable:
+        shown = problems[:_PROBLEMS_SHOWN_MAX]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown)} more")
+        head = f"{path}, " if len(problems) == 1 and problems[0].startswith("line ") else f"{path}: "
+        many = f"{len(problems)} problems: " if len(problems) > 1 else ""
+        raise ConfigError(f"{head}{many}{'; '.join(shown)}.", remedy="") from None
+
+
+class _Unusable(Exception):
+    """The list of problems is not empty."""
+
+
+def _configuration(properties: Properties, selected: Sequence[str], problems: list[str]) -> Configuration:
+    file = properties.entries
+    _check_text(properties, problems)
+    clusters = _clusters(file, problems)
+    strangers = [alias for alias in dict.fromkeys(selected) if alias not in clusters]
+    if strangers:
+        names = ", ".join(map(repr, strangers))
+        problems.append(f"--clusters names {names}, not in clusters, which are {', '.join(clusters)}")
+    items, flow_problems = take_inventory(file, clusters)
+    problems += flow_problems
+    enabled = _enabled_flows(file, clusters, problems)
+    _check_values(items, enabled, problems)
+    if not enabled and not problems:
+        problems.append("No source->target replication flows; enable one with A->B.enabled = true")
+    flows = [flow for flow in enabled if not selected or flow.target in selected]
+    if enabled and not flows and not problems:
+        into = ", ".join(dict.fromkeys(selected))
+        problems.append(f"No source->target replication flows into {into}; enabled are {', '.join(map(str, enabled))}")
+    return _Reading(file, items, enabled, flows, problems).configuration(properties.warnings, clusters)
+
+
+def _check_text(properties: Properties, problems: list[str]) -> None:
+    hidden = bom_hides_a_key(properties)
+    if hidden is not None:
+        problems.append(
+            f"line {hidden.line}: a UTF-8 byte order mark at the beginning of the file became part of its first key;"
+            " save the file without it"
+        )
+    for entry in properties.entries.values():
+        if not _encodable(entry.key) or not _encodable(entry.value):
+            problems.append(f"line {entry.line}: {shown_key(entry.key)} holds half of a character (\\uD800 to \\uDFFF)")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _clusters(file: Layer, problems: list[str]) -> tuple[str, ...]:
+    entry = file.get("clusters")
+    if entry is None:
+        problems.append("clusters is required: the aliases of all clusters, separated by commas")
+        raise _Unusable
+    try:
+        clusters = keys.CLUSTERS.kind(entry.value)
+    except BadValue as bad:
+        problems.append(f"line {entry.line}: clusters is {bad}")
+        raise _Unusable from bad
+    if not clusters:
+        problems.append(f"line {entry.line}: clusters is empty")
+        raise _Unusable
+    for alias in clusters:
+        if not alias.isprintable():
+            problems.append(f"line {entry.line}: clusters has an alias with a control character, {alias!a}")
+    return clusters
+
+
+def _enabled_flows(file: Layer, clusters: Sequence[str], problems: list[str]) -> list[Flow]:
+    """Return the flows to run: enabled by their own key, or by a top-level ``enabled`` where a herder would exist."""
+    herders = cluster_pairs(file, clusters)
+    flows = []
+    for source in clusters:
+        for target in clusters:
+            flow = Flow(ClusterAlias(source), ClusterAlias(target))
+            own = file.get(f"{flow}.enabled")
+            entry = own if own is not None else file.get("enabled")
+            if source == target or entry is None or (own is None and (source, target) not in herders):
+                continue
+            try:
+                if keys.ENABLED.kind(entry.value):
+                    flows.append(flow)
+            except BadValue as bad:
+                _add(problems, _bad_value(entry, bad))
+    return flows
+
+
+def _check_values(items: Sequence[Item], enabled: Sequence[Flow], problems: list[str]) -> None:
+    """Check the values of all known keys, whether they do something yet or not; flows that are off are passed over."""
+    has_providers = any(item.name == "config.providers" and java_trim(item.entry.value) for item in items)
+    for item in items:
+        if item.key is None or item.advice is not None or (item.flow is not None and item.flow not in enabled):
+            continue
+        if (has_providers and "${" in item.entry.value) or item.key.refuses(item.entry.value):
+            continue
+        try:
+            item.key.kind(item.entry.value)
+        except BadValue as bad:
+            _add(problems, _bad_value(item.entry, bad))
+
+
+def _bad_value(entry: Entry, bad: BadValue) -> str:
+    return f"line {entry.line}: {shown_key(entry.key)} = {shown_value(entry.key, entry.value)} is {bad}"
+
+
+def _add(problems: list[str], problem: str) -> None:
+    if problem not in problems:
+        problems.append(problem)
+
+
+class _Reading:
+    """One pass over the flows of a file; collects problems, refusals and which entries counted."""
+
+    def __init__(
+        self, file: Layer, items: Sequence[Item], enabled: Sequence[Flow], flows: Sequence[Flow], problems: list[str]
+    ) -> None:
+        self._file = file
+        self._items = items
+        self._enabled = enabled
+        self._flows = flows
+        self._problems = problems
+        self._counted: set[str] = set()
+
+    def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
+        flows: dict[Flow, FlowSettings] = {}
+        refused: dict[Flow, Mm2Error] = {}
+        # Rings close over all enabled flows, those of other processes included.
+        layers = {flow: flow_layers(self._file, flow) for flow in self._enabled}
+        endless = ring_reasons(
+            {flow: self._value(of_flow.connector, keys.POLICY_CLASS) for flow, of_flow in layers.items()},
+            {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
+        )
+        for flow in self._flows:
+            reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, [])
+            try:
+                settings = self._flow_settings(flow, layers[flow], refused=bool(reasons))
+            except Mm2Error as error:
+                _add(self._problems, f"flow {flow}: {_sentence(error)}")
+                continue
+            if reasons:
+                refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
+            elif settings is not None:
+                flows[flow] = settings
+        memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
+        if self._problems:
+            raise _Unusable
+        warnings = [
+            *file_warnings,
+            *self._old_excludes_told(),
+            *self._overridden_told(layers),
+            *warnings_of(self._items, clusters, self._enabled),
+        ]
+        return Configuration(
+            tuple(flows.values()), MappingProxyType(refused), memory_max_bytes, tuple(dict.fromkeys(warnings))
+        )
+
+    def _flow_settings(self, flow: Flow, layers: FlowLayers, *, refused: bool) -> FlowSettings | None:
+        """Return the settings of one flow; for a refused one only look for problems."""
+        value = self._value
+        connector, worker, consumer, producer = layers.connector, layers.worker, layers.consumer, layers.producer
+        own = self._own_layer(flow)
+        interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
+        if interval_s == 0:
+            self._problem(
+                connector["refresh.topics.interval.seconds"], "0; write at least 1, or a negative number to stop it"
+            )
+        request_timeout_ms = value(consumer, keys.REQUEST_TIMEOUT)
+        fetch_max_wait_ms = value(consumer, keys.FETCH_MAX_WAIT)
+        if fetch_max_wait_ms >= request_timeout_ms:
+            entry = consumer.get("fetch.max.wait.ms") or consumer["request.timeout.ms"]
+            self._problem(
+                entry, f"wrong for flow {flow}: fetch.max.wait.ms has to be below the consumer's request.timeout.ms"
+            )
+        for side, layer in (("source", consumer), ("target", producer)):
+            if "bootstrap.servers" not in layer and not refused:
+                alias = flow.source if side == "source" else flow.target
+                _add(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
+        separator = connector.get(keys.POLICY_SEPARATOR.name)
+        if refused:
+            return None
+        policy = make_policy(
+            value(connector, keys.POLICY_CLASS),
+            source_alias=flow.source,
+            separator=None if separator is None else separator.value,
+            internal_separator_enabled=value(connector, keys.POLICY_INTERNAL_SEPARATOR),
+        )
+        compression = value(producer, keys.COMPRESSION)
+        return FlowSettings(
+            flow=flow,
+            source=ClusterSettings(
+                flow.source,
+                value(consumer, keys.BOOTSTRAP_SERVERS),
+                value(layers.source_admin, keys.REQUEST_TIMEOUT) / 1000,
+                value(consumer, keys.CLIENT_ID) or None,
+            ),
+            target=ClusterSettings(
+                flow.target,
+                value(producer, keys.BOOTSTRAP_SERVERS),
+                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
+                value(producer, keys.CLIENT_ID) or None,
+            ),
+            policy=policy,
+            topic_filter=TopicFilter(
+                value(connector, keys.TOPICS), self._excludes(flow, connector, keys.TOPICS_EXCLUDE, "topics.blacklist")
+            ),
+            config_filter=ConfigPropertyFilter(
+                self._excludes(flow, connector, keys.CONFIG_PROPERTIES_EXCLUDE, "config.properties.blacklist"),
+                value(connector, keys.USE_DEFAULTS_FROM),
+            ),
+            heartbeats_replication=value(connector, keys.HEARTBEATS_REPLICATION),
+            replication_factor=value(connector, keys.REPLICATION_FACTOR),
+            refresh_topics_interval_s=(
+                float(interval_s) if value(connector, keys.REFRESH_TOPICS_ENABLED) and interval_s > 0 else None
+            ),
+            topics_watch_interval_s=value(own, keys.TOPICS_WATCH_INTERVAL) / 1000,
+            read_committed=value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
+            auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
+            fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
+            fetch_partition_max_bytes=value(consumer, keys.FETCH_PARTITION_MAX_BYTES),
+            fetch_min_bytes=value(consumer, keys.FETCH_MIN_BYTES),
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            source_request_timeout_s=request_timeout_ms / 1000,
+            target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
+            compression=None if compression == "producer" else compression,
+            offsets_topic=value(worker, keys.OFFSETS_TOPIC),
+            offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
+            offsets_topic_replication_factor=value(worker, keys.OFFSETS_REPLICATION_FACTOR),
+            position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
+            bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
+            many_to_one=value(own, keys.MANY_TO_ONE),
+            mm2_group_id=value(worker, keys.GROUP_ID),
+            group=value(own, keys.GROUP),
+        )
+
+    def _own_layer(self, flow: Flow) -> dict[str, Entry]:
+        """mm2py's own settings: the flow's before the target cluster's before the top of the file."""
+        layer: dict[str, Entry] = {}
+        for prefix, table in (("", keys.OWN_TOP), (f"{flow.target}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
+            layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
+        return layer
+
+    def _value(self, layer: Layer, key: Key[T]) -> T:
+        entry = layer.get(key.name)
+        if entry is None:
+            return key.default
+        self._counted.add(entry.key)
+        if key.refuses(entry.value):
+            return key.default
+        try:
+            return key.kind(entry.value)
+        except BadValue as bad:
+            if entry.line is None:  # a default that an alias made unusable, as in mm2-offsets.<alias>.internal
+                _add(
+                    self._problems,
+                    f"{entry.key} would be {entry.value!r}, which is {bad}; set it or rename the cluster",
+                )
+            elif "${" not in entry.value:
+                self._problem(entry, str(bad))
+            return key.default
+
+    def _problem(self, entry: Entry, text: str) -> None:
+        _add(self._problems, _bad_value(entry, BadValue(text)))
+
+    def _excludes(self, flow: Flow, connector: Layer, key: Key[tuple[str, ...]], old_name: str) -> tuple[str, ...]:
+        """What ``key`` excludes, and what the key of its old name does; that one alone replaces the default."""
+        old: Key[tuple[str, ...]] = EXCLUDES_OF_OLD[old_name]
+        entry = self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
+        if entry is None:
+            return self._value(connector, key)
+        old_excludes = self._value({old_name: entry}, old)
+        return tuple(dict.fromkeys((*(self._value(connector, key) if key.name in connector else ()), *old_excludes)))
+
+    def _old_excludes_told(self) -> list[str]:
+        return [
+            f"line {item.entry.line}: {shown_key(item.entry.key)} is an old name, dropped by MirrorMaker 2 in 4.0;"
+            f" what it lists is excluded; rename it to {item.key.note}"
+            for item in self._items
+            if item.key is not None
+            and item.name in EXCLUDES_OF_OLD
+            and item.advice is None
+            and (item.flow is None or item.flow in self._enabled)
+        ]
+
+    def _overridden_told(self, layers: Mapping[Flow, FlowLayers]) -> list[str]:
+        """Name working keys of a flow or a cluster that lose against another key, which few would expect."""
+        told = []
+        for item in self._items:
+            if item.key is None or item.advice is not None or item.key.status is not Status.WORKS:
+                continue
+            if item.entry.key in self._counted or item.level is Level.TOP:
+                continue
+            winner = None
+            for flow, of_flow in layers.items():
+                if item.flow == flow:
+                    name = item.name.removeprefix("source.").removeprefix("consumer.")
+                    winner = of_flow.consumer.get(name) if item.name != name else None
+                elif item.cluster == flow.target:
+                    winner = of_flow.worker.get(item.name)
+            if winner is not None and winner.line is not None and winner.key != item.entry.key:
+                told.append(
+                    f"line {item.entry.line}: {shown_key(item.entry.key)} has no effect, as in MirrorMaker 2, because"
+                    f" {shown_origin(winner)} comes first"
+                )
+        return told
+
+
+def _sentence(error: Mm2Error) -> str:
+    return f"{error.what} {error.remedy}".strip().rstrip(".")

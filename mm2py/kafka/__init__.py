@@ -1,0 +1,1 @@
+"""The one wire layer under everything: connections, metadata, requests."""

@@ -1,0 +1,246 @@
+"""What mm2py asks of a cluster besides records: topics, configurations, offsets, coordinators, groups.
+
+Plain functions over the brokers' port. Each sends one request; errors of single topics come back beside the results,
+errors of the whole request are raised.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kio.schema.types import BrokerId as KioBrokerId
+from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+from kio.static.protocol import Payload
+
+from mm2py.kafka import messages
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers
+from mm2py.kafka.retry import name_of
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_GROUP_KEY: Final = 0
+_TRANSACTION_KEY: Final = 1
+_ADMIN_TIMEOUT: Final = i32Timedelta.parse(datetime.timedelta(seconds=30))
+
+ReplyT = TypeVar("ReplyT", bound=Payload)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created; ``replication_factor`` -1 leaves it to the broker."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One configuration of a topic or broker, as DescribeConfigs tells it."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAnswer:
+    offset: int
+    leader_epoch: int
+    error_code: int
+
+
+async def _ask(brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT]) -> ReplyT:
+    reply = await brokers.send(broker, request)
+    if not isinstance(reply, reply_type):
+        raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
+    return reply
+
+
+async def create_topics(brokers: Brokers, topics: Iterable[NewTopic]) -> dict[str, BrokerRefused | None]:
+    """Create topics; the answer tells for each what was wrong, or None. ``code`` 36: it exists already."""
+    request = messages.CreateTopicsRequest(
+        topics=tuple(
+            messages.CreatableTopic(
+                name=TopicName(topic.name),
+                num_partitions=i32(topic.partitions),
+                replication_factor=i16(topic.replication_factor),
+                assignments=(),
+                configs=tuple(
+                    messages.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+                ),
+            )
+            for topic in topics
+        ),
+        timeout=_ADMIN_TIMEOUT,
+        validate_only=False,
+    )
+    reply = await _ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
+    return {
+        str(topic.name): _refusal(f"Creating topic {topic.name}", int(topic.error_code), topic.error_message)
+        for topic in reply.topics
+    }
+
+
+async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict[str, BrokerRefused | None]:
+    """Raise topics to so many partitions."""
+    request = messages.CreatePartitionsRequest(
+        topics=tuple(
+            messages.CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=None)
+            for name, count in counts.items()
+        ),
+        timeout=_ADMIN_TIMEOUT,
+        validate_only=False,
+    )
+    reply = await _ask(brokers, ANY_BROKER, request, messages.CreatePartitionsResponse)
+    return {
+        str(result.name): _refusal(f"Adding partitions to {result.name}", int(result.error_code), result.error_message)
+        for result in reply.results
+    }
+
+
+async def describe_topic_configs(
+    brokers: Brokers, topics: Sequence[str], *, keys: Sequence[str] | None = None
+) -> dict[str, Sequence[ConfigEntry] | BrokerRefused]:
+    """Return each topic's configuration, defaults included, or why it could not be read."""
+    return await _describe_configs(brokers, ANY_BROKER, _TOPIC_RESOURCE, topics, keys)
+
+
+async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -> str | None:
+    """Return one setting of a broker; None where it is unknown there or we may not ask."""
+    found = (await _describe_configs(brokers, broker, _BROKER_RESOURCE, [str(broker)], [key]))[str(broker)]
+    if isinstance(found, BrokerRefused):
+        return None
+    return next((entry.value for entry in found if entry.name == key), None)
+
+
+async def _describe_configs(
+    brokers: Brokers, broker: BrokerId, resource_type: int, names: Sequence[str], keys: Sequence[str] | None
+) -> dict[str, Sequence[ConfigEntry] | BrokerRefused]:
+    request = messages.DescribeConfigsRequest(
+        resources=tuple(
+            messages.DescribeConfigsResource(
+                resource_type=i8(resource_type),
+                resource_name=name,
+                configuration_keys=None if keys is None else tuple(keys),
+            )
+            for name in names
+        ),
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    reply = await _ask(brokers, broker, request, messages.DescribeConfigsResponse)
+    found: dict[str, Sequence[ConfigEntry] | BrokerRefused] = {}
+    for result in reply.results:
+        what = f"Reading the configuration of {result.resource_name}"
+        refusal = _refusal(what, int(result.error_code), result.error_message)
+        found[result.resource_name] = refusal or [
+            ConfigEntry(entry.name, entry.value, int(entry.config_source), entry.read_only, entry.is_sensitive)
+            for entry in result.configs
+        ]
+    return found
+
+
+async def list_offsets(
+    brokers: Brokers, broker: BrokerId, partitions: Iterable[tuple[str, int]], timestamp: int
+) -> dict[tuple[str, int], OffsetAnswer]:
+    """Ask a leader for the first (``EARLIEST``) or the next (``LATEST``) offset of partitions it leads."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    request = messages.ListOffsetsRequest(
+        replica_id=KioBrokerId(-1),
+        isolation_level=i8(0),
+        topics=tuple(
+            messages.ListOffsetsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    messages.ListOffsetsPartition(
+                        partition_index=i32(partition), current_leader_epoch=i32(-1), timestamp=i64(timestamp)
+                    )
+                    for partition in numbers
+                ),
+            )
+            for topic, numbers in by_topic.items()
+        ),
+    )
+    reply = await _ask(brokers, broker, request, messages.ListOffsetsResponse)
+    return {
+        (str(topic.name), int(part.partition_index)): OffsetAnswer(
+            int(part.offset), int(part.leader_epoch), int(part.error_code)
+        )
+        for topic in reply.topics
+        for part in topic.partitions
+    }
+
+
+async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) -> BrokerId:
+    """Return who coordinates a transactional id, or a group.
+
+    Raises:
+        BrokerRefused: there is none (yet), or we may not ask.
+    """
+    request = messages.FindCoordinatorRequest(
+        key_type=i8(_TRANSACTION_KEY if transactions else _GROUP_KEY), coordinator_keys=(key,)
+    )
+    reply = await _ask(brokers, ANY_BROKER, request, messages.FindCoordinatorResponse)
+    coordinator = reply.coordinators[0]
+    refusal = _refusal(f"Finding the coordinator of {key}", int(coordinator.error_code), coordinator.error_message)
+    if refusal is not None:
+        raise refusal
+    return BrokerId(coordinator.node_id)
+
+
+async def init_producer_id(
+    brokers: Brokers,
+    broker: BrokerId,
+    transactional_id: str | None,
+    *,
+    transaction_timeout_ms: int = 10_000,
+    expected: tuple[int, int] = (-1, -1),
+) -> tuple[int, int]:
+    """Return (producer id, epoch). With ``expected`` = ours, the epoch is raised, unless somebody else raised it: 90.
+
+    Raises:
+        BrokerRefused: with the broker's code.
+    """
+    request = messages.InitProducerIdRequest(
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
+        transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=transaction_timeout_ms)),
+        producer_id=ProducerId(expected[0]),
+        producer_epoch=i16(expected[1]),
+    )
+    reply = await _ask(brokers, broker, request, messages.InitProducerIdResponse)
+    refusal = _refusal(f"A producer id for {transactional_id}", int(reply.error_code), None)
+    if refusal is not None:
+        raise refusal
+    return int(reply.producer_id), int(reply.producer_epoch)
+
+
+async def group_state(brokers: Brokers, coordinator: BrokerId, group: str) -> tuple[str, int]:
+    """Return a classic group's state (``Dead`` if there is none) and how many members it has.
+
+    Raises:
+        BrokerRefused: with the broker's code.
+    """
+    request = messages.DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
+    reply = await _ask(brokers, coordinator, request, messages.DescribeGroupsResponse)
+    described = reply.groups[0]
+    refusal = _refusal(f"Describing group {group}", int(described.error_code), None)
+    if refusal is not None:
+        raise refusal
+    return described.group_state, len(described.members)
+
+
+def _refusal(what: str, code: int, message: str | None) -> BrokerRefused | None:
+    return None if code == 0 else BrokerRefused(what, code, name_of(code), message=message)

@@ -1,0 +1,230 @@
+"""One Kafka cluster: who its brokers are, who leads what, and a connection to each on demand.
+
+Answers to KafkaClient and Metadata of Apache Kafka's clients. Retrying is left to the callers (``retry.py`` says how):
+here a request is sent once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.types import TopicName
+from kio.static.protocol import Payload
+
+from mm2py.kafka import messages
+from mm2py.kafka.connection import Connection, connect
+from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who leads a partition; ``leader`` is None while nobody does."""
+
+    partition: int
+    leader: BrokerId | None
+    leader_epoch: int
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    name: str
+    topic_id: uuid.UUID | None
+    error_code: int
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """What one metadata reply said."""
+
+    cluster_id: str | None
+    brokers: Mapping[BrokerId, tuple[str, int]]
+    topics: Mapping[str, TopicMetadata]
+
+
+async def fetch_metadata(
+    brokers: Brokers, topics: Iterable[str] | None, *, channel: str = "control"
+) -> ClusterMetadata:
+    """Ask any broker about ``topics`` (None: all that we may see). Nothing is created by asking.
+
+    Raises: as ``Brokers.send``. Errors of single topics and partitions are in the reply.
+    """
+    wanted = None
+    if topics is not None:
+        wanted = tuple(messages.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
+    reply = await brokers.send(
+        ANY_BROKER,
+        messages.MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        ),
+        channel=channel,
+    )
+    assert isinstance(reply, messages.MetadataResponse)  # noqa: S101  (REPLY_TO says so)
+    return ClusterMetadata(
+        cluster_id=reply.cluster_id,
+        brokers={BrokerId(broker.node_id): (broker.host, broker.port) for broker in reply.brokers},
+        topics={str(topic.name): _topic_metadata(topic) for topic in reply.topics if topic.name is not None},
+    )
+
+
+def _topic_metadata(topic: messages.MetadataResponseTopic) -> TopicMetadata:
+    return TopicMetadata(
+        name=str(topic.name),
+        topic_id=topic.topic_id,
+        error_code=int(topic.error_code),
+        is_internal=topic.is_internal,
+        partitions={
+            int(part.partition_index): PartitionMetadata(
+                partition=int(part.partition_index),
+                leader=BrokerId(part.leader_id) if part.leader_id >= 0 else None,
+                leader_epoch=int(part.leader_epoch),
+                error_code=int(part.error_code),
+            )
+            for part in topic.partitions
+        },
+    )
+
+
+def _who_is_there() -> messages.MetadataRequest:
+    return messages.MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """At most one connection per broker and channel, and one attempt at a time to make it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: Connection | None = None
+
+
+class Cluster:
+    """The ``Brokers`` port on real sockets."""
+
+    def __init__(
+        self,
+        alias: str,
+        bootstrap_servers: Sequence[tuple[str, int]],
+        *,
+        rng: random.Random,
+        client_id: str,
+        request_timeout_s: float = 30.0,
+        version_caps: Mapping[int, int] | None = None,
+    ) -> None:
+        self.alias = alias
+        self.cluster_id: str | None = None
+        self._bootstrap = list(bootstrap_servers)
+        self._rng = rng
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._version_caps = version_caps
+        self._addresses: dict[BrokerId, tuple[str, int]] = {}
+        self._slots: dict[tuple[BrokerId, str], _Slot] = {}
+
+    async def send(
+        self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
+    ) -> Any:
+        """See ``Brokers.send``."""
+        connection = await self._connection(broker, channel)
+        reply = await connection.request(request, self._request_timeout_s)
+        if isinstance(reply, messages.MetadataResponse):
+            self._learn(reply)
+        return reply
+
+    async def check_bootstrap(self) -> str | None:
+        """Ask every bootstrap address that answers for its cluster's id, and return it.
+
+        Raises:
+            ForeignCluster: two addresses lead to different clusters.
+            BrokerUnreachable, NotKafka, ...: none of them answered; the last error is raised.
+        """
+        answers = await asyncio.gather(*(self._cluster_id_at(host, port) for host, port in self._bootstrap))
+        found = [answer for answer in answers if not isinstance(answer, KafkaError)]
+        if not found:
+            raise next(answer for answer in answers if isinstance(answer, KafkaError))
+        if len(set(found)) > 1:
+            first, other, *_ = dict.fromkeys(found)
+            raise ForeignCluster(self.alias, first=str(first), other=str(other))
+        self.cluster_id = found[0]
+        return self.cluster_id
+
+    async def _cluster_id_at(self, host: str, port: int) -> str | KafkaError | None:
+        try:
+            connection = await self._open(host, port)
+        except KafkaError as error:
+            return error
+        try:
+            reply = await connection.request(_who_is_there(), self._request_timeout_s)
+            assert isinstance(reply, messages.MetadataResponse)  # noqa: S101  (REPLY_TO says so)
+            return reply.cluster_id
+        except KafkaError as error:
+            return error
+        finally:
+            connection.close()
+
+    def reads_topic_ids(self) -> bool | None:
+        """Whether every connected broker fetches by topic id; None before the first connection."""
+        open_ones = [slot.connection for slot in self._slots.values() if slot.connection is not None]
+        return all(connection.reads_topic_ids for connection in open_ones) if open_ones else None
+
+    async def close(self) -> None:
+        """Close all connections. Requests still open fail with BrokerUnreachable."""
+        for slot in self._slots.values():
+            if slot.connection is not None:
+                slot.connection.close()
+        self._slots.clear()
+
+    async def _connection(self, broker: BrokerId, channel: str) -> Connection:
+        slot = self._slots.setdefault((broker, channel), _Slot())
+        if slot.connection is not None and slot.connection.is_open:
+            return slot.connection
+        async with slot.lock:
+            if slot.connection is None or not slot.connection.is_open:
+                slot.connection = await self._connect(broker)
+            return slot.connection
+
+    async def _connect(self, broker: BrokerId) -> Connection:
+        if broker != ANY_BROKER:
+            if broker not in self._addresses:
+                await self.send(ANY_BROKER, _who_is_there())
+            if broker not in self._addresses:
+                raise BrokerUnreachable(f"Broker {broker} of {self.alias}", "the cluster names no such broker")
+            return await self._open(*self._addresses[broker])
+        known = list(self._addresses.values())
+        self._rng.shuffle(known)
+        addresses = list(dict.fromkeys([*known, *self._rng.sample(self._bootstrap, len(self._bootstrap))]))
+        last: KafkaError | None = None
+        for host, port in addresses:  # the bootstrap list stays in play: all known brokers may have moved
+            try:
+                return await self._open(host, port)
+            except KafkaError as error:
+                last = error
+        raise last or BrokerUnreachable(self.alias, "it has no address")
+
+    async def _open(self, host: str, port: int) -> Connection:
+        return await connect(
+            host, port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S, version_caps=self._version_caps
+        )
+
+    def _learn(self, reply: messages.MetadataResponse) -> None:
+        if self.cluster_id is None:
+            self.cluster_id = reply.cluster_id
+        elif reply.cluster_id != self.cluster_id:
+            raise ForeignCluster(self.alias, first=self.cluster_id, other=str(reply.cluster_id))
+        addresses = {BrokerId(broker.node_id): (broker.host, int(broker.port)) for broker in reply.brokers}
+        for (broker, _), slot in self._slots.items():  # a broker that moved is reached anew at its new address
+            moved = (
+                broker in self._addresses and addresses.get(broker, self._addresses[broker]) != self._addresses[broker]
+            )
+            if moved and slot.connection is not None:
+                slot.connection.close()
+        self._addresses.update(addresses)

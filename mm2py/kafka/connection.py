@@ -1,0 +1,299 @@
+"""One connection to one broker: frames out with ``writelines``, each frame in into one buffer of its size.
+
+Requests are answered in the order they were sent (Kafka promises it), so a queue of futures is all the bookkeeping.
+Anything odd (a frame too large, a reply nobody asked for) closes the connection: the stream cannot be trusted after it.
+Answers to NetworkClient and Selector of Apache Kafka's clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.serial import entity_reader, entity_writer
+from kio.static.protocol import Payload
+
+from mm2py import __version__
+from mm2py.kafka import messages, wire
+from mm2py.kafka.errors import (
+    BrokerUnreachable,
+    CorruptReply,
+    KafkaError,
+    NotKafka,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
+
+MAX_FRAME_BYTES: Final = 128 << 20
+"""Larger than any reply to what we ask (a fetch: ``max_bytes`` or one batch); checked before memory is taken."""
+MAX_FIRST_FRAME_BYTES: Final = 1 << 20
+"""Until the peer has proved to be a Kafka broker, it is trusted with less."""
+
+_HEAD: Final = struct.Struct(">ihhi")
+_TLS_ALERT: Final = b"\x15\x03"
+_API_VERSIONS_KEY: Final = 18
+
+T = TypeVar("T")
+VersionRanges = Mapping[int, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Pending:
+    correlation_id: int
+    reply: asyncio.Future[bytearray]
+
+
+class FrameStream(asyncio.BufferedProtocol):
+    """Kafka's framing on a socket: a four-byte length, then that many bytes."""
+
+    def __init__(self, peer: str, client_id: str) -> None:
+        self.peer = peer
+        self.max_frame_bytes = MAX_FIRST_FRAME_BYTES
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client_id = client_id.encode()
+        self._transport: asyncio.Transport | None = None
+        self._length = bytearray(4)
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._pending: deque[_Pending] = deque()
+        self._next_correlation_id = 0
+        self._why: KafkaError | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        target = self._length if self._frame is None else self._frame
+        return memoryview(target)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._frame is None:
+            if self._filled == 4:
+                self._start_frame()
+        elif self._filled == len(self._frame):
+            frame, self._frame, self._filled = self._frame, None, 0
+            self._deliver(frame)
+
+    def _start_frame(self) -> None:
+        size = int.from_bytes(self._length, "big", signed=True)
+        self._filled = 0
+        if 4 <= size <= self.max_frame_bytes:
+            self._frame = bytearray(size)
+        elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
+            self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length))))
+        else:
+            self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {self.max_frame_bytes}"))
+
+    def _deliver(self, frame: bytearray) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if not self._pending or self._pending[0].correlation_id != correlation_id:
+            self.abort(CorruptReply(self.peer, f"reply to request {correlation_id}, which is not the oldest one open"))
+            return
+        pending = self._pending.popleft()
+        if not pending.reply.done():  # else the caller was cancelled: its reply is dropped here
+            pending.reply.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(self._why or BrokerUnreachable(self.peer, f"the connection broke ({exc or 'closed by the broker'})"))
+
+    def _fail(self, why: KafkaError) -> None:
+        self._why = why
+        while self._pending:
+            reply = self._pending.popleft().reply
+            if not reply.done():
+                reply.set_exception(why)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def abort(self, why: KafkaError) -> None:
+        """Close at once; everything still open fails with ``why``."""
+        if self._why is None:
+            self._why = why
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail(self._why)
+
+    @property
+    def is_open(self) -> bool:
+        return self._why is None and self._transport is not None and not self._transport.is_closing()
+
+    def send(
+        self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool
+    ) -> asyncio.Future[bytearray]:
+        """Send one request; the future gets the whole reply frame, correlation id included."""
+        if not self.is_open or self._transport is None:
+            raise self._why or BrokerUnreachable(self.peer, "the connection is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        client = struct.pack(">h", len(self._client_id)) + self._client_id + (b"\x00" if flexible else b"")
+        size = 8 + len(client) + sum(map(len, body))
+        head = _HEAD.pack(size, api_key, version, correlation_id)
+        reply: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(correlation_id, reply))
+        self._transport.writelines([head + client, *body])
+        return reply
+
+
+class Connection:
+    """A broker that has said which versions it speaks."""
+
+    def __init__(self, stream: FrameStream, ranges: VersionRanges) -> None:
+        self._stream = stream
+        self._ranges = ranges
+        self.peer = stream.peer
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open
+
+    @property
+    def reads_topic_ids(self) -> bool:
+        return self._ranges.get(wire.FETCH_KEY, (0, 0))[1] >= wire.FIRST_WITH_TOPIC_IDS
+
+    def close(self) -> None:
+        self._stream.abort(BrokerUnreachable(self.peer, "mm2py closed the connection"))
+
+    async def request(
+        self, request: FetchRequest | ProduceRequest | Payload, timeout_s: float
+    ) -> FetchReply | ProduceReply | Payload:
+        """Send one request and return its reply; see ``Brokers.send`` for the errors."""
+        match request:
+            case FetchRequest():
+                version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+                reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version))
+                names = wire.names_by_id(request)
+                wait_s = timeout_s + request.max_wait_ms / 1000
+                frame = await self._within(wait_s, "Fetch", reply)
+                return self._read(lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+            case ProduceRequest():
+                version = wire.usable_version(
+                    request, self._version("Produce", wire.PRODUCE_KEY, wire.PRODUCE_VERSIONS)
+                )
+                reply = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
+                names = wire.names_by_id(request)
+                frame = await self._within(timeout_s, "Produce", reply)
+                return self._read(lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+            case _:
+                return await self._request_entity(request, timeout_s)
+
+    async def _request_entity(self, request: Payload, timeout_s: float) -> Payload:
+        api = type(request).__name__.removesuffix("Request")
+        version = int(request.__version__)
+        self._version(api, int(request.__api_key__), (version, version))
+        reply_type = messages.REPLY_TO[type(request)]
+        reply = self._send(int(request.__api_key__), version, [_encode(request)], flexible=_flexible(request))
+        frame = bytes(await self._within(timeout_s, api, reply))
+        return self._read(lambda: entity_reader(reply_type)(frame, _after_header(frame))[0])
+
+    def _send(
+        self, key: int, version: int, body: Sequence[wire.Part], *, flexible: bool = True
+    ) -> asyncio.Future[bytearray]:
+        return self._stream.send(key, version, body, flexible=flexible)
+
+    async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[bytearray]) -> bytearray:
+        """Wait on total time, not on silence: a broker that drips one byte a second must not hold us."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await reply
+        except TimeoutError:
+            error = RequestTimedOut(self.peer, api, timeout_s)
+            self._stream.abort(error)
+            raise error from None
+
+    def _read(self, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except KafkaError:
+            raise
+        except Exception as error:
+            reason = CorruptReply(self.peer, f"{type(error).__name__}: {error}")
+            self._stream.abort(reason)
+            raise reason from error
+
+    def _version(self, api: str, key: int, ours: tuple[int, int]) -> int:
+        lowest, highest = self._ranges.get(key, (0, -1))
+        chosen = min(highest, ours[1])
+        if chosen < max(lowest, ours[0]):
+            offered = f"{lowest}-{highest}" if highest >= 0 else "none"
+            raise UnsupportedVersion(self.peer, api, wanted=f"{ours[0]}-{ours[1]}", offered=offered)
+        return chosen
+
+
+async def connect(
+    host: str, port: int, *, client_id: str, timeout_s: float, version_caps: Mapping[int, int] | None = None
+) -> Connection:
+    """Open a connection and learn which versions the broker speaks.
+
+    Args:
+        timeout_s: for all of it, name look-up included.
+        version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
+    Raises:
+        BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
+    """
+    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    loop = asyncio.get_running_loop()
+    stream: FrameStream | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, stream = await loop.create_connection(lambda: FrameStream(peer, client_id), host, port)
+            ranges = await _learn_versions(stream)
+    except TimeoutError:
+        if stream is None:
+            raise BrokerUnreachable(peer, f"no connection within {timeout_s:g} s") from None
+        error = NotKafka(peer, f"it accepts connections but says nothing within {timeout_s:g} s")
+        stream.abort(error)
+        raise error from None
+    except OSError as error:
+        raise BrokerUnreachable(peer, error.strerror or str(error)) from error
+    except BaseException as error:
+        if stream is not None:
+            stream.abort(error if isinstance(error, KafkaError) else BrokerUnreachable(peer, "connecting was given up"))
+        raise
+    stream.max_frame_bytes = MAX_FRAME_BYTES
+    caps = version_caps or {}
+    return Connection(stream, {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()})
+
+
+async def _learn_versions(stream: FrameStream) -> VersionRanges:
+    request = messages.ApiVersionsRequest(client_software_name="mm2py", client_software_version=__version__)
+    frame = bytes(await stream.send(_API_VERSIONS_KEY, 3, [_encode(request)], flexible=True))
+    if int.from_bytes(frame[4:6], "big", signed=True) != 0:
+        raise UnsupportedVersion(stream.peer, "ApiVersions", wanted="3", offered="older ones only")
+    try:
+        answer, _ = entity_reader(messages.ApiVersionsResponse)(frame, 4)  # this one reply keeps the old header
+    except Exception as error:
+        raise NotKafka(stream.peer, f"its first reply cannot be read ({type(error).__name__})") from error
+    return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
+
+
+def _encode(entity: Payload) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def _flexible(request: Payload) -> bool:
+    return request.__header_schema__ is RequestHeader
+
+
+def _after_header(frame: bytes | bytearray) -> int:
+    """Position of the body behind correlation id and tags (which brokers leave empty)."""
+    if frame[4] != 0:
+        raise wire.Malformed("tags in the reply header")
+    return 5
+
+
+def _guess_protocol(first_bytes: bytes) -> str:
+    if first_bytes.startswith(_TLS_ALERT):
+        return "it speaks TLS, and security.protocol is PLAINTEXT"
+    if first_bytes.isascii() and first_bytes.decode("ascii").isprintable():
+        return f"it begins with the text {first_bytes.decode('ascii')!r}"
+    return f"it begins with the bytes {first_bytes.hex()}"

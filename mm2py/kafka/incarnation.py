@@ -1,0 +1,133 @@
+"""Under which producer id a flow writes: one for each life of a worker and each flow.
+
+The id is asked for with a transactional id, although no transaction is ever begun with it: only so can a successor
+fence it (docs/broker-facts.md, section 5: batches without the transactional bit are accepted under such an id). Asking
+plainly happens once (H3); later the epoch is raised with our own id and epoch, so that one who was fenced notices.
+Where the target grants no transactional id, writing goes on under a plain producer id, and that is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.kafka import admin
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+
+COORDINATOR_PATIENCE_S: Final = 20.0
+"""How long a missing transaction coordinator is waited for: a new cluster creates its topic on the first request."""
+_FENCED: Final = frozenset({47, 90})
+_UNAVAILABLE: Final = frozenset({14, 15, 16})
+
+
+class Fenced(KafkaError):
+    """Somebody took over under our transactional id: this incarnation is over and never asks for the id again."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        super().__init__(
+            f"Another process has fenced {transactional_id}.", remedy="The flow comes back under a new producer id."
+        )
+
+
+class Incarnation:
+    """The producer id of one flow in one life of a worker. ``start`` once, then ``renew`` whenever state was lost."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        transactional_id: str,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        report: Callable[[str], None],
+    ) -> None:
+        self._brokers = brokers
+        self._transactional_id: str | None = transactional_id
+        self._clock = clock
+        self._rng = rng
+        self._report = report
+        self._lock = asyncio.Lock()
+        self._identity: ProducerIdentity | None = None
+        self.degraded: str | None = None
+        """Why there is no transactional id, if there is none."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        if self._identity is None:
+            raise AssertionError("the incarnation was not started")
+        return self._identity
+
+    async def start(self) -> ProducerIdentity:
+        """Ask for the producer id; without end while the target cannot be reached.
+
+        Raises:
+            BrokerRefused: the target refuses even a plain producer id.
+        """
+        backoff = Backoff(self._rng, most_s=1.0)
+        begun_s = self._clock.monotonic()
+        while True:
+            try:
+                self._identity = await self._ask((-1, -1))
+                return self._identity
+            except BrokerRefused as error:
+                reaction = reaction_to(error.code)
+                patient = self._clock.monotonic() - begun_s < COORDINATOR_PATIENCE_S
+                if reaction in {Reaction.RETRY, Reaction.REFRESH} and (patient or self._transactional_id is None):
+                    pass
+                elif self._transactional_id is not None:
+                    self._degrade(error)
+                else:
+                    raise
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                begun_s = self._clock.monotonic()  # patience is for a reachable target without a coordinator
+            await asyncio.sleep(backoff.next_s())
+
+    async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
+        """Return an identity with a higher epoch than ``seen``; many callers at once raise it once.
+
+        Raises:
+            Fenced: somebody else raised it.
+            BrokerRefused: the target refuses for another reason.
+        """
+        async with self._lock:
+            backoff = Backoff(self._rng, most_s=2.0)
+            while self.identity == seen:
+                try:
+                    expected = (-1, -1) if seen.transactional_id is None else (seen.producer_id, seen.epoch)
+                    self._identity = await self._ask(expected)
+                    break
+                except BrokerRefused as error:
+                    if error.code in _FENCED:
+                        raise Fenced(self._transactional_id) from error
+                    if reaction_to(error.code) is Reaction.FAIL:
+                        raise
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                await asyncio.sleep(backoff.next_s())
+            return self.identity
+
+    async def _ask(self, expected: tuple[int, int]) -> ProducerIdentity:
+        broker: BrokerId = ANY_BROKER
+        if self._transactional_id is not None:
+            broker = await admin.find_coordinator(self._brokers, self._transactional_id, transactions=True)
+        producer_id, epoch = await admin.init_producer_id(
+            self._brokers, broker, self._transactional_id, expected=expected
+        )
+        return ProducerIdentity(producer_id, epoch, self._transactional_id)
+
+    def _degrade(self, error: BrokerRefused) -> None:
+        self.degraded = str(error)
+        self._transactional_id = None
+        why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
+        self._report(
+            f"The target {why} ({error}): writing goes on under a plain producer id, which a successor cannot fence. "
+            "Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let __transaction_state be created."
+        )

@@ -1,0 +1,155 @@
+"""The port between mm2py and a Kafka cluster: ``send(broker, request)``.
+
+Real clusters (``cluster.py``) and the broker model under ``tests/fakes/`` stand behind the same protocol, so that whole
+flows run under a virtual clock. Requests and replies are kio entities in the one version that ``messages.py`` names for
+each API; converting to the version a broker speaks is the business of whoever implements the port. Two APIs carry
+record batches and have their own types here, because their bytes must not be copied: Fetch and Produce.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NewType, Protocol, overload
+
+from kio.static.protocol import Payload
+
+BrokerId = NewType("BrokerId", int)
+ANY_BROKER = BrokerId(-1)
+"""Whichever broker answers: for metadata and for requests that the cluster forwards to its controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Under which id batches are written; ``transactional_id`` is None when the target grants none."""
+
+    producer_id: int
+    epoch: int
+    transactional_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFetch:
+    """What is wanted of one partition. Offsets in records, sizes in bytes."""
+
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFetch:
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: Sequence[PartitionFetch]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """One read of many partitions from one broker, without a fetch session."""
+
+    topics: Sequence[TopicFetch]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """One partition's part of a fetch reply. ``records`` is a writable view into the frame that was received."""
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: memoryview = field(default_factory=lambda: memoryview(bytearray()))
+    aborted: Sequence[tuple[int, int]] = ()
+    """(producer id, first offset) of each aborted transaction in reach; only under ``read_committed``."""
+    diverging_epoch: tuple[int, int] | None = None
+    """(epoch, end offset) where the log differs from what was last fetched: the source was truncated."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply:
+    partitions: Sequence[FetchedPartition]
+    size_bytes: int
+    """Size of the frame that all ``records`` are views of."""
+    error_code: int = 0
+    throttle_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProduce:
+    """One record batch for one partition; ``records`` is sent as it is."""
+
+    partition: int
+    records: bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProduce:
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: Sequence[PartitionProduce]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """Batches for many partitions of one broker, at most one a partition; always ``acks=all``."""
+
+    topics: Sequence[TopicProduce]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedPartition:
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceReply:
+    partitions: Sequence[ProducedPartition]
+    throttle_ms: int = 0
+
+
+class Brokers(Protocol):
+    """The brokers of one cluster, reachable by id."""
+
+    @overload
+    async def send(self, broker: BrokerId, request: FetchRequest, *, channel: str = ...) -> FetchReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: ProduceRequest, *, channel: str = ...) -> ProduceReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: Payload, *, channel: str = ...) -> Payload: ...
+
+    async def send(
+        self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
+    ) -> object:
+        """Send one request and return its reply.
+
+        Args:
+            broker: an id from the cluster's metadata, or ``ANY_BROKER``.
+            request: in the version ``messages.py`` names; the reply has the matching response class.
+            channel: requests of one channel and broker share a connection and are answered in order; a request that
+                waits (a fetch) must not share one with requests that cannot.
+        Raises:
+            BrokerUnreachable: no connection could be made, or it broke before the reply. Whether the request was
+                carried out is then unknown. Retriable.
+            RequestTimedOut: the reply did not come in time; the connection is closed. Retriable, outcome unknown.
+            NotKafka: whatever listens there does not speak Kafka's protocol.
+            UnsupportedVersion: the broker and mm2py share no version of this API.
+        Cancelling leaves the outcome of the request unknown; the connection stays in use.
+        """
+        ...

@@ -1,0 +1,117 @@
+"""Writes our own records (positions) to an internal topic, under the producer id of the flow.
+
+One batch of a partition is in flight at a time, so records of one partition never change their order; a batch is sent
+again under the same sequence until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.incarnation import Fenced, Incarnation
+from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
+from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
+
+BATCH_RECORDS: Final = 500
+"""At about half a kilobyte a position, well below any broker's default ``max.message.bytes``."""
+_STATE_LOST: Final = frozenset({45, 46, 59})
+_FENCED: Final = frozenset({47, 90})
+
+
+class TopicWriter:
+    """Appends records to partitions of one topic; ``write`` returns when all are acknowledged."""
+
+    def __init__(
+        self, brokers: Brokers, topic: str, incarnation: Incarnation, *, rng: random.Random, timeout_ms: int
+    ) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._incarnation = incarnation
+        self._rng = rng
+        self._timeout_ms = timeout_ms
+        self._leaders: dict[int, BrokerId | None] = {}
+        self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+
+    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
+        """Append records to their partitions; keeps trying while the target cannot take them.
+
+        Raises:
+            Fenced: another process has taken over; nothing more may be written.
+            BrokerRefused: the target refuses for good; what stands in other partitions may have been written.
+        Cancelling may leave any of them written or not.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for partition, ours in records.items():
+                    tasks.create_task(self._write_partition(partition, ours), name=f"{self._topic}-{partition} write")
+        except ExceptionGroup as group:  # every partition tells the same story: the first one will do
+            raise group.exceptions[0] from None
+
+    async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
+        async with self._locks.setdefault(partition, asyncio.Lock()):
+            for chunk in _chunks(records):
+                await self._write_batch(partition, chunk)
+
+    async def _write_batch(self, partition: int, records: Sequence[NewRecord]) -> None:
+        batch = build_batch(records)
+        backoff = Backoff(self._rng, most_s=2.0)
+        while True:
+            identity = self._incarnation.identity
+            known, sequence = self._sequences.get(partition, (identity, 0))
+            if known != identity:
+                sequence = 0
+            stamp(batch, identity.producer_id, identity.epoch, sequence)
+            code, text = await self._send(partition, batch)
+            if code == 0:
+                self._sequences[partition] = (identity, next_sequence(sequence, len(records)))
+                return
+            if code in _FENCED:
+                raise Fenced(identity.transactional_id)
+            if code in _STATE_LOST:
+                await self._incarnation.renew(identity)
+            elif code is not None and reaction_to(code) in {Reaction.FAIL, Reaction.DENIED}:
+                raise BrokerRefused(
+                    f"Writing to {self._topic}-{partition}",
+                    code,
+                    name_of(code),
+                    message=text,
+                    remedy=f"mm2py needs WRITE on {self._topic} to keep its positions.",
+                )
+            await asyncio.sleep(backoff.next_s())
+
+    async def _send(self, partition: int, batch: bytearray) -> tuple[int | None, str | None]:
+        """Return the answer's code and message; None when there was no answer."""
+        try:
+            leader = self._leaders.get(partition)
+            if leader is None:
+                metadata = await fetch_metadata(self._brokers, [self._topic])
+                topic = metadata.topics.get(self._topic)
+                self._leaders = {} if topic is None else {no: part.leader for no, part in topic.partitions.items()}
+                leader = self._leaders.get(partition)
+                if leader is None:
+                    return None, None
+            request = ProduceRequest(
+                [TopicProduce(self._topic, None, [PartitionProduce(partition, batch)])], timeout_ms=self._timeout_ms
+            )
+            reply = await self._brokers.send(leader, request, channel="positions")
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            self._leaders.pop(partition, None)
+            return None, None
+        answer = reply.partitions[0]
+        if answer.error_code and reaction_to(answer.error_code) is Reaction.REFRESH:
+            self._leaders.pop(partition, None)
+        return answer.error_code, answer.error_message
+
+
+def _chunks(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
+    for at in range(0, len(records), BATCH_RECORDS):
+        yield records[at : at + BATCH_RECORDS]

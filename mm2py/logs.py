@@ -1,0 +1,57 @@
+"""Logging: structured, one event a line, as text or JSON. Keys are the field's words; secrets are never passed in."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final, Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+LogFormat = Literal["text", "json"]
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def _one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape what would break a line or move a cursor: names and messages come from other people's clusters (S20)."""
+    return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
+    time, level, name = event.pop("timestamp"), event.pop("level"), event.pop("event")
+    trace = event.pop("exception", None)
+    fields = " ".join(f"{key}={_quoted(value)}" for key, value in event.items())
+    line = f"{time} {level.upper():7} {name} {fields}".rstrip()
+    return f"{line}\n{trace}" if trace else line
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or not text else text
+
+
+def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> FilteringBoundLogger:
+    """Return the process's logger; each flow binds its name to it."""
+    rendering: list[Processor] = (
+        [_one_line, structlog.processors.format_exc_info, _text_line]
+        if log_format == "text"
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    )
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(stream or sys.stderr),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *rendering,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        context_class=dict,
+    )
+    return logger

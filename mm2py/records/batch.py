@@ -1,0 +1,398 @@
+"""The record batch, version 2: its header, the records inside, and what is changed when a batch is passed as bytes.
+
+::
+
+    0  base offset i64          17  CRC-32C of all from 21 on u32   43  producer id i64
+    8  length of all from 12    21  attributes i16                  51  producer epoch i16
+       on i32                   23  last offset delta i32           53  base sequence i32
+    12 partition leader epoch   27  base timestamp i64              57  record count i32
+       i32                      35  max timestamp i64               61  records, compressed as a whole
+    16 magic i8
+
+Attributes: bits 0 to 2 codec, 3 log append time, 4 transactional, 5 control, 6 the base timestamp is a delete horizon.
+Everything is big-endian; inside the records, numbers are zigzag varints. Kafka's ``DefaultRecordBatch``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from mm2py.errors import Mm2Error
+from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Bytes, Codec, compress, decompress
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+"""61: the records begin here."""
+LOG_OVERHEAD_BYTES: Final = 12
+"""Base offset and length: they stand before what the length counts, and belong to the size that Kafka limits."""
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+CHECKED_FROM: Final = 21
+"""The checksum covers everything from here on: not the base offset, the length, the leader epoch and the magic."""
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MODULUS: Final = 1 << 31
+INT64_MAX: Final = (1 << 63) - 1
+
+
+class CorruptBatch(Mm2Error):
+    """The bytes are not what a record batch looks like."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"This is not a whole record batch: {detail}.",
+            remedy="Compare with what kafka-dump-log.sh shows for the segment.",
+        )
+
+
+class NotPassable(Mm2Error):
+    """A batch was to be stamped that must not travel as bytes: a defect in mm2py, stopped before it does harm."""
+
+    def __init__(self, attributes: int) -> None:
+        super().__init__(
+            f"A batch with attributes {attributes:#x} must be rebuilt or dropped, not passed.",
+            remedy="Please report this as a defect; restart the flow from its stored position.",
+        )
+
+
+class BatchHeader(NamedTuple):
+    """What the first 61 bytes say. A tuple, because one is made for every batch that is looked at."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch, as brokers compare it with ``max.message.bytes``."""
+        return self.length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """Bits 0 to 2; 5 and above are no ``Codec`` yet."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """All records then have ``max_timestamp_ms``, whatever stands in them."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Holds a transaction marker or the like, never a user's record."""
+        return self.attributes & CONTROL != 0
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class NewRecord(NamedTuple):
+    """One record to be written."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
+    """Return the header of the batch that starts at ``position``. Nothing is checked but that 61 bytes are there.
+
+    Raises:
+        CorruptBatch: the buffer ends inside the header.
+    """
+    try:
+        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error as error:
+        raise CorruptBatch(f"only {len(buffer) - position} bytes of a header are there") from error
+
+
+def split(records: memoryview) -> Iterator[memoryview]:
+    """Yield the whole batches of a fetched ``records`` field, oldest first, as views; a cut last one is left out.
+
+    Batches of magic 0 and 1 have base offset and length at the same place and are yielded too.
+
+    Raises:
+        CorruptBatch: a length is too small for any batch, so that the next one cannot be found.
+    """
+    position, end = 0, len(records)
+    while position + LOG_OVERHEAD_BYTES <= end:
+        size = int.from_bytes(records[position + 8 : position + 12], "big", signed=True) + LOG_OVERHEAD_BYTES
+        if size <= MAGIC_AT:
+            raise CorruptBatch(f"its length field says {size - LOG_OVERHEAD_BYTES}")
+        if position + size > end:
+            return
+        yield records[position : position + size]
+        position += size
+
+
+def crc_is_right(batch: Bytes) -> bool:
+    """Tell whether the batch's checksum fits its bytes. ``batch`` is exactly one batch of magic 2."""
+    view = memoryview(batch)
+    return int(crc32c(view[CHECKED_FROM:])) == int.from_bytes(view[CRC_AT:CHECKED_FROM], "big")
+
+
+def next_sequence(base_sequence: int, record_count: int) -> int:
+    """Return the sequence that follows a batch: sequences wrap to 0 after 2^31 - 1.
+
+    Source: DefaultRecordBatch.incrementSequence.
+    """
+    return (base_sequence + record_count) % SEQUENCE_MODULUS
+
+
+_pack_i64 = struct.Struct(">q").pack_into
+_pack_i32 = struct.Struct(">i").pack_into
+_pack_u32 = struct.Struct(">I").pack_into
+_pack_producer = struct.Struct(">qhi").pack_into
+
+
+def stamp(batch: memoryview | bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make ``batch`` ours, in place: base offset 0, no leader epoch, our producer fields, only the codec's attributes.
+
+    The transactional and the delete horizon bit are taken away: the first would ask for a transaction, the second lets
+    the target's cleaner remove tombstones at the source's time (H6). The base timestamp stays, as timestamps in the
+    records are relative to it. Stamping again, for a resend under another sequence, is fine.
+
+    Args:
+        batch: exactly one batch of magic 2, writable. Its checksum has been verified: it is computed anew here.
+        base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
+    Raises:
+        NotPassable: it is a control batch, or its timestamps are log append times. Brokers would take the latter and
+            show other timestamps than the source did.
+    """
+    if batch[22] & (LOG_APPEND_TIME | CONTROL):
+        raise NotPassable(batch[22])
+    _pack_i64(batch, 0, 0)
+    _pack_i32(batch, 12, -1)
+    batch[21] = 0
+    batch[22] &= CODEC_MASK
+    _pack_producer(batch, 43, producer_id, producer_epoch, base_sequence)
+    _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
+
+
+def assemble(body: Bytes, *, codec: int, record_count: int, base_timestamp_ms: int, max_timestamp_ms: int) -> bytearray:
+    """Return a batch around encoded records whose offset deltas are 0 to ``record_count - 1``.
+
+    It starts at offset 0, is in create time and has no producer: valid as it is, ready for ``stamp``.
+
+    Raises:
+        UnknownCodec: ``codec`` is 5 or more.
+    """
+    compressed = compress(codec, body)
+    batch = bytearray(HEADER_BYTES)
+    batch += compressed
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        -1,
+        MAGIC,
+        0,
+        codec,
+        record_count - 1,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        record_count,
+    )
+    _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
+    return batch
+
+
+def build_batch(records: Sequence[NewRecord], *, codec: int = Codec.NONE) -> bytearray:
+    """Return a batch of our own small records, ready to be sent or stamped.
+
+    Args:
+        records: at least one. Header keys are written as UTF-8.
+    Raises:
+        ValueError: there are no records; brokers refuse a batch without any.
+    """
+    if not records:
+        raise ValueError("A batch needs at least one record.")
+    base_timestamp_ms = records[0].timestamp_ms
+    body = bytearray()
+    for index, record in enumerate(records):
+        content = bytearray(1)  # attributes of a record: none are defined
+        content += varint(record.timestamp_ms - base_timestamp_ms)
+        content += varint(index)
+        content += _sized(record.key)
+        content += _sized(record.value)
+        content += varint(len(record.headers))
+        for key, value in record.headers:
+            content += _sized(key.encode("utf-8", "surrogateescape"))
+            content += _sized(value)
+        body += varint(len(content))
+        body += content
+    return assemble(
+        body,
+        codec=codec,
+        record_count=len(records),
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max(record.timestamp_ms for record in records),
+    )
+
+
+def read_records(batch: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> list[Record]:
+    """Return the records of exactly one batch of magic 2, control records too (``BatchHeader.is_control`` tells them).
+
+    Header keys that are not UTF-8 come back with surrogate escapes, so that ``build_batch`` writes them as they were.
+
+    Raises:
+        CorruptBatch: checksum, header or records are not right.
+        UnknownCodec, DecompressionBomb, CompressedDataCorrupt: as ``decompress`` does.
+    """
+    header = read_header(batch)
+    if header.magic != MAGIC or header.size_bytes != len(batch) or not crc_is_right(batch):
+        raise CorruptBatch("magic, length or checksum is wrong")
+    body = bytes(decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes=max_bytes))
+    records: list[Record] = []
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            size, position = read_varint(body, position)
+            end = position + size
+            timestamp_delta, position = read_varlong(body, position + 1)
+            offset_delta, position = read_varint(body, position)
+            key, position = _read_sized(body, position)
+            value, position = _read_sized(body, position)
+            header_count, position = read_varint(body, position)
+            if header_count < 0:
+                raise CorruptBatch(f"a record has {header_count} headers")
+            headers: list[tuple[str, bytes | None]] = []
+            for _ in range(header_count):
+                header_key, position = _read_sized(body, position)
+                header_value, position = _read_sized(body, position)
+                if header_key is None:
+                    raise CorruptBatch("a header has no key")
+                headers.append((header_key.decode("utf-8", "surrogateescape"), header_value))
+            if position != end:
+                raise CorruptBatch("a record is longer or shorter than it says")
+            timestamp_ms = (
+                header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta
+            )
+            records.append(Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers))
+    except IndexError as error:
+        raise CorruptBatch("its records end too early") from error
+    if position != len(body):
+        raise CorruptBatch(f"{len(body) - position} bytes follow its last record")
+    return records
+
+
+# zigzag varints
+
+
+def varint(value: int) -> bytes:
+    """Return ``value``, of 32 or 64 bits, as a zigzag varint."""
+    rest = (value << 1) ^ (value >> 63)
+    if rest < 0x80:
+        return bytes((rest,))
+    if rest < 0x4000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def read_varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Return the 32 bit number at ``position`` and the position after it.
+
+    Raises:
+        CorruptBatch: it is longer than 32 bits can be.
+        IndexError: ``body`` ends before it does.
+    """
+    raw, position = read_raw(body, position)
+    if raw > 0xFFFFFFFF:
+        raise CorruptBatch("a number in a record exceeds 32 bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_varlong(body: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Return the 64 bit number at ``position`` and the position after it. Raises as ``read_varint`` does."""
+    raw, position = read_raw(body, position)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_raw(body: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Return the number at ``position`` before its zigzag is undone, and the position after it."""
+    low = body[position]
+    if low < 0x80:
+        return low, position + 1
+    high = body[position + 1]
+    if high < 0x80:
+        return low & 0x7F | high << 7, position + 2
+    raw = shift = 0
+    while True:
+        byte = body[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("a number in a record exceeds 64 bits")
+    if raw >> 64:
+        raise CorruptBatch("a number in a record exceeds 64 bits")
+    return raw, position
+
+
+def _sized(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else varint(len(data)) + data
+
+
+def _read_sized(body: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(body, position)
+    if size < 0:
+        return None, position
+    end = position + size
+    if end > len(body):
+        raise CorruptBatch("its records end too early")
+    return body[position:end], end

@@ -1,0 +1,361 @@
+"""The five compression codecs of record batches, in Java's framings, decompressed under a limit.
+
+A batch says nothing reliable about the size of what it holds, and a fetched batch may have been made by anybody who may
+write to the source topic. So everything here first finds an upper bound in the compressed bytes' own block headers, or
+hands the codec an output buffer that ends at the limit. Kafka's ``CompressionType``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+
+from mm2py.errors import Mm2Error
+
+Bytes = bytes | bytearray | memoryview
+
+DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
+"""What one batch may hold when nobody says otherwise: 64 times Kafka's default for a whole compressed batch."""
+
+
+class Codec(IntEnum):
+    """Bits 0 to 2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class UnknownCodec(Mm2Error):
+    """The batch names a codec that Kafka did not have when this was written."""
+
+    def __init__(self, codec: int) -> None:
+        super().__init__(
+            f"Compression codec {codec} is unknown; known are 0 none, 1 gzip, 2 snappy, 3 lz4 and 4 zstd.",
+            remedy="Upgrade mm2py, or find out which producer writes such batches.",
+        )
+        self.codec = codec
+
+
+class CompressedDataCorrupt(Mm2Error):
+    """The codec could not read its own data, although the batch's checksum is right: its producer wrote it so."""
+
+    def __init__(self, codec: Codec, detail: str) -> None:
+        super().__init__(
+            f"Data compressed with {codec.name.lower()} cannot be decompressed: {detail}.",
+            remedy="Read the batch with Kafka's own tools; if they fail too, its producer wrote it so.",
+        )
+
+
+class DecompressionBomb(Mm2Error):
+    """Decompressed, the data would exceed the limit. Nothing beyond the limit was allocated."""
+
+    def __init__(self, codec: Codec, *, compressed_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{compressed_bytes} bytes compressed with {codec.name.lower()} hold more than {limit_bytes} bytes.",
+            remedy="Look for the producer of this batch; raise the limit if the data is legitimate.",
+        )
+
+
+def decompress(codec: int, data: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | bytearray:
+    """Return what ``data`` holds.
+
+    Args:
+        codec: 0 to 4, from the batch's attributes.
+        data: what follows the batch header. Snappy may be raw or in xerial's blocks, as Java writes it; lz4 and zstd
+            are frames, gzip members, of which there may be several.
+        max_bytes: the most that may come out.
+    Raises:
+        UnknownCodec: ``codec`` is 5 or more.
+        DecompressionBomb: more than ``max_bytes`` would come out.
+        CompressedDataCorrupt: the codec cannot read the data.
+    """
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.GZIP:
+        return _gunzip(data, max_bytes)
+    if codec == Codec.SNAPPY:
+        return _unsnappy(data, max_bytes)
+    if codec == Codec.LZ4:
+        return _unlz4(data, max_bytes)
+    if codec == Codec.ZSTD:
+        return _unzstd(data, max_bytes)
+    raise UnknownCodec(codec)
+
+
+def compress(codec: int, data: Bytes) -> Bytes:
+    """Return ``data`` compressed as Kafka's Java clients do, at their default levels.
+
+    Raises:
+        UnknownCodec: ``codec`` is 5 or more.
+    """
+    if codec == Codec.NONE:
+        return data
+    if codec == Codec.GZIP:
+        squeezer = zlib.compressobj(wbits=_GZIP_WBITS)
+        return squeezer.compress(data) + squeezer.flush()
+    if codec == Codec.SNAPPY:
+        return _snappy(data)
+    if codec == Codec.LZ4:
+        return _lz4(data)
+    if codec == Codec.ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    raise UnknownCodec(codec)
+
+
+# gzip
+
+_GZIP_WBITS: Final = 31
+
+
+def _gunzip(data: Bytes, max_bytes: int) -> bytes:
+    members: list[bytes] = []
+    room = max_bytes
+    rest: Bytes = data
+    while rest or not members:
+        member = zlib.decompressobj(wbits=_GZIP_WBITS)
+        try:
+            plain = member.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise CompressedDataCorrupt(Codec.GZIP, str(error)) from error
+        if len(plain) > room:
+            raise DecompressionBomb(Codec.GZIP, compressed_bytes=len(data), limit_bytes=max_bytes)
+        if not member.eof:
+            raise CompressedDataCorrupt(Codec.GZIP, "it ends before its last block")
+        room -= len(plain)
+        members.append(plain)
+        rest = member.unused_data
+    return members[0] if len(members) == 1 else b"".join(members)
+
+
+# snappy
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest version that can read it
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_SIZE: Final = struct.Struct(">i")
+
+
+def _unsnappy(data: Bytes, max_bytes: int) -> bytes | bytearray:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnappy_block(memoryview(data), len(data), max_bytes, max_bytes)
+    view = memoryview(data)
+    plain = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        if position + 4 > len(view):
+            raise CompressedDataCorrupt(Codec.SNAPPY, "a block's size is cut off")
+        size: int = _SIZE.unpack_from(view, position)[0]
+        position += 4
+        if size < 0 or position + size > len(view):
+            raise CompressedDataCorrupt(Codec.SNAPPY, f"a block of {size} bytes does not fit into its data")
+        plain += _unsnappy_block(view[position : position + size], len(data), max_bytes - len(plain), max_bytes)
+        position += size
+    return plain
+
+
+def _unsnappy_block(block: memoryview, compressed_bytes: int, room: int, max_bytes: int) -> bytearray:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > room:
+            raise DecompressionBomb(Codec.SNAPPY, compressed_bytes=compressed_bytes, limit_bytes=max_bytes)
+        # Snappy's densest element makes 64 bytes of 3: more cannot come out, whatever the block claims.
+        if size > len(block) * 22:
+            raise CompressedDataCorrupt(Codec.SNAPPY, f"a block of {len(block)} bytes claims to hold {size}")
+        plain = bytearray(size)
+        if size and cramjam.snappy.decompress_raw_into(block, plain) != size:
+            raise CompressedDataCorrupt(Codec.SNAPPY, "a block holds less than it claims")
+    except cramjam.DecompressionError as error:
+        raise CompressedDataCorrupt(Codec.SNAPPY, str(error)) from error
+    return plain
+
+
+def _snappy(data: Bytes) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(_SIZE.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+# lz4
+
+_LZ4_MAGIC: Final = 0x184D2204
+_LITTLE_SIZE: Final = struct.Struct("<I")
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_STORED: Final = 0x80000000
+# Java's reader refuses blocks that lean on earlier ones, which is what most libraries write by default: so the frame is
+# put together here. Version 1, independent blocks of 64 KB, no checksums as the batch has one; 0x82 checks this header.
+_LZ4_HEADER: Final = _LITTLE_SIZE.pack(_LZ4_MAGIC) + b"\x60\x40\x82"
+
+
+def _unlz4(data: Bytes, max_bytes: int) -> bytearray:
+    bound = _lz4_bound(memoryview(data))
+    return _decompress_into(Codec.LZ4, data, bound, max_bytes)
+
+
+def _lz4_bound(view: memoryview) -> int:
+    """Return how much the frames can hold at most, by their block headers."""
+    bound = position = 0
+    try:
+        while position < len(view):
+            magic = _LITTLE_SIZE.unpack_from(view, position)[0]
+            if magic & 0xFFFFFFF0 == _SKIPPABLE_MAGIC:
+                position += 8 + _LITTLE_SIZE.unpack_from(view, position + 4)[0]
+                continue
+            if magic != _LZ4_MAGIC:
+                raise CompressedDataCorrupt(Codec.LZ4, "it does not start as a frame does")
+            flags = view[position + 4]
+            block_bytes = 1 << (8 + 2 * (view[position + 5] >> 4 & 7))
+            position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+            while (size := _LITTLE_SIZE.unpack_from(view, position)[0]) != 0:
+                stored = size & _LZ4_STORED
+                size &= _LZ4_STORED - 1
+                # Lz4's densest sequence adds 255 bytes of output for one of input.
+                bound += size if stored else min(block_bytes, size * 255)
+                position += 4 + size + (4 if flags & 0x10 else 0)
+            position += 4 + (4 if flags & 0x04 else 0)
+    except (struct.error, IndexError) as error:
+        raise CompressedDataCorrupt(Codec.LZ4, "it ends before its end mark") from error
+    if position > len(view):
+        raise CompressedDataCorrupt(Codec.LZ4, "its last frame is cut")
+    return bound
+
+
+def _lz4(data: Bytes) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes] = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts.append(_LITTLE_SIZE.pack(len(block)))
+            parts.append(block)
+        else:
+            parts.append(_LITTLE_SIZE.pack(len(plain) | _LZ4_STORED))
+            parts.append(bytes(plain))
+    parts.append(bytes(4))
+    return b"".join(parts)
+
+
+def repair_lz4_header_checksum(data: Bytes) -> bytes:
+    """Return an lz4 frame with the header checksum that the format asks for.
+
+    Producers of magic 0 computed it over the frame's magic too, and brokers kept it so, because all of them did.
+
+    Raises:
+        CompressedDataCorrupt: the frame ends inside its header.
+    """
+    repaired = bytearray(data)
+    if len(repaired) < 7:
+        raise CompressedDataCorrupt(Codec.LZ4, "it ends inside its header")
+    flags = repaired[4]
+    checksum_at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    if len(repaired) <= checksum_at:
+        raise CompressedDataCorrupt(Codec.LZ4, "it ends inside its header")
+    repaired[checksum_at] = _xxh32_short(repaired[4:checksum_at]) >> 8 & 0xFF
+    return bytes(repaired)
+
+
+def _xxh32_short(data: bytes | bytearray) -> int:
+    """Return xxHash32 with seed 0 of fewer than 16 bytes; a frame's header has 2 to 14."""
+    prime_1, prime_2, prime_3, prime_4, prime_5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+    mask = 0xFFFFFFFF
+    digest = prime_5 + len(data) & mask
+    position = 0
+    while position + 4 <= len(data):
+        digest = digest + int.from_bytes(data[position : position + 4], "little") * prime_3 & mask
+        digest = (digest << 17 | digest >> 15) * prime_4 & mask
+        position += 4
+    for byte in data[position:]:
+        digest = digest + byte * prime_5 & mask
+        digest = (digest << 11 | digest >> 21) * prime_1 & mask
+    digest = (digest ^ digest >> 15) * prime_2 & mask
+    digest = (digest ^ digest >> 13) * prime_3 & mask
+    return digest ^ digest >> 16
+
+
+# zstd
+
+_ZSTD_LEVEL: Final = 3
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+_SKIPPABLE_MAGIC: Final = 0x184D2A50
+_CONTENT_SIZES: Final = (struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q"))
+
+
+def _unzstd(data: Bytes, max_bytes: int) -> bytearray:
+    bound = _zstd_bound(memoryview(data))
+    return _decompress_into(Codec.ZSTD, data, bound, max_bytes)
+
+
+def _zstd_bound(view: memoryview) -> int:
+    """Return how much the frames can hold at most: what they declare, or what their blocks can hold if that is less."""
+    bound = position = 0
+    try:
+        while position < len(view):
+            magic = _LITTLE_SIZE.unpack_from(view, position)[0]
+            if magic & 0xFFFFFFF0 == _SKIPPABLE_MAGIC:
+                position += 8 + _LITTLE_SIZE.unpack_from(view, position + 4)[0]
+                continue
+            if magic != _ZSTD_MAGIC:
+                raise CompressedDataCorrupt(Codec.ZSTD, "it does not start as a frame does")
+            descriptor = view[position + 4]
+            single_segment = descriptor & 0x20
+            position += (5 if single_segment else 6) + (0, 1, 2, 4)[descriptor & 3]
+            declared: int | None = None
+            if descriptor >> 6 or single_segment:
+                field = _CONTENT_SIZES[descriptor >> 6]
+                declared = int(field.unpack_from(view, position)[0]) + (256 if field.size == 2 else 0)
+                position += field.size
+            in_blocks, position = _zstd_blocks(view, position)
+            position += 4 if descriptor & 4 else 0
+            bound += in_blocks if declared is None else min(declared, in_blocks)
+    except (struct.error, IndexError) as error:
+        raise CompressedDataCorrupt(Codec.ZSTD, "it ends before its last block") from error
+    if position > len(view):
+        raise CompressedDataCorrupt(Codec.ZSTD, "its last frame is cut")
+    return bound
+
+
+def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
+    """Return how much the blocks from ``position`` can hold, and where their frame's checksum would be."""
+    bound = 0
+    last = 0
+    while not last:
+        header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        last = header & 1
+        kind = header >> 1 & 3
+        size = header >> 3
+        if kind == 2:
+            bound += _ZSTD_BLOCK_BYTES
+        elif kind == 3:
+            raise CompressedDataCorrupt(Codec.ZSTD, "it has a block of a reserved type")
+        else:
+            bound += size
+        position += 3 + (1 if kind == 1 else size)
+    return bound, position
+
+
+def _decompress_into(codec: Codec, data: Bytes, bound: int, max_bytes: int) -> bytearray:
+    """Decompress into a buffer that cannot grow, so that a codec that is fed a bomb stops at its end."""
+    if bound == 0:
+        return bytearray()
+    plain = bytearray(min(bound, max_bytes))
+    into = cramjam.lz4.decompress_into if codec is Codec.LZ4 else cramjam.zstd.decompress_into
+    try:
+        size = into(data, plain)
+    except cramjam.DecompressionError as error:
+        if bound > max_bytes:
+            raise DecompressionBomb(codec, compressed_bytes=len(data), limit_bytes=max_bytes) from error
+        raise CompressedDataCorrupt(codec, str(error)) from error
+    del plain[size:]
+    return plain

@@ -1,0 +1,224 @@
+"""Positions as MM2 keeps them: the source entries of ``mm2-offsets.A.internal``. Pure.
+
+Connect's format, schemas off: the key is ``[connector, source partition]``, the value an object of primitives whose
+``offset`` is that of the last record copied. Our own fields stand beside it; Connect's reader passes them over, but it
+refuses nested values, so they are flat. Fields that we do not know are kept.
+Source: MirrorUtils.wrapOffset, OffsetUtils.validateFormat, JsonConverter; Apache Kafka, connect.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+CONNECTOR: Final = "MirrorSourceConnector"
+FORMAT_VERSION: Final = 1
+BY_OPERATOR: Final = "operator"
+"""``by`` of a position that somebody set: copy from here, whatever stands on the target."""
+
+_OWN_FIELDS: Final = frozenset(
+    {
+        "offset",
+        "mm2py",
+        "next_source",
+        "source_cluster",
+        "source_topic_id",
+        "source_leader_epoch",
+        "next_target",
+        "target_topic_id",
+        "target_leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "next_sequence",
+        "by",
+        "generation",
+        "skipped",
+    }
+)
+
+
+class MalformedPosition(ValueError):
+    """A record of the offsets topic is not what MM2 or mm2py writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePartition:
+    """Whose position it is."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """Where the copying of a partition stood, and who may have written to the remote partition last.
+
+    ``None`` stands for what the writer could not know: everything but ``next_source`` in a position that MM2 wrote.
+    """
+
+    next_source: int
+    source_cluster: str | None = None
+    source_topic_id: uuid.UUID | None = None
+    source_leader_epoch: int | None = None
+    next_target: int | None = None
+    target_topic_id: uuid.UUID | None = None
+    target_leader_epoch: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    next_sequence: int | None = None
+    by: str | None = None
+    generation: int = 0
+    skipped: tuple[tuple[int, int], ...] = ()
+    unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def encode_key(partition: SourcePartition, connector: str = CONNECTOR) -> bytes:
+    """Return the key byte for byte as Java writes it: compaction goes by its bytes."""
+    inner = {"cluster": partition.cluster, "partition": partition.partition, "topic": partition.topic}
+    return _dump([connector, inner])
+
+
+def decode_key(key: bytes | None, connector: str = CONNECTOR) -> SourcePartition | None:
+    """Return whose position a record holds; None for entries of other connectors.
+
+    Raises:
+        MalformedPosition: it is no key of the offsets topic.
+    """
+    try:
+        name, inner = json.loads(key or b"")
+        if name != connector:
+            return None
+        partition = SourcePartition(inner["cluster"], inner["topic"], inner["partition"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedPosition(f"key {key!r}") from error
+    right = isinstance(partition.cluster, str) and isinstance(partition.topic, str) and _is_int(partition.partition)
+    if not right or partition.partition < 0:
+        raise MalformedPosition(f"key {key!r}")
+    return partition
+
+
+def encode_value(position: StoredPosition) -> bytes:
+    """Return the value: ``offset`` for MM2, the rest for us."""
+    fields = {
+        **position.unknown,
+        "offset": position.next_source - 1,
+        "mm2py": FORMAT_VERSION,
+        "next_source": position.next_source,
+        "source_cluster": position.source_cluster,
+        "source_topic_id": _id_text(position.source_topic_id),
+        "source_leader_epoch": position.source_leader_epoch,
+        "next_target": position.next_target,
+        "target_topic_id": _id_text(position.target_topic_id),
+        "target_leader_epoch": position.target_leader_epoch,
+        "producer_id": position.producer_id,
+        "producer_epoch": position.producer_epoch,
+        "next_sequence": position.next_sequence,
+        "by": position.by,
+        "generation": position.generation,
+        "skipped": ",".join(f"{first}-{last}" for first, last in position.skipped),
+    }
+    return _dump(fields)
+
+
+def decode_value(value: bytes | None) -> StoredPosition | None:
+    """Return the position; None where there is none (a tombstone, or a negative offset that MM2 holds for none).
+
+    Raises:
+        MalformedPosition: it is no value of the offsets topic.
+    """
+    if value is None:
+        return None
+    try:
+        fields = json.loads(value)
+        if fields is None:
+            return None
+        if not isinstance(fields, dict):
+            raise TypeError("no object")
+        own = "mm2py" in fields
+        next_source = fields["next_source"] if own else fields["offset"] + 1
+        if not _is_int(next_source):
+            raise TypeError("offset is no integer")
+        if next_source < (0 if own else 1):
+            return None
+        return StoredPosition(
+            next_source=next_source,
+            source_cluster=_text(fields, "source_cluster"),
+            source_topic_id=_id(fields, "source_topic_id"),
+            source_leader_epoch=_int(fields, "source_leader_epoch"),
+            next_target=_int(fields, "next_target"),
+            target_topic_id=_id(fields, "target_topic_id"),
+            target_leader_epoch=_int(fields, "target_leader_epoch"),
+            producer_id=_int(fields, "producer_id"),
+            producer_epoch=_int(fields, "producer_epoch"),
+            next_sequence=_int(fields, "next_sequence"),
+            by=_text(fields, "by"),
+            generation=_int(fields, "generation") or 0,
+            skipped=_ranges(_text(fields, "skipped") or ""),
+            unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedPosition(f"value {value[:200]!r}") from error
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of the offsets topic that Java's default partitioner chooses for ``key``.
+
+    Source: Utils.murmur2 and BuiltInPartitioner.partitionForKey, Apache Kafka, clients.
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit hash, unsigned."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def _dump(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _id_text(topic_id: uuid.UUID | None) -> str | None:
+    return None if topic_id is None else str(topic_id)
+
+
+def _int(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is not None and not _is_int(value):
+        raise TypeError(f"{name} is no integer")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    return value
+
+
+def _id(fields: Mapping[str, Any], name: str) -> uuid.UUID | None:
+    text = _text(fields, name)
+    return None if text is None else uuid.UUID(text)
+
+
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    pairs = (part.split("-") for part in text.split(",") if part)
+    return tuple((int(first), int(last)) for first, last in pairs)

@@ -1,0 +1,1 @@
+"""Copying one partition: decisions (pure) and the asyncio shell that carries them out."""

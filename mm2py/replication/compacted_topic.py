@@ -1,0 +1,101 @@
+"""A compacted topic read as a table: the last value of every key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.retry import name_of
+from mm2py.records.batch import read_records
+from mm2py.replication.rewrite import Outgoing, TargetRules, plan
+
+FETCH_BYTES: Final = 8 << 20
+_ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
+_OFFSET_OUT_OF_RANGE: Final = 1
+
+
+class DamagedTopic(Mm2Error):
+    """An internal topic holds what cannot be read: going on without it would be a guess."""
+
+    def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
+        super().__init__(
+            f"{topic}-{partition} cannot be read at offset {offset}: {why}.",
+            remedy="Look at the record with kafka-dump-log.sh; mm2py does not guess what stood there.",
+        )
+
+
+async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
+    """Hand every committed record of ``topic`` to ``take`` (key, value), partition by partition in order.
+
+    Args:
+        topic: fresh metadata; every partition needs a leader.
+    Returns:
+        How many records there were, up to the end as it stood when each partition was first read.
+    Raises:
+        BrokerRefused: a partition has no leader, or the broker refuses to let us read.
+        DamagedTopic: a batch cannot be read.
+        BrokerUnreachable, RequestTimedOut: as ``Brokers.send``; nothing is remembered, read again from the start.
+    """
+    count = 0
+    by_leader: dict[BrokerId, dict[int, int]] = {}
+    for number, partition in topic.partitions.items():
+        if partition.leader is None:
+            code = partition.error_code or 5
+            raise BrokerRefused(f"Reading {topic.name}-{number}", code, name_of(code))
+        by_leader.setdefault(partition.leader, {})[number] = 0
+    for leader, offsets in by_leader.items():
+        while offsets:
+            for part in await _fetch(brokers, leader, topic, offsets):
+                count += _take_part(topic, part, offsets, take)
+    return count
+
+
+async def _fetch(
+    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, offsets: dict[int, int]
+) -> list[FetchedPartition]:
+    wanted = [PartitionFetch(number, offset, FETCH_BYTES) for number, offset in offsets.items()]
+    request = FetchRequest(
+        [TopicFetch(topic.name, topic.topic_id, wanted)],
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES,
+        read_committed=True,
+    )
+    reply = await brokers.send(leader, request, channel="table")
+    if reply.error_code:
+        raise BrokerRefused(f"Reading {topic.name}", reply.error_code, name_of(reply.error_code))
+    # the partition read last comes first next time, so that one with large batches cannot starve the others
+    first = next(iter(offsets))
+    offsets[first] = offsets.pop(first)
+    return list(reply.partitions)
+
+
+def _take_part(
+    topic: TopicMetadata,
+    part: FetchedPartition,
+    offsets: dict[int, int],
+    take: Callable[[bytes | None, bytes | None], None],
+) -> int:
+    number, offset = part.partition, offsets[part.partition]
+    if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > offset:
+        offsets[number] = part.log_start_offset
+        return 0
+    if part.error_code:
+        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code))
+    planned = plan(part.records, wanted_offset=offset, read_committed=True, aborted=part.aborted, rules=_ANY_SIZE)
+    if planned.fault is not None:
+        raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)
+    count = 0
+    for step in planned.steps:
+        if isinstance(step, Outgoing):
+            for record in read_records(step.data):
+                take(record.key, record.value)
+                count += 1
+    offsets[number] = planned.next_offset
+    if planned.next_offset >= part.last_stable_offset:
+        del offsets[number]
+    return count

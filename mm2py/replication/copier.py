@@ -1,0 +1,527 @@
+"""The copier: how one source partition becomes its remote partition. Pure.
+
+    Storing --position stored--> Copying --drain--> Draining --all answered--> Drained
+                                  ^    |
+              pause over, refetch |    | an error, a lost connection, a missing right
+                                Waiting          Copying --what no retry mends--> Stalled
+
+Answers to WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition. Facts come in through
+``handle``; what to do about them comes back as effects. Batches leave through ``next_batch``, which is asked whenever
+there is room to send. One rule makes failures simple: *whatever goes wrong, forget everything that was not
+acknowledged, wait until nothing is in flight, and read again from the position*. The same source batches then carry
+the same sequences, so the broker drops what it had already stored (exceptions: H1, H2 of docs/broker-facts.md).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.records.batch import next_sequence
+from mm2py.replication.events import (
+    Acked,
+    Diverged,
+    Drain,
+    Effect,
+    Event,
+    Fetched,
+    FetchRefused,
+    Lease,
+    Need,
+    NewIdentity,
+    OffsetsFound,
+    PositionStored,
+    ProduceLost,
+    ProduceRefused,
+    Report,
+    Tick,
+)
+from mm2py.replication.position import Position
+from mm2py.replication.rewrite import Dropped, Fault, Outgoing
+
+MAX_IN_FLIGHT = 5
+"""Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""
+
+MAX_CORRUPT_READS = 3
+"""A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
+
+_OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 47, 59, 90
+_OUTCOME_UNKNOWN = frozenset({7, 20, 46})
+_TOO_LARGE = frozenset({10, 18})
+_REFUSED_RECORDS = frozenset({32, 87})
+_OFFSET_OUT_OF_RANGE = 1
+_TOPIC_CHANGED = frozenset({100, 103})
+_PAUSE_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_DENIED_PAUSE_S = 10.0
+_BLOCKED_PAUSE_S = 30.0
+
+
+class Phase(enum.Enum):
+    STORING = "storing its position"
+    COPYING = "copying"
+    WAITING = "waiting"
+    STALLED = "stalled"
+    DRAINING = "draining"
+    DRAINED = "drained"
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A planned step on its way; ``token`` and ``sequence`` count only for batches that were sent."""
+
+    step: Outgoing | Dropped
+    lease: Lease
+    token: int = -1
+    sequence: int = -1
+    settled: bool = False
+    refused: bool = False
+    """The target said for certain that it did not store this batch."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """A batch to be stamped and sent now."""
+
+    batch: Outgoing
+    identity: ProducerIdentity
+    sequence: int
+    token: int
+    """Names this attempt in the event that answers it."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done, for status and metrics. Bytes are those of batches as sent."""
+
+    records: int = 0
+    bytes: int = 0
+    passed: int = 0
+    rebuilt: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    last_timestamp_ms: int = -1
+
+
+class Copier:
+    """One partition's copying. See the module's text for the states."""
+
+    def __init__(self, name: str, position: Position, identity: ProducerIdentity, *, ready_max_bytes: int) -> None:
+        self.name = name
+        self.position = replace(position, sequence=0)
+        self.identity = identity
+        self.phase = Phase.STORING
+        self.reason = ""
+        self.fetch_offset = position.source_offset
+        self.fetched_epoch = position.source_leader_epoch
+        self.end_offset: int | None = None
+        self.target_leader_epoch: int | None = None
+        self.tally = Tally()
+        self.refused_bytes = 0
+        """Size of the batch that the target last refused as too large; whoever looks the limit up sets it back to 0."""
+        self._ready: deque[_Entry] = deque()
+        self._ready_bytes = 0
+        self._ready_max_bytes = ready_max_bytes
+        self._in_flight: deque[_Entry] = deque()
+        self._unanswered = 0
+        self._sent_to: int | None = None
+        self._token = 0
+        self._sequence = 0
+        self._resume_at_s = 0.0
+        self._failures = 0
+        self._corrupt_reads = 0
+        self._fault: Fault | None = None
+        self._failed = False
+        self._careful_until = -1
+        self._alone = True
+        self._draining = False
+        self._renewing = False
+        self._uncovered_in_flight = False
+
+    # What the shell asks for
+
+    @property
+    def wants_fetch(self) -> bool:
+        return self.phase is Phase.COPYING and self._fault is None and self._ready_bytes < self._ready_max_bytes
+
+    @property
+    def is_at_end(self) -> bool:
+        """All that was there at the last read has been read: the next read will wait for more."""
+        return self.end_offset is not None and self.fetch_offset >= self.end_offset
+
+    @property
+    def has_batches(self) -> bool:
+        return bool(self._ready)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is in flight or waiting to be sent."""
+        return self._unanswered == 0 and not self._ready
+
+    @property
+    def resume_at_s(self) -> float | None:
+        """When a ``Tick`` ends the pause; None while none is due."""
+        due = self.phase is Phase.WAITING and not self._renewing and self._unanswered == 0
+        return self._resume_at_s if due else None
+
+    def lag(self) -> int | None:
+        """Source offsets between the position and the readable end; None before the first read."""
+        return None if self.end_offset is None else max(0, self.end_offset - self.position.source_offset)
+
+    def next_batch(self, broker: int, covered_after_ms: int) -> Sending | None:
+        """Return the next batch if one may be sent now to ``broker``.
+
+        Args:
+            broker: who leads the remote partition. What is in flight to an earlier leader must be answered first.
+            covered_after_ms: a batch whose newest record is older is *uncovered*: the broker may forget that it stored
+                it (C1), so nothing else is in flight beside it.
+        """
+        if self.phase is not Phase.COPYING or not self._ready:
+            return None
+        entry = self._ready[0]
+        batch = entry.step
+        if isinstance(batch, Dropped):  # settled as soon as it is first in line, see _skip_dropped
+            raise AssertionError(f"{self.name}: a dropped step waits at the head")
+        covered = batch.max_timestamp_ms > covered_after_ms
+        if self._unanswered and (
+            self._unanswered >= MAX_IN_FLIGHT
+            or self._alone
+            or not covered
+            or self._uncovered_in_flight
+            or self._sent_to != broker
+            or batch.first_offset < self._careful_until
+        ):
+            return None
+        self._ready.popleft()
+        self._ready_bytes -= len(batch.data)
+        self._token += 1
+        entry.token, entry.sequence = self._token, self._sequence
+        self._sequence = next_sequence(self._sequence, batch.record_count)
+        self._uncovered_in_flight = not covered
+        self._sent_to = broker
+        self._in_flight.append(entry)
+        self._unanswered += 1
+        self._skip_dropped()
+        return Sending(batch, self.identity, entry.sequence, entry.token)
+
+    # What happens to it
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        """Take in one fact and return what is to be done about it."""
+        match event:
+            case Fetched():
+                return self._fetched(event)
+            case Acked():
+                return self._acked(event)
+            case ProduceRefused():
+                return self._produce_refused(event)
+            case ProduceLost():
+                if self._answered(event.token) is None:
+                    return ()
+                return self._fail(event.now_s, f"no answer from the target: {event.why}", Need.METADATA)
+            case FetchRefused():
+                return self._fetch_refused(event)
+            case OffsetsFound():
+                return self._offsets_found(event)
+            case Diverged():
+                return self._stall(
+                    "source.truncated",
+                    f"the source log was cut back to offset {event.end_offset} (leader epoch {event.epoch}), "
+                    f"and {self.fetch_offset} had been read; what replaced it cannot be told apart",
+                )
+            case PositionStored():
+                if self.phase is Phase.STORING and event.identity == self.identity:
+                    self.phase = Phase.DRAINED if self._draining else Phase.COPYING
+                return ()
+            case NewIdentity():
+                return self._new_identity(event.identity)
+            case Drain():
+                return self._drain()
+            case Tick():
+                return self._tick(event.now_s)
+            case _:
+                assert_never(event)
+
+    def _fetched(self, event: Fetched) -> Sequence[Effect]:
+        if self.phase is not Phase.COPYING or event.fetch_offset != self.fetch_offset:
+            return ()  # a read that was overtaken by a rewind: those offsets come again
+        plan = event.plan
+        self.end_offset = max(event.end_offset, plan.next_offset)
+        for step in plan.steps:
+            if isinstance(step, Outgoing):
+                self._ready_bytes += len(step.data)
+                self.fetched_epoch = step.leader_epoch
+            event.lease.hold(_rebuilt_bytes(step))
+            self._ready.append(_Entry(step, event.lease))
+        self.fetch_offset = plan.next_offset
+        self._fault = plan.fault
+        self._skip_dropped()
+        return self._meet_fault(event.now_s)
+
+    def _meet_fault(self, now_s: float) -> Sequence[Effect]:
+        """A batch that cannot be copied is reported when all before it are stored; reading stops at it meanwhile."""
+        fault = self._fault
+        if fault is None or self._ready or self._unanswered:
+            return ()
+        if fault.kind == "crc mismatch" and self._corrupt_reads < MAX_CORRUPT_READS:
+            self._corrupt_reads += 1
+            return self._fail(now_s, f"a batch was damaged on the way: {fault.text}")
+        text = f"source offset {fault.offset} cannot be copied: {fault.text}"
+        return self._block(now_s, f"source.{fault.kind.replace(' ', '_')}", text)
+
+    def _acked(self, event: Acked) -> Sequence[Effect]:
+        entry = self._answered(event.token)
+        if entry is None:
+            return ()
+        batch = entry.step
+        assert isinstance(batch, Outgoing)  # noqa: S101  (only batches get a token)
+        oldest = next(item for item in self._in_flight if not item.settled)
+        if oldest is not entry and oldest.refused:
+            return self._stall(
+                "target.out_of_order",
+                f"the target stored the batch of source offset {batch.first_offset} although it had refused the one of "
+                f"{_first(oldest)}; it has lost what it knew about this producer",
+            )
+        if oldest is not entry:  # the earlier one's outcome is unknown: both are sent again, and recognised
+            return self._when_settled(event.now_s)
+        self._count(batch)
+        self.position = replace(
+            self.position,
+            target_offset=event.base_offset + batch.record_count if event.base_offset >= 0 else None,
+            target_leader_epoch=self.target_leader_epoch,
+            source_leader_epoch=batch.leader_epoch,
+            sequence=next_sequence(entry.sequence, batch.record_count),
+            skipped=(),
+        )
+        entry.settled = True
+        self._alone = False
+        self._failures = self._corrupt_reads = 0
+        self._advance()
+        return self._when_settled(event.now_s) or self._meet_fault(event.now_s)
+
+    def _produce_refused(self, event: ProduceRefused) -> Sequence[Effect]:
+        entry = self._answered(event.token)
+        if entry is None:
+            return ()
+        entry.refused = event.code not in _OUTCOME_UNKNOWN
+        code, what = event.code, f"{name_of(event.code)} ({event.code})"
+        if event.message:
+            what += f": {event.message}"
+        if (
+            self._failed or self.phase is not Phase.COPYING
+        ):  # an earlier batch failed: what this one says follows from that
+            return self._when_settled(event.now_s)
+        if code in {_FENCED_EPOCH, _FENCED}:
+            self._renewing = True
+            return [*self._fail(event.now_s, f"another producer has fenced this one ({what})"), Need.NEW_INCARNATION]
+        if code in {_OUT_OF_ORDER, _UNKNOWN_PRODUCER, _DUPLICATE}:
+            self._renewing = True
+            return [*self._fail(event.now_s, f"the target lost track of this producer ({what})"), Need.NEW_EPOCH]
+        if code in _TOO_LARGE:
+            size = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
+            text = (
+                f"the target refuses the batch of source offset {_first(entry)} with {size} bytes as too large ({what})"
+            )
+            return self._fail(event.now_s, text, Need.LIMITS)
+        if code in _REFUSED_RECORDS:
+            return self._block(
+                event.now_s,
+                "target.refuses",
+                f"the target refuses the batch of source offset {_first(entry)} with {what}",
+            )
+        match reaction_to(code):
+            case Reaction.RETRY:
+                return self._fail(event.now_s, f"the target answered {what}")
+            case Reaction.REFRESH:
+                return self._fail(event.now_s, f"the target answered {what}", Need.METADATA)
+            case Reaction.DENIED:
+                return self._fail(
+                    event.now_s,
+                    f"mm2py may not write to the remote topic ({what})",
+                    pause_s=_DENIED_PAUSE_S,
+                    report="target.denied",
+                )
+            case Reaction.FAIL:
+                text = f"the target refuses the batch of source offset {_first(entry)} with {what}"
+                return self._block(event.now_s, "target.refuses", text)
+
+    def _fetch_refused(self, event: FetchRefused) -> Sequence[Effect]:
+        what = f"{name_of(event.code)} ({event.code})"
+        if self.phase is not Phase.COPYING:
+            return ()
+        if event.code == _OFFSET_OUT_OF_RANGE:
+            return [*self._fail(event.now_s, f"source offset {self.fetch_offset} is out of range"), Need.OFFSETS]
+        if event.code in _TOPIC_CHANGED:
+            return self._fail(event.now_s, f"the source topic is gone or was made anew ({what})", Need.METADATA)
+        match reaction_to(event.code):
+            case Reaction.RETRY:
+                return self._fail(event.now_s, f"the source answered {what}")
+            case Reaction.REFRESH:
+                return self._fail(event.now_s, f"the source answered {what}", Need.METADATA)
+            case Reaction.DENIED:
+                return self._fail(
+                    event.now_s,
+                    f"mm2py may not read the source topic ({what})",
+                    pause_s=_DENIED_PAUSE_S,
+                    report="source.denied",
+                )
+            case Reaction.FAIL:
+                return self._block(event.now_s, "source.refuses", f"the source answers {what}")
+
+    def _offsets_found(self, event: OffsetsFound) -> Sequence[Effect]:
+        at = self.position.source_offset
+        if self.phase is not Phase.WAITING or event.log_start <= at <= event.log_end:
+            return ()  # a stale answer of a broker that was not up to date; the read is simply tried again
+        if at > event.log_end:
+            return self._stall(
+                "source.truncated",
+                f"the position is source offset {at} and the log ends at {event.log_end}: it was cut back or made anew",
+            )
+        last = event.log_start - 1
+        self.position = replace(
+            self.position, source_offset=event.log_start, skipped=(*self.position.skipped, (at, last))
+        )
+        self._rewind()
+        text = f"source offsets {at} to {last} were deleted before they were copied; it goes on at {event.log_start}"
+        return [Need.STORE_POSITION, Report("source.expired", text)]
+
+    def _new_identity(self, identity: ProducerIdentity) -> Sequence[Effect]:
+        self.identity = identity
+        self.position = replace(self.position, sequence=0)
+        self._renewing = False
+        self._rewind()
+        if self.phase not in {Phase.WAITING, Phase.STORING}:
+            return ()
+        self._failed = False
+        self._alone = True
+        self.phase = Phase.STORING
+        return [Need.STORE_POSITION]
+
+    def _drain(self) -> Sequence[Effect]:
+        self._draining = True
+        self._forget()
+        self.phase = Phase.DRAINING if self._unanswered else Phase.DRAINED
+        return ()
+
+    def _tick(self, now_s: float) -> Sequence[Effect]:
+        if self.resume_at_s is not None and now_s >= self.resume_at_s:
+            self._failed = False
+            self._rewind()
+            self.phase = Phase.COPYING
+        return ()
+
+    # Moving on, and falling back
+
+    def _advance(self) -> None:
+        """Let the position follow the oldest steps that are settled."""
+        while self._in_flight and self._in_flight[0].settled:
+            entry = self._in_flight.popleft()
+            step = entry.step
+            self.position = replace(self.position, source_offset=step.next_offset)
+            if isinstance(step, Dropped):
+                self.tally.dropped[step.reason] += step.record_count
+            entry.lease.release(_rebuilt_bytes(step))
+
+    def _count(self, batch: Outgoing) -> None:
+        tally = self.tally
+        tally.records += batch.record_count
+        tally.bytes += len(batch.data)
+        tally.last_timestamp_ms = batch.max_timestamp_ms
+        if batch.reason is None:
+            tally.passed += 1
+        else:
+            tally.rebuilt[batch.reason] += 1
+
+    def _answered(self, token: int) -> _Entry | None:
+        """Find the batch an answer belongs to; None if it was given up meanwhile."""
+        for entry in self._in_flight:
+            if entry.token == token:
+                self._unanswered -= 1
+                return entry
+        return None
+
+    def _skip_dropped(self) -> None:
+        """Take dropped steps out of the line; the position passes them with the batch before them."""
+        while self._ready and isinstance(self._ready[0].step, Dropped):
+            entry = self._ready.popleft()
+            entry.settled = True
+            self._in_flight.append(entry)
+        self._advance()
+
+    def _when_settled(self, now_s: float) -> Sequence[Effect]:
+        if self.phase is Phase.DRAINING and self._unanswered == 0:
+            self.phase = Phase.DRAINED
+        elif self._failed and self._unanswered == 0:
+            return self._tick(now_s)
+        return ()
+
+    def _fail(
+        self,
+        now_s: float,
+        reason: str,
+        need: Need | None = None,
+        *,
+        pause_s: float | None = None,
+        report: str | None = None,
+    ) -> Sequence[Effect]:
+        """Pause, then read again from the position. What was sent keeps its sequences, one batch at a time."""
+        effects: list[Effect] = [] if need is None else [need]
+        if self.phase is not Phase.COPYING:
+            self._when_settled(now_s)
+            return effects if self.phase is Phase.WAITING else ()
+        if report and self.reason != reason:
+            effects.append(Report(report, reason))
+        sent = [entry.step.next_offset for entry in self._in_flight]
+        self._careful_until = max([self._careful_until, *sent])
+        self._forget()
+        pause_s = _PAUSE_S[min(self._failures, len(_PAUSE_S) - 1)] if pause_s is None else pause_s
+        self._failures += 1
+        self._resume_at_s = now_s + pause_s
+        self._failed = True
+        self.phase = Phase.WAITING
+        self.reason = reason
+        return effects
+
+    def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
+        """What only an operator can mend: tried again now and then, reported when it begins."""
+        return self._fail(now_s, text, Need.LIMITS, pause_s=_BLOCKED_PAUSE_S, report=event)
+
+    def _stall(self, event: str, text: str) -> Sequence[Effect]:
+        self._forget()
+        self.phase = Phase.STALLED
+        self.reason = text
+        return [Report(event, text)]
+
+    def _rewind(self) -> None:
+        """Read again from the position, with the sequence that belongs to it."""
+        for entry in self._in_flight:
+            entry.lease.release(_rebuilt_bytes(entry.step))
+        self._in_flight.clear()
+        self._unanswered = 0
+        self._fault = None
+        self._forget()
+        self.fetch_offset = self.position.source_offset
+        self.fetched_epoch = self.position.source_leader_epoch
+        self._sequence = self.position.sequence
+
+    def _forget(self) -> None:
+        """Let go of what was read and not sent."""
+        while self._ready:
+            entry = self._ready.pop()
+            entry.lease.release(_rebuilt_bytes(entry.step))
+        self._ready_bytes = 0
+
+
+def _rebuilt_bytes(step: Outgoing | Dropped) -> int:
+    """Memory a step holds beyond the frame it came in."""
+    return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
+
+
+def _first(entry: _Entry) -> int:
+    return entry.step.first_offset if isinstance(entry.step, Outgoing) else entry.step.next_offset

@@ -1,0 +1,141 @@
+"""What can happen to a copier, and what it asks for in return. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.rewrite import Plan
+
+
+class Lease(Protocol):
+    """A share in a received frame: as long as somebody holds it, the frame counts against the memory limit."""
+
+    def hold(self, extra_bytes: int) -> None: ...
+    def release(self, extra_bytes: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A part of the source log, planned. ``end_offset`` is how far the log could be read just now."""
+
+    plan: Plan
+    lease: Lease
+    fetch_offset: int
+    end_offset: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRefused:
+    code: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFound:
+    """Answer to ``Need.OFFSETS``: where the source log begins and ends."""
+
+    log_start: int
+    log_end: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """The source log was cut back below what had been read from it."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The target stored a batch. ``base_offset`` is -1 where the broker recognised a repeat it had half forgotten."""
+
+    token: int
+    base_offset: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRefused:
+    token: int
+    code: int
+    message: str | None
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLost:
+    """No answer will come; the batch may or may not be stored."""
+
+    token: int
+    why: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PositionStored:
+    """The target acknowledged the position written under the current identity."""
+
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class NewIdentity:
+    """The producer epoch was raised: sequences start anew."""
+
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Stop reading; settle what is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    now_s: float
+
+
+Event = (
+    Fetched
+    | FetchRefused
+    | OffsetsFound
+    | Diverged
+    | Acked
+    | ProduceRefused
+    | ProduceLost
+    | PositionStored
+    | NewIdentity
+    | Drain
+    | Tick
+)
+
+# -- effects -----------------------------------------------------------------------------------------------------------
+
+
+class Need(enum.Enum):
+    """What the copier asks its shell for; the answer comes back as an event (or as fresh metadata)."""
+
+    STORE_POSITION = enum.auto()
+    METADATA = enum.auto()
+    OFFSETS = enum.auto()
+    LIMITS = enum.auto()
+    NEW_EPOCH = enum.auto()
+    NEW_INCARNATION = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something an operator should see. ``event`` is a stable name, ``text`` a sentence with offsets."""
+
+    event: str
+    text: str
+    severe: bool = True
+
+
+Effect = Need | Report

@@ -1,0 +1,355 @@
+"""The asyncio shell around copiers: reads from one source broker, sends to one target broker.
+
+A *fetch lane* keeps a few reads under way to its broker. Partitions with a backlog share one, which is answered at
+once; those at the end of their log share reads that wait for new records. A *produce lane* keeps up to five requests on their
+way to its broker, each with at most one batch of every partition that has one. Neither decides anything: events go to
+the copiers through ``handle``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.port import (
+    BrokerId,
+    Brokers,
+    FetchedPartition,
+    FetchRequest,
+    PartitionFetch,
+    PartitionProduce,
+    ProduceReply,
+    ProduceRequest,
+    TopicFetch,
+    TopicProduce,
+)
+from mm2py.kafka.retry import Backoff
+from mm2py.records.batch import stamp
+from mm2py.replication.copier import Copier
+from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
+from mm2py.replication.memory import FrameLease, MemoryBudget
+from mm2py.replication.rate import RateLimit
+from mm2py.replication.rewrite import TargetRules, plan
+
+TAIL_READS: Final = 3
+"""Reads that may wait at the same time: who reaches the end of its log need not wait for the others' wait to end."""
+REQUESTS_IN_FLIGHT: Final = 5
+REQUEST_BYTES: Final = 8 << 20
+
+
+@dataclass(slots=True, eq=False)
+class CopiedPartition:
+    """A partition being copied: its copier, and where both ends are found just now."""
+
+    source_topic: str
+    target_topic: str
+    partition: int
+    copier: Copier
+    rules: TargetRules
+    source_topic_id: uuid.UUID | None = None
+    target_topic_id: uuid.UUID | None = None
+    source_leader: BrokerId | None = None
+    source_leader_epoch: int = -1
+    target_leader: BrokerId | None = None
+    fetching: bool = False
+    fetch_bytes: int = 0
+    """More than the setting where a batch turned out larger; 0: the setting will do."""
+    transactional_seen: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.source_topic, self.partition
+
+
+Handler = Callable[[CopiedPartition, Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How a flow reads; sizes in bytes."""
+
+    partition_max_bytes: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    read_committed: bool
+
+
+@dataclass(slots=True)
+class LaneProblem:
+    """Why a broker does not serve us, and since when it is known; None while it does."""
+
+    text: str | None = None
+    report: Callable[[str | None], None] = field(default=lambda _: None)
+
+    def set(self, text: str | None) -> None:
+        if text != self.text:
+            self.text = text
+            self.report(text)
+
+
+class FetchLane:
+    """Reads the partitions that one source broker leads."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        brokers: Brokers,
+        settings: ReadSettings,
+        *,
+        budget: MemoryBudget,
+        rate: RateLimit,
+        clock: Clock,
+        rng: random.Random,
+        handle: Handler,
+        lost: Callable[[], None],
+    ) -> None:
+        """``handle`` gets every event; ``lost`` is called when the broker does not answer: another may lead now."""
+        self.broker = broker
+        self.partitions: dict[tuple[str, int], CopiedPartition] = {}
+        self.problem = LaneProblem()
+        self._brokers = brokers
+        self._settings = settings
+        self._budget = budget
+        self._rate = rate
+        self._clock = clock
+        self._backoff = Backoff(rng)
+        self._handle = handle
+        self._lost = lost
+        self._wake = asyncio.Event()
+        self._free_tails = [f"tail-{number}" for number in range(TAIL_READS)]
+        self._backlog_free = True
+
+    def wake(self) -> None:
+        """Look again for partitions to read."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
+        self._budget.lanes += 1
+        try:
+            async with asyncio.TaskGroup() as reads:
+                while True:
+                    self._start_reads(reads)
+                    await self._wake.wait()
+                    self._wake.clear()
+        finally:
+            self._budget.lanes -= 1
+
+    def _start_reads(self, reads: asyncio.TaskGroup) -> None:
+        backlog: list[CopiedPartition] = []
+        tail: list[CopiedPartition] = []
+        for partition in self.partitions.values():
+            copier = partition.copier
+            if not partition.fetching and copier.wants_fetch:
+                (tail if copier.is_at_end else backlog).append(partition)
+        if backlog and self._backlog_free:
+            self._backlog_free = False
+            self._start(reads, backlog, "backlog")
+        if tail and self._free_tails:
+            self._start(reads, tail, self._free_tails.pop())
+
+    def _start(self, reads: asyncio.TaskGroup, partitions: list[CopiedPartition], channel: str) -> None:
+        for partition in partitions:
+            partition.fetching = True
+        reads.create_task(self._read(partitions, channel), name=f"fetch {channel} broker {self.broker}")
+
+    async def _read(self, partitions: list[CopiedPartition], channel: str) -> None:
+        waits = channel != "backlog"
+        try:
+            await self._read_once(partitions, channel, waits=waits)
+            self._backoff.reset()
+            self.problem.set(None)
+        except KafkaError as error:
+            self.problem.set(str(error))
+            self._lost()
+            await asyncio.sleep(self._backoff.next_s())
+        finally:
+            for partition in partitions:
+                partition.fetching = False
+            if waits:
+                self._free_tails.append(channel)
+            else:
+                self._backlog_free = True
+            self._wake.set()
+
+    async def _read_once(self, partitions: list[CopiedPartition], channel: str, *, waits: bool) -> None:
+        while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
+            await asyncio.sleep(pause_s)
+        size = self._budget.tail_bytes() if waits else self._budget.backlog_bytes()
+        size = min(size, self._settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
+        await self._budget.reserve(size)
+        reserved = size
+        try:
+            wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
+            if not wanted:
+                return
+            offsets = {part.key: part.copier.fetch_offset for part in wanted}
+            request = self._request(wanted, size, waits=waits)
+            reply = await self._brokers.send(self.broker, request, channel=channel)
+            reserved = 0
+            lease = FrameLease(self._budget, reserved_bytes=size, size_bytes=reply.size_bytes)
+            self._rate.spend(reply.size_bytes, self._clock.monotonic())
+            try:
+                for fetched in reply.partitions:
+                    if (fetched.topic, fetched.partition) in offsets:
+                        self._take(fetched, offsets[fetched.topic, fetched.partition], lease)
+            finally:
+                lease.release(0)
+        finally:
+            if reserved:
+                self._budget.give_back(reserved)
+        if reply.error_code:
+            for part in wanted:
+                self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
+        for part in wanted:  # whoever was read now comes last next time: a reply is filled in the order of the request
+            if self.partitions.pop(part.key, None) is not None:
+                self.partitions[part.key] = part
+
+    def _request(self, partitions: Iterable[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
+        settings = self._settings
+        by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
+        for part in partitions:
+            copier = part.copier
+            by_topic.setdefault((part.source_topic, part.source_topic_id), []).append(
+                PartitionFetch(
+                    part.partition,
+                    copier.fetch_offset,
+                    max(settings.partition_max_bytes, part.fetch_bytes),
+                    part.source_leader_epoch,
+                    copier.fetched_epoch,
+                )
+            )
+        return FetchRequest(
+            [TopicFetch(name, topic_id, wanted) for (name, topic_id), wanted in by_topic.items()],
+            max_wait_ms=settings.max_wait_ms if waits else 0,
+            min_bytes=settings.min_bytes if waits else 0,
+            max_bytes=size,
+            read_committed=settings.read_committed,
+        )
+
+    def _take(self, fetched: FetchedPartition, fetch_offset: int, lease: FrameLease) -> None:
+        part = self.partitions.get((fetched.topic, fetched.partition))
+        if part is None:
+            return
+        now_s = self._clock.monotonic()
+        if fetched.error_code:
+            self._handle(part, FetchRefused(fetched.error_code, now_s))
+        elif fetched.diverging_epoch is not None:
+            self._handle(part, Diverged(*fetched.diverging_epoch))
+        elif part.copier.fetch_offset == fetch_offset:
+            planned = plan(
+                fetched.records,
+                wanted_offset=fetch_offset,
+                read_committed=self._settings.read_committed,
+                aborted=fetched.aborted,
+                rules=part.rules,
+            )
+            part.fetch_bytes = planned.cut_batch_bytes
+            part.transactional_seen |= planned.transactional
+            end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
+            self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
+
+
+class ProduceLane:
+    """Sends to the partitions that one target broker leads."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        brokers: Brokers,
+        *,
+        timeout_ms: int,
+        covered_after_ms: Callable[[], int],
+        clock: Clock,
+        handle: Handler,
+    ) -> None:
+        """``covered_after_ms`` tells from which record timestamp on the target remembers what it stored (C1)."""
+        self.broker = broker
+        self.problem = LaneProblem()
+        self._brokers = brokers
+        self._timeout_ms = timeout_ms
+        self._covered_after_ms = covered_after_ms
+        self._clock = clock
+        self._handle = handle
+        self._wake = asyncio.Event()
+        self._maybe_ready: dict[CopiedPartition, None] = {}
+        self._requests_open = 0
+
+    def offer(self, partition: CopiedPartition) -> None:
+        """``partition`` may have a batch to send."""
+        self._maybe_ready[partition] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown."""
+        async with asyncio.TaskGroup() as requests:
+            while True:
+                while self._requests_open < REQUESTS_IN_FLIGHT and (batches := self._collect()):
+                    self._requests_open += 1
+                    requests.create_task(self._send(batches), name=f"produce broker {self.broker}")
+                await self._wake.wait()
+                self._wake.clear()
+
+    def _collect(self) -> list[tuple[CopiedPartition, int, memoryview | bytearray]]:
+        """Take one batch from each partition that may send one, oldest offer first, and stamp it."""
+        batches: list[tuple[CopiedPartition, int, memoryview | bytearray]] = []
+        size = 0
+        covered_after_ms = self._covered_after_ms()
+        again: list[CopiedPartition] = []
+        while self._maybe_ready and size < REQUEST_BYTES:
+            partition = next(iter(self._maybe_ready))
+            del self._maybe_ready[partition]
+            if partition.target_leader != self.broker:
+                continue
+            sending = partition.copier.next_batch(self.broker, covered_after_ms)
+            if sending is None:
+                continue
+            data = sending.batch.data
+            stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)
+            batches.append((partition, sending.token, data))
+            size += len(data)
+            again.append(partition)
+        self._maybe_ready.update(dict.fromkeys(again))
+        return batches
+
+    async def _send(self, batches: list[tuple[CopiedPartition, int, memoryview | bytearray]]) -> None:
+        by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionProduce]] = {}
+        for part, _, data in batches:
+            by_topic.setdefault((part.target_topic, part.target_topic_id), []).append(
+                PartitionProduce(part.partition, data)
+            )
+        request = ProduceRequest(
+            [TopicProduce(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()], self._timeout_ms
+        )
+        try:
+            reply = await self._brokers.send(self.broker, request, channel="produce")
+        except KafkaError as error:
+            self.problem.set(str(error))
+            now_s = self._clock.monotonic()
+            for part, token, _ in batches:
+                self._handle(part, ProduceLost(token, str(error), now_s))
+        else:
+            self.problem.set(None)
+            self._settle(batches, reply)
+        finally:
+            self._requests_open -= 1
+            self._wake.set()
+
+    def _settle(self, batches: list[tuple[CopiedPartition, int, memoryview | bytearray]], reply: ProduceReply) -> None:
+        now_s = self._clock.monotonic()
+        answers = {(answer.topic, answer.partition): answer for answer in reply.partitions}
+        for part, token, _ in batches:
+            answer = answers.get((part.target_topic, part.partition))
+            if answer is None:
+                self._handle(part, ProduceLost(token, "the reply leaves this partition out", now_s))
+            elif answer.error_code:
+                self._handle(part, ProduceRefused(token, answer.error_code, answer.error_message, now_s))
+            else:
+                self._handle(part, Acked(token, answer.base_offset, now_s))

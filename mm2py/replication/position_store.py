@@ -1,0 +1,74 @@
+"""The positions of one flow: ``mm2-offsets.A.internal`` read as a table, and written record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mm2py.clock import Clock
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.records.batch import NewRecord
+from mm2py.records.source_offset import (
+    MalformedPosition,
+    SourcePartition,
+    StoredPosition,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    partition_of,
+)
+from mm2py.replication.compacted_topic import read_table
+
+
+class PositionStore:
+    """Reads once, writes often. What a younger generation stored is not undone by an older record behind it (H5)."""
+
+    def __init__(self, source_alias: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
+        self._source_alias = source_alias
+        self._partitions = partitions
+        self._writer = writer
+        self._clock = clock
+
+    async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        """Write positions of (source topic, partition); returns when the target has acknowledged all of them.
+
+        Raises: as ``TopicWriter.write``.
+        """
+        now_ms = self._clock.wall_ms()
+        records: dict[int, list[NewRecord]] = {}
+        for (topic, partition), position in positions.items():
+            key = encode_key(SourcePartition(self._source_alias, topic, partition))
+            record = NewRecord(key, encode_value(position), now_ms)
+            records.setdefault(partition_of(key, self._partitions), []).append(record)
+        await self._writer.write(records)
+
+
+async def read_positions(
+    brokers: Brokers, topic: TopicMetadata, source_alias: str
+) -> tuple[dict[tuple[str, int], StoredPosition], list[str]]:
+    """Return what is stored for a source cluster, and what could not be understood on the way.
+
+    Raises: as ``read_table``.
+    """
+    positions: dict[tuple[str, int], StoredPosition] = {}
+    malformed: list[str] = []
+
+    def take(key: bytes | None, value: bytes | None) -> None:
+        try:
+            partition = decode_key(key)
+            if partition is None or partition.cluster != source_alias:
+                return
+            stored = decode_value(value)
+        except MalformedPosition as error:
+            malformed.append(str(error))
+            return
+        at = (partition.topic, partition.partition)
+        if stored is None:
+            positions.pop(at, None)
+        elif at not in positions or stored.generation >= positions[at].generation:
+            positions[at] = stored
+
+    await read_table(brokers, topic, take)
+    return positions, malformed

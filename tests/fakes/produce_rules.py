@@ -1,0 +1,120 @@
+"""What a broker asks of a produced batch, and how it stores it: a function of the bytes, the settings and the time.
+
+Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator, Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from tests.fakes.producer_state import Refused
+from tests.fakes.record_batch import (
+    CODEC_MASK,
+    CODECS,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BadBatch,
+    Batch,
+    StoredRecord,
+    has_valid_crc,
+    parse_batch,
+    read_records,
+    reencode,
+    rewrite,
+)
+from tests.fakes.topic_config import TopicConfig
+
+
+class WouldCorrupt(AssertionError):
+    """A real broker would store this without a word, and consumers would read nonsense: the sender has a bug."""
+
+
+def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms: int) -> Batch:
+    """Return the batch as it will be stored, but for its offset and leader epoch.
+
+    Raises:
+        Refused: with the code the broker answers.
+        WouldCorrupt: record offsets inside the batch that no broker checks.
+    """
+    batch = _only_batch(data)
+    if batch.base_offset != 0:
+        raise Refused(
+            ErrorCode.invalid_record, f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}"
+        )
+    if len(batch.raw) > config.max_message_bytes:
+        raise _too_large(batch, config)
+    if not has_valid_crc(batch):
+        raise Refused(ErrorCode.corrupt_message, f"Record is corrupt (stored crc = {batch.crc})")
+    if batch.last_offset_delta + 1 <= 0 or batch.count <= 0 or batch.last_offset_delta + 1 != batch.count:
+        raise Refused(
+            ErrorCode.invalid_record,
+            f"Inconsistent batch offset range [0, {batch.last_offset_delta}] and count of records {batch.count}",
+        )
+    if batch.control:
+        raise Refused(ErrorCode.invalid_record, "Clients are not allowed to write control records")
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        raise Refused(ErrorCode.invalid_record, f"Invalid sequence number {batch.base_sequence} with a producer id")
+    if batch.codec not in CODECS:
+        raise Refused(ErrorCode.unknown_server_error, f"Unknown compression type id: {batch.attributes & CODEC_MASK}")
+    try:
+        records = read_records(batch)
+    except BadBatch as cause:
+        raise Refused(ErrorCode.invalid_record, str(cause)) from cause
+    _check_records(batch, records, config, now_ms=now_ms)
+    return _as_stored(batch, records, config, now_ms=now_ms)
+
+
+def _only_batch(data: bytes | bytearray | memoryview) -> Batch:
+    try:
+        batch = parse_batch(data)
+    except BadBatch as cause:
+        raise Refused(ErrorCode.invalid_record, "Produce requests must have at least one record batch") from cause
+    if batch.magic != 2:
+        raise Refused(ErrorCode.invalid_record, "Produce requests may contain record batches of magic version 2 only")
+    try:
+        parse_batch(data, len(batch.raw))
+    except BadBatch:
+        return batch  # what is left is not a batch: the broker trims it
+    raise Refused(ErrorCode.invalid_record, "Produce requests may contain exactly one record batch per partition")
+
+
+def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfig, *, now_ms: int) -> None:
+    for record in records:
+        if config.compacted and record.key is None:
+            raise Refused(ErrorCode.invalid_record, "Compacted topic cannot accept message without key")
+        if not config.log_append_time and record.timestamp_ms != NO_TIMESTAMP:
+            if (
+                now_ms - record.timestamp_ms > config.timestamp_before_max_ms
+                or record.timestamp_ms - now_ms > config.timestamp_after_max_ms
+            ):
+                raise Refused(ErrorCode.invalid_timestamp, f"Timestamp {record.timestamp_ms} is out of range")
+        elif batch.log_append_time:
+            raise Refused(ErrorCode.invalid_timestamp, "Producer should not set timestamp type to LogAppendTime")
+    if any(record.offset != index for index, record in enumerate(records)):
+        raise WouldCorrupt(f"offset deltas {[record.offset for record in records]} in a batch of {batch.count}")
+
+
+def _as_stored(batch: Batch, records: list[StoredRecord], config: TopicConfig, *, now_ms: int) -> Batch:
+    stored = batch
+    wanted = {"producer": batch.codec, "uncompressed": "none"}.get(config.compression, config.compression)
+    attributes = batch.attributes & ~LOG_APPEND_TIME
+    if config.log_append_time:
+        max_timestamp = now_ms
+        attributes |= LOG_APPEND_TIME
+    else:
+        max_timestamp = max(record.timestamp_ms for record in records)
+    if wanted != batch.codec:
+        stored = reencode(batch, records, codec=wanted)
+        attributes = attributes & ~CODEC_MASK | stored.attributes & CODEC_MASK
+    if (stored.attributes, stored.max_timestamp) != (attributes, max_timestamp):
+        stored = rewrite(stored, attributes=attributes, max_timestamp=max_timestamp)
+    if len(stored.raw) > config.max_message_bytes:
+        raise _too_large(stored, config)
+    return stored
+
+
+def _too_large(batch: Batch, config: TopicConfig) -> Refused:
+    return Refused(
+        ErrorCode.message_too_large,
+        f"The record batch size is {len(batch.raw)} bytes which exceeds the maximum of {config.max_message_bytes}",
+    )

@@ -1,0 +1,227 @@
+"""An asyncio event loop whose time costs nothing: when nobody can run, it jumps to the next timer.
+
+Whole workers with their timeouts, backoffs and long polls run in milliseconds, and the same seed gives the same
+interleaving: callbacks run first in first out, timers in order of time, and tasks and futures hash by the order in
+which they were made, so that even iterating over a set of them is repeatable. Whatever should vary with the seed (the
+latency of a reply, which broker fails) draws from ``VirtualLoop.rng`` or from a generator of the test's own.
+
+Threads do not fit in: the loop cannot know whether one will call back, and would report a deadlock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import itertools
+import random
+import selectors
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+ResultT = TypeVar("ResultT")
+_Coroutine = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+
+EPOCH_MS: Final = 1_760_000_000_000
+"""What the wall clock shows when virtual time begins: 2025-10-09, far from any limit of a timestamp."""
+
+_SPINS_PER_INSTANT: Final = 200_000
+"""Turns of the loop without time moving on. Reached only by tasks that wake each other for ever."""
+
+
+class VirtualTimeStopped(AssertionError):
+    """Base of the reasons why a virtual run cannot go on; the message lists who waits for what."""
+
+
+class Deadlock(VirtualTimeStopped):
+    """Every task waits, and neither a callback nor a timer is left that could wake one."""
+
+
+class TimeLimit(VirtualTimeStopped):
+    """The run was not over at its limit of virtual time."""
+
+
+class Livelock(VirtualTimeStopped):
+    """Tasks keep waking each other while time stands still."""
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is the order of its making: asyncio keeps sets of tasks, whose order would be by address."""
+
+    def __init__(
+        self, coro: Generator[Any, Any, Any] | Coroutine[Any, Any, Any], *, number: int, **kwargs: Any
+    ) -> None:
+        self._number = number
+        super().__init__(coro, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Future(asyncio.Future[Any]):
+    """A future whose hash is the order of its making."""
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer that keeps its place among those of the same moment; asyncio's own heap does not promise that."""
+
+    number: int
+
+    def __lt__(self, other: object) -> bool:
+        if isinstance(other, _Timer):
+            return (self.when(), self.number) < (other.when(), other.number)
+        return NotImplemented
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Instead of waiting for a descriptor it moves its loop's clock on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop: VirtualLoop | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert self.loop is not None
+        self.loop.jump(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The loop. ``time()`` is virtual and begins at 0; ``rng`` is seeded."""
+
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, *, seed: int = 0, limit_s: float = 3600.0) -> None:
+        selector = _JumpingSelector()
+        self._now_s = 0.0
+        self._spins = 0
+        self._numbers = itertools.count()
+        super().__init__(selector)
+        selector.loop = self
+        self.rng = random.Random(seed)
+        self.limit_s = limit_s
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_at(  # type: ignore[override]  # the base pairs arguments with the callback's; what for, here
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        timer.number = next(self._numbers)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop.call_at does
+        return timer
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(number=next(self._numbers), loop=self)
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: _Coroutine,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        return _Task(coro, number=next(self._numbers), loop=loop, context=context)
+
+    def jump(self, timeout_s: float | None) -> None:
+        """Move time on by what the loop would have slept.
+
+        Raises:
+            Deadlock: nothing is scheduled any more.
+            Livelock: too many turns without time moving on.
+            TimeLimit: the next timer lies behind the limit.
+        """
+        if timeout_s is None:
+            raise Deadlock(self._who_waits("Nothing is scheduled any more"))
+        if timeout_s <= 0:
+            self._spins += 1
+            if self._spins > _SPINS_PER_INSTANT:
+                raise Livelock(self._who_waits(f"{self._spins} turns of the loop without time moving on"))
+            return
+        self._spins = 0
+        if self._now_s + timeout_s > self.limit_s:
+            raise TimeLimit(self._who_waits(f"The limit of {self.limit_s:g} s virtual time is reached"))
+        self._now_s += timeout_s
+
+    def _who_waits(self, what: str) -> str:
+        lines = [f"{what} at {self._now_s:.6f} s."]
+        for task in sorted(asyncio.all_tasks(self), key=hash):
+            frames = task.get_stack()
+            where = "".join(f" < {frame.f_code.co_qualname}:{frame.f_lineno}" for frame in reversed(_inner(task)))
+            lines.append(f"  {task.get_name()}{where if frames else ''}")
+        return "\n".join(lines)
+
+
+def _inner(task: asyncio.Task[Any]) -> list[Any]:
+    """Return the frames of a suspended task from its outermost coroutine to what it awaits at last."""
+    frames = []
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+        if frame is None:
+            break
+        frames.append(frame)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+    return frames
+
+
+class VirtualClock:
+    """The clock that the code under test is given. Outside a run it shows the time at which the last one stopped."""
+
+    def __init__(self, *, epoch_ms: int = EPOCH_MS) -> None:
+        self._epoch_ms = epoch_ms
+        self._last_s = 0.0
+
+    def monotonic(self) -> float:
+        """Return seconds since the run began."""
+        with contextlib.suppress(RuntimeError):
+            self._last_s = asyncio.get_running_loop().time()
+        return self._last_s
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970, as record timestamps count them."""
+        return self._epoch_ms + int(self.monotonic() * 1000)
+
+
+def run_virtual(coro: Coroutine[Any, Any, ResultT], *, seed: int = 0, limit_s: float = 3600.0) -> ResultT:
+    """Run ``coro`` to its end under virtual time and return its result.
+
+    Args:
+        seed: for ``VirtualLoop.rng``; the same seed gives the same run.
+        limit_s: virtual seconds after which the run is given up.
+    Raises:
+        Deadlock, Livelock, TimeLimit: the run cannot go on; the message says who waits where.
+        Whatever the coroutine raises.
+    """
+    loop = VirtualLoop(seed=seed, limit_s=limit_s)
+    try:
+        return loop.run_until_complete(coro)
+    finally:
+        _cancel_rest(loop)
+        loop.close()
+
+
+def _cancel_rest(loop: VirtualLoop) -> None:
+    """Cancel what still runs and let it clean up; whoever refuses to end is left behind."""
+    rest = sorted(asyncio.all_tasks(loop), key=hash)
+    if not rest:
+        return
+    for task in rest:
+        task.cancel()
+    loop.limit_s = loop.time() + 3600.0
+    try:
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except VirtualTimeStopped:
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the run's own error is the one to read
