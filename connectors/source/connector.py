@@ -56,6 +56,8 @@ from mm2py.topics.selection import should_replicate
 UNREACHABLE_REPORT_S: Final = 5.0
 REFUSED_AGAIN_S: Final = 30.0
 """How often a refused topic is looked at again: the way out may have been taken."""
+INCOMPLETE_AGAIN_S: Final = 0.25
+"""How soon the next round comes while a topic that was just made has no leader yet."""
 GONE_AFTER_ROUNDS: Final = 2
 """A topic is taken for deleted when so many rounds in a row do not show it."""
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
@@ -314,11 +316,13 @@ class SourceConnector:
                 if task.partitions:
                     task.learn_target(await self._remote_metadata(task))
                 if discovering and not self._draining:
-                    await self._discover(task, metadata, first=first)
+                    complete = await self._discover(task, metadata, first=first)
                     first = False
-                    discovering = interval_s is not None
+                    discovering = interval_s is not None or not complete
+                    pause_s = interval_s if complete else INCOMPLETE_AGAIN_S
+                else:
+                    pause_s = interval_s
                 backoff.reset()
-                pause_s = interval_s
                 self._state, self._reason = "running", ""
             except KafkaError as error:
                 if not (error.retriable or isinstance(error, BrokerRefused)):
@@ -342,7 +346,8 @@ class SourceConnector:
         names = sorted({part.target_topic for part in task.partitions.values()})
         return await fetch_metadata(self._target.brokers, names, channel="watch")
 
-    async def _discover(self, task: SourceTask, metadata: ClusterMetadata, *, first: bool) -> None:
+    async def _discover(self, task: SourceTask, metadata: ClusterMetadata, *, first: bool) -> bool:
+        """Begin what is new. Returns False if something has to wait for a leader: the next round comes soon then."""
         now_s = self._clock.monotonic()
         if now_s >= self._look_again_at_s:
             self._look_again_at_s = now_s + REFUSED_AGAIN_S
@@ -363,7 +368,7 @@ class SourceConnector:
             and any((name, number) not in task.partitions for number in topic.partitions)
         }
         if not fresh:
-            return
+            return True
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
         found = (
@@ -381,6 +386,11 @@ class SourceConnector:
                 refused,
             )
         self._note_refused({*fresh}, refused)
+        return all(
+            (name, number) in task.partitions or name in self._refused or name in self._narrow
+            for name, topic in fresh.items()
+            for number in topic.partitions
+        )
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}

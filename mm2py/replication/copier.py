@@ -324,9 +324,9 @@ class Copier:
             self._renewing = True
             return [*self._fail(event.now_s, f"the target lost track of this producer ({what})"), Need.NEW_EPOCH]
         if code in _TOO_LARGE:
-            size = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
+            self.refused_bytes = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
             text = (
-                f"the target refuses the batch of source offset {_first(entry)} with {size} bytes as too large ({what})"
+                f"the batch of source offset {_first(entry)}, {self.refused_bytes} bytes, is too large for the target"
             )
             return self._fail(event.now_s, text, Need.LIMITS)
         if code in _REFUSED_RECORDS:

@@ -127,6 +127,8 @@ def is_own_topic(name: str, separators: Collection[str] = ()) -> bool:
     Known by layout, not by owner: a user's topic ``team.mm2-status.x.internal`` is taken for one of these. The name
     ``mm2-offsets_A_internal`` is not: Connect's stores never have another separator than ``.``.
     """
+    if not name.endswith("internal"):
+        return False
     known = {DEFAULT_SEPARATOR, *separators}
     if any(name.endswith(f"{separator}checkpoints{separator}internal") for separator in known):
         return True

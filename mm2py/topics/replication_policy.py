@@ -165,7 +165,7 @@ def make_policy(
         class_name: a Java class name, full or its last part, or ``default`` or ``identity``.
         source_alias: the flow's source cluster; identity cannot tell from a name where a topic comes from.
         separator: as configured, None when the setting is absent.
-        internal_separator_enabled: as configured; MM2 reads it only beside a configured separator.
+        internal_separator_enabled: as configured, None when the setting is absent, which means yes.
     Raises:
         ConfigError: the class is unknown, the names that would result are no topic names, or they could not be taken
             apart again.
@@ -175,7 +175,7 @@ def make_policy(
         _check_separator(separator)
     policy = policy_class(
         separator=DEFAULT_SEPARATOR if separator is None else separator,
-        internal_separator=DEFAULT_SEPARATOR if separator is None or internal_separator_enabled is False else None,
+        internal_separator=DEFAULT_SEPARATOR if internal_separator_enabled is False else None,
     )
     if isinstance(policy, IdentityReplicationPolicy):
         policy = replace(policy, source_alias=source_alias)

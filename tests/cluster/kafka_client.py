@@ -1,0 +1,121 @@
+"""What tests do to real clusters besides running mm2py: make topics, write, read, delete. All through librdkafka.
+
+Each call is complete when it returns: a topic can be written to, a deleted one is gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.local.kafka import KafkaCluster
+from tests.cluster.running import wait_until
+
+_numbers = itertools.count(1)
+
+
+def new_name(stem: str) -> str:
+    """Return a topic name that no other test has: clusters are shared."""
+    return f"{stem}-{next(_numbers)}-{uuid.uuid4().hex[:6]}"
+
+
+def admin(cluster: KafkaCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
+
+
+def create_topic(
+    cluster: KafkaCluster, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    """Create a topic and wait until its partitions have leaders."""
+    client = admin(cluster)
+    made = client.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
+    made[topic].result(30)
+    wait_until(lambda: _leaders(client, topic) == partitions, f"{topic} has leaders")
+
+
+def delete_topic(cluster: KafkaCluster, topic: str) -> None:
+    """Delete a topic and wait until the cluster no longer names it."""
+    client = admin(cluster)
+    client.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in client.list_topics(timeout=30).topics, f"{topic} is gone")
+
+
+def topic_names(cluster: KafkaCluster) -> set[str]:
+    return set(admin(cluster).list_topics(timeout=30).topics)
+
+
+def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, partition: int = 0) -> None:
+    """Append records without a key, and wait until they are acknowledged."""
+    producer = Producer({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
+    failed: list[KafkaError] = []
+
+    def settled(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=settled)
+    left = producer.flush(30)
+    assert not left, f"{left} records were not acknowledged"
+    assert not failed, failed[0]
+
+
+def record_count(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> int:
+    """Return log end minus log start; 0 for a topic that is not there."""
+    consumer = _consumer(cluster)
+    try:
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30) for number in partitions]
+        return sum(last - first for first, last in ends)
+    except KafkaException as error:
+        if error.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
+            return 0
+        raise
+    finally:
+        consumer.close()
+
+
+def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[Message]:
+    """Return all records, partition by partition in order, up to the ends as they are now."""
+    consumer = _consumer(cluster)
+    try:
+        messages: list[Message] = []
+        for number in partitions:
+            first, last = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+            consumer.assign([TopicPartition(topic, number, first)])
+            while first < last:
+                message = consumer.poll(30)
+                assert message is not None, f"{topic}-{number} was not readable at {first}"
+                if message.error() is not None:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    break  # what stands before the end are control records
+                messages.append(message)
+                first = message.offset() + 1
+        return messages
+    finally:
+        consumer.close()
+
+
+def values(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
+    """Return the values of all records; see ``read``."""
+    return [message.value() or b"" for message in read(cluster, topic, partitions)]
+
+
+def _consumer(cluster: KafkaCluster) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.internal_bootstrap,
+            "group.id": "tests-read",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+
+
+def _leaders(client: AdminClient, topic: str) -> int:
+    found = client.list_topics(topic, timeout=30).topics[topic]
+    return sum(part.leader >= 0 for part in found.partitions.values())

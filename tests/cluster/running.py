@@ -1,0 +1,278 @@
+"""The command ``python -m mm2py FILE`` as a child process: started, watched through its log, ended.
+
+    with Mm2py(two_way_properties(west, east, **{"A->B.topics": "orders"})) as mm2py:
+        mm2py.wait_for_event("topics.copying", flow="A->B")
+        produce(west, "orders")
+        mm2py.wait_until(lambda: count(east, "A.orders") == 10, "ten records arrived")
+        assert mm2py.terminate() == 0
+
+Its log is read as JSON, one event a line. A test that fails shows the end of it. However a test ends, the ``with``
+block leaves no process behind, and the guardian of the starter sees to those of a test run that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self, TypeVar
+
+from deploy.local.broker_settings import render_properties
+from deploy.local.guardian import guard
+from deploy.local.kafka import KafkaCluster
+
+ROOT: Final = Path(__file__).parents[2]
+DEADLINE_S: Final = 30.0
+"""How long a test waits for what should take a second or two: CI has neighbours."""
+DRAIN_DEADLINE_S: Final = 60.0
+LOG_LINES_SHOWN: Final = 60
+
+Event = dict[str, Any]
+Value = str | int | float | bool
+T = TypeVar("T")
+
+
+def one_way_properties(
+    source: KafkaCluster | str, target: KafkaCluster | str, /, *, names: tuple[str, str] = ("A", "B"), **extra: Value
+) -> dict[str, Value]:
+    """Return a file with the flow ``A->B`` for clusters of one node.
+
+    Args:
+        source: a cluster, or what to write as its ``bootstrap.servers``.
+        names: other aliases than A and B.
+        extra: further properties, and others than those here: ``**{"A->B.topics": "orders"}``.
+    """
+    first, second = names
+    return {
+        "clusters": f"{first},{second}",
+        f"{first}.bootstrap.servers": source if isinstance(source, str) else source.bootstrap,
+        f"{second}.bootstrap.servers": target if isinstance(target, str) else target.bootstrap,
+        f"{first}->{second}.enabled": True,
+        "replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "offset.storage.partitions": 5,
+        "topics.watch.interval.ms": 200,
+        **extra,
+    }
+
+
+def two_way_properties(
+    source: KafkaCluster | str, target: KafkaCluster | str, /, *, names: tuple[str, str] = ("A", "B"), **extra: Value
+) -> dict[str, Value]:
+    """Return a file with the flows ``A->B`` and ``B->A``; see ``one_way_properties``."""
+    both = {f"{names[1]}->{names[0]}.enabled": True, **extra}
+    return one_way_properties(source, target, names=names, **both)
+
+
+def wait_until(condition: Callable[[], T], what: str, *, deadline_s: float = DEADLINE_S) -> T:
+    """Ask again and again until the answer is true, and return it; AssertionError when it never is."""
+    end_s = time.monotonic() + deadline_s
+    while not (answer := condition()):
+        assert time.monotonic() < end_s, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.05)
+    return answer
+
+
+class Mm2py:
+    """One run of the command. Start it with ``with``, or with ``start`` and ``kill``.
+
+    Args:
+        properties: what stands in the file; or the file's name, for a file that the test has written.
+        clusters: for ``--clusters``.
+        arguments: further arguments, behind the file.
+        environment: variables over those of this process; None as a value removes one.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        working_directory: by default the directory of the file, which is new for each run.
+        popen: further arguments of ``subprocess.Popen``, such as ``stdin``.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Value] | Path,
+        *,
+        clusters: Sequence[str] | None = None,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str | None] | None = None,
+        log_level: str = "info",
+        working_directory: Path | None = None,
+        popen: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="mm2py-run-")
+        self.directory = Path(self._directory.name)
+        if isinstance(properties, Path):
+            self.file = properties
+        else:
+            self.file = self.directory / "mm2.properties"
+            self.file.write_text(render_properties(properties))
+        self._command = [sys.executable, "-m", "mm2py", str(self.file), *arguments]
+        self._command += ["--log-format", "json", "--log-level", log_level]
+        if clusters is not None:
+            self._command += ["--clusters", *clusters]
+        wanted = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {}), **guard().environment()}
+        self._environment = {name: value for name, value in wanted.items() if value is not None}
+        self._working_directory = working_directory or self.directory
+        self._popen = {"stdin": subprocess.DEVNULL, **(popen or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._readers: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        self.log: list[Event] = []
+        """What it has logged so far, as parsed JSON. A line that is none is ``{"event": "", "text": line}``."""
+        self.output: list[str] = []
+        """The lines it wrote to its standard output."""
+
+    # Its life
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._directory.cleanup()
+        if error is not None:
+            error.add_note(self.tail())
+
+    def start(self) -> None:
+        """Start the process; what it logs is collected from now on."""
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            cwd=self._working_directory,
+            start_new_session=True,  # Ctrl-C in a terminal is for the tests; they decide what ends when
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **self._popen},
+        )
+        for stream, take in ((self._process.stderr, self._take_log_line), (self._process.stdout, self.output.append)):
+            if stream is not None:
+                reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
+                reader.start()
+                self._readers.append(reader)
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._running().send_signal(number)
+
+    def wait(self, *, deadline_s: float = DRAIN_DEADLINE_S) -> int:
+        """Wait until it has ended and return its exit code (negative: the signal); all of its log is there then."""
+        try:
+            code = self._running().wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {deadline_s:g} s") from None
+        self._end_reading()
+        return code
+
+    def terminate(self, *, deadline_s: float = DRAIN_DEADLINE_S) -> int:
+        """Ask for a drained stop, and return the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait(deadline_s=deadline_s)
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._end_reading()
+
+    # What it says
+
+    def events(self, name: str | None = None, /, **fields: Any) -> list[Event]:
+        """Return the events so far with this name and these fields.
+
+        A field is compared with ``==``; a pattern of ``re.compile`` has to be found in it.
+        """
+        return [event for event in list(self.log) if _matches(event, name, fields)]
+
+    def wait_for_event(
+        self, name: str, /, *, deadline_s: float = DEADLINE_S, after: Event | None = None, **fields: Any
+    ) -> Event:
+        """Wait until such an event has been logged and return the first; see ``events``.
+
+        Args:
+            after: only look behind this event, which ``log`` holds.
+        Raises:
+            AssertionError: it did not come in time, or the process ended without it.
+        """
+        end_s = time.monotonic() + deadline_s
+        with self._changed:
+            while True:
+                start = 0 if after is None else next(at for at, event in enumerate(self.log) if event is after) + 1
+                for event in self.log[start:]:
+                    if _matches(event, name, fields):
+                        return event
+                ended = not any(reader.is_alive() for reader in self._readers)
+                assert not ended, f"it ended without {name} {fields or ''}"
+                left_s = end_s - time.monotonic()
+                assert left_s > 0, f"no {name} {fields or ''} within {deadline_s:g} s"
+                self._changed.wait(min(left_s, 0.1))
+
+    def wait_until(self, condition: Callable[[], T], what: str, *, deadline_s: float = DEADLINE_S) -> T:
+        """As the function of the same name; gives up early when the process has ended."""
+
+        def asked() -> T:
+            answer = condition()
+            assert answer or self.alive, f"it ended before: {what}"
+            return answer
+
+        return wait_until(asked, what, deadline_s=deadline_s)
+
+    def text(self) -> str:
+        """Return all it wrote to its standard error, lines that are no events as they are, for ``in`` and ``re``."""
+        return "\n".join(event["text"] if event["event"] == "" else json.dumps(event) for event in list(self.log))
+
+    def tail(self) -> str:
+        """Return the end of its log, for the eyes of whoever reads a failed test."""
+        lines = [*self.text().splitlines(), *self.output][-LOG_LINES_SHOWN:]
+        return "\n".join([f"The log of {' '.join(self._command[1:])} ends with:", *(f"    {line}" for line in lines)])
+
+    # Helpers
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    def _read(self, stream: IO[bytes], take: Callable[[str], None]) -> None:
+        for line in stream:
+            with self._changed:
+                take(line.decode(errors="backslashreplace").rstrip("\n"))
+                self._changed.notify_all()
+        stream.close()
+
+    def _take_log_line(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+            self.log.append(event if isinstance(event, dict) and "event" in event else {"event": "", "text": line})
+        except ValueError:
+            self.log.append({"event": "", "text": line})
+
+    def _end_reading(self) -> None:
+        for reader in self._readers:
+            reader.join(10)
+
+
+def _matches(event: Event, name: str | None, fields: Mapping[str, Any]) -> bool:
+    if name is not None and event["event"] != name:
+        return False
+    return all(
+        bool(wanted.search(str(event.get(field, ""))))
+        if isinstance(wanted, re.Pattern)
+        else (field in event and event[field] == wanted)
+        for field, wanted in fields.items()
+    )

@@ -1,0 +1,449 @@
+"""The copier's decisions: what it sends, when it waits, and that nothing is lost or reordered whatever happens."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.copier import MAX_CORRUPT_READS, MAX_IN_FLIGHT, Copier, Phase, Sending
+from mm2py.replication.events import (
+    Acked,
+    Diverged,
+    Drain,
+    Effect,
+    Fetched,
+    FetchRefused,
+    Need,
+    NewIdentity,
+    OffsetsFound,
+    PositionStored,
+    ProduceLost,
+    ProduceRefused,
+    Report,
+    Tick,
+)
+from mm2py.replication.position import Position
+from mm2py.replication.rewrite import Dropped, Fault, Outgoing, Plan
+
+BROKER = 1
+IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
+ALL_COVERED = -1
+NONE_COVERED = 1 << 60
+
+
+@dataclass
+class CountingLease:
+    """Counts holders, so that a test sees what a copier still holds on to."""
+
+    holders: int = 0
+    extra: int = 0
+
+    def hold(self, extra_bytes: int) -> None:
+        self.holders += 1
+        self.extra += extra_bytes
+
+    def release(self, extra_bytes: int) -> None:
+        self.holders -= 1
+        self.extra -= extra_bytes
+
+
+def batch(first: int, count: int, *, reason: str | None = None) -> Outgoing:
+    return Outgoing(first, first + count, count, 1_000, 0, bytearray(10 * count), reason)  # type: ignore[arg-type]
+
+
+def batches(first: int, count: int, size: int = 10) -> list[Outgoing | Dropped]:
+    return [batch(first + at * size, size) for at in range(count)]
+
+
+def fetched(copier: Copier, steps: Sequence[Outgoing | Dropped], **changes: object) -> Fetched:
+    next_offset = steps[-1].next_offset if steps else copier.fetch_offset
+    plan = Plan(list(steps), next_offset, changes.get("fault"))  # type: ignore[arg-type]
+    lease = changes.get("lease") or CountingLease()
+    return Fetched(plan, lease, copier.fetch_offset, int(str(changes.get("end", next_offset))), 0.0)  # type: ignore[arg-type]
+
+
+def copying(start: int = 0, **arguments: int) -> Copier:
+    copier = Copier("t-0", Position(start), IDENTITY, ready_max_bytes=arguments.get("ready_max_bytes", 1 << 20))
+    copier.handle(PositionStored(IDENTITY))
+    assert copier.phase is Phase.COPYING
+    return copier
+
+
+def send_all(copier: Copier, covered_after_ms: int = ALL_COVERED) -> list[Sending]:
+    sent = []
+    while sending := copier.next_batch(BROKER, covered_after_ms):
+        sent.append(sending)
+    return sent
+
+
+def test_nothing_is_read_or_sent_before_the_position_is_stored() -> None:
+    copier = Copier("t-0", Position(5), IDENTITY, ready_max_bytes=100)
+    assert not copier.wants_fetch
+    copier.handle(PositionStored(ProducerIdentity(7, 1, None)))
+    assert not copier.wants_fetch, "the position of another epoch says nothing"
+    copier.handle(PositionStored(IDENTITY))
+    assert copier.wants_fetch
+    assert copier.fetch_offset == 5
+
+
+def test_the_first_batch_of_an_epoch_travels_alone() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 8)))
+    first = send_all(copier)
+    assert [sending.sequence for sending in first] == [0]
+    copier.handle(Acked(first[0].token, 100, 0.0))
+    assert [sending.sequence for sending in send_all(copier)] == [10, 20, 30, 40, 50]
+
+
+def test_no_more_than_five_batches_are_in_flight() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 20)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    assert len(send_all(copier)) == MAX_IN_FLIGHT
+
+
+def test_what_the_target_may_forget_travels_alone() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 4)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    assert len(send_all(copier, NONE_COVERED)) == 1
+    assert send_all(copier, ALL_COVERED) == [], "beside an uncovered batch nothing else is in flight"
+
+
+def test_the_position_follows_the_oldest_unacknowledged_batch() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, [*batches(0, 2), Dropped(25, 1, "control"), *batches(25, 1)]))
+    copier.handle(Acked(send_all(copier)[0].token, 100, 0.0))
+    assert copier.position == Position(10, 0, 110, None, 10)
+    second, third = send_all(copier)
+    copier.handle(Acked(second.token, 110, 0.0))
+    assert copier.position.source_offset == 25, "what is dropped behind an acknowledged batch is behind us too"
+    copier.handle(Acked(third.token, 120, 0.0))
+    assert copier.position.source_offset == 35
+    assert copier.position.sequence == 30
+    assert copier.tally.dropped["control"] == 1
+
+
+def test_dropped_batches_alone_move_the_position() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, [Dropped(7, 7, "aborted"), Dropped(8, 1, "control")]))
+    assert copier.position.source_offset == 8
+    assert copier.is_idle
+
+
+def test_a_full_queue_stops_reading() -> None:
+    copier = copying(ready_max_bytes=150)
+    copier.handle(fetched(copier, batches(0, 1)))
+    assert copier.wants_fetch
+    copier.handle(fetched(copier, batches(10, 1)))
+    assert not copier.wants_fetch
+    send_all(copier)
+    assert copier.wants_fetch
+
+
+def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 6)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third, *_ = send_all(copier)
+    assert copier.handle(ProduceRefused(second.token, 6, None, 1.0)) == [Need.METADATA]
+    assert copier.phase is Phase.WAITING
+    assert copier.resume_at_s is None, "others are still in flight"
+    for token in range(third.token, third.token + 4):
+        copier.handle(ProduceRefused(token, 45, None, 1.0))
+    assert copier.resume_at_s is not None
+    copier.handle(Tick(copier.resume_at_s))
+    assert copier.fetch_offset == 10
+    copier.handle(fetched(copier, batches(10, 5)))
+    again = send_all(copier)
+    assert [(sending.batch.first_offset, sending.sequence) for sending in again] == [(10, 10)], "one at a time"
+    copier.handle(Acked(again[0].token, 10, 2.0))
+    assert [sending.sequence for sending in send_all(copier)] == [20]
+
+
+def test_a_lost_answer_holds_back_what_follows() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third = send_all(copier)
+    copier.handle(ProduceLost(second.token, "connection reset", 0.0))
+    assert send_all(copier) == []
+    copier.handle(Acked(third.token, 20, 0.0))
+    assert copier.position.source_offset == 10, "the third is stored, but the second's fate is unknown: both go again"
+    assert copier.phase is Phase.WAITING
+
+
+def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third = send_all(copier)
+    copier.handle(ProduceRefused(second.token, 6, None, 0.0))
+    effects = copier.handle(Acked(third.token, 10, 0.0))
+    assert copier.phase is Phase.STALLED
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+
+
+@pytest.mark.parametrize("code", [45, 46, 59])
+def test_lost_producer_state_asks_for_a_new_epoch_and_starts_at_sequence_0(code: int) -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    (second,) = send_all(copier)
+    assert Need.NEW_EPOCH in copier.handle(ProduceRefused(second.token, code, None, 0.0))
+    copier.handle(Tick(1e9))
+    assert copier.phase is Phase.WAITING, "no pause ends before the epoch is there"
+    newer = ProducerIdentity(7, 1, "mm2py-test")
+    assert copier.handle(NewIdentity(newer)) == [Need.STORE_POSITION]
+    assert not copier.wants_fetch, "the position under the new epoch comes first"
+    copier.handle(PositionStored(newer))
+    copier.handle(fetched(copier, batches(10, 2)))
+    (again,) = send_all(copier)
+    assert (again.sequence, again.identity, again.batch.first_offset) == (0, newer, 10)
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_a_fenced_copier_asks_for_a_new_incarnation_and_sends_nothing_more(code: int) -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    (first,) = send_all(copier)
+    assert Need.NEW_INCARNATION in copier.handle(ProduceRefused(first.token, code, None, 0.0))
+    copier.handle(Tick(1e9))
+    assert send_all(copier) == []
+    assert copier.phase is Phase.WAITING
+
+
+def test_late_answers_of_an_old_epoch_settle_nothing() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third = send_all(copier)
+    copier.handle(ProduceRefused(second.token, 45, None, 0.0))
+    copier.handle(NewIdentity(newer := ProducerIdentity(7, 1, None)))
+    copier.handle(PositionStored(newer))
+    assert copier.handle(Acked(third.token, 10, 0.0)) == ()
+    assert copier.position.source_offset == 10
+
+
+def test_a_missing_right_is_reported_once_and_tried_again() -> None:
+    copier = copying()
+    assert [type(effect) for effect in copier.handle(FetchRefused(29, 0.0))] == [Report]
+    assert copier.resume_at_s == 10.0
+    copier.handle(Tick(10.0))
+    assert copier.handle(FetchRefused(29, 10.0)) == [], "the operator knows"
+
+
+def test_expired_offsets_are_reported_with_their_range_and_copying_goes_on() -> None:
+    copier = copying(100)
+    assert Need.OFFSETS in copier.handle(FetchRefused(1, 0.0))
+    effects = copier.handle(OffsetsFound(150, 300, 0.0))
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    assert "100 to 149" in report.text
+    assert copier.position == Position(150, -1, None, None, 0, ((100, 149),))
+    copier.handle(Tick(100.0))
+    assert copier.fetch_offset == 150
+
+
+def test_a_log_that_ends_below_the_position_stalls() -> None:
+    copier = copying(100)
+    copier.handle(FetchRefused(1, 0.0))
+    effects = copier.handle(OffsetsFound(0, 60, 0.0))
+    assert copier.phase is Phase.STALLED
+    assert isinstance(effects[0], Report)
+    assert "60" in effects[0].text
+
+
+def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None:
+    copier = copying(100)
+    copier.handle(FetchRefused(1, 0.0))
+    assert copier.handle(OffsetsFound(0, 100, 0.0)) == ()
+    copier.handle(Tick(100.0))
+    assert copier.wants_fetch
+    assert copier.fetch_offset == 100
+
+
+def test_a_truncated_source_stalls() -> None:
+    copier = copying(100)
+    effects = copier.handle(Diverged(3, 80))
+    assert copier.phase is Phase.STALLED
+    assert isinstance(effects[0], Report)
+    assert "80" in effects[0].text
+
+
+def test_a_fault_is_met_when_all_before_it_is_stored() -> None:
+    copier = copying()
+    fault = Fault("too large", 10, None, "a record of 2000000 bytes, the target allows 1048588")
+    copier.handle(fetched(copier, batches(0, 1), fault=fault))
+    assert not copier.wants_fetch
+    (first,) = send_all(copier)
+    effects = copier.handle(Acked(first.token, 0, 0.0))
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["source.too_large"]
+    assert "source offset 10" in copier.reason
+    assert copier.phase is Phase.WAITING
+    copier.handle(Tick(1e6))
+    assert copier.wants_fetch, "the operator may have raised the limit"
+
+
+def test_a_damaged_batch_is_read_again_before_the_source_is_blamed() -> None:
+    copier = copying()
+    fault = Fault("crc mismatch", 0, None, "its checksum is wrong")
+    for _ in range(MAX_CORRUPT_READS):
+        assert copier.handle(fetched(copier, [], fault=fault)) == []
+        copier.handle(Tick(1e6))
+    effects = copier.handle(fetched(copier, [], fault=fault))
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["source.crc_mismatch"]
+
+
+def test_too_large_asks_for_the_limits_and_tells_the_size() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 1)))
+    (first,) = send_all(copier)
+    assert copier.handle(ProduceRefused(first.token, 10, None, 0.0)) == [Need.LIMITS]
+    assert copier.refused_bytes == 100
+
+
+def test_draining_waits_for_what_is_in_flight_and_forgets_the_rest() -> None:
+    lease = CountingLease()
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3), lease=lease))
+    (first,) = send_all(copier)
+    copier.handle(Drain())
+    assert copier.phase is Phase.DRAINING
+    assert send_all(copier) == []
+    copier.handle(Acked(first.token, 0, 0.0))
+    assert copier.phase is Phase.DRAINED
+    assert copier.position.source_offset == 10
+    assert lease.holders == 0
+
+
+@pytest.mark.parametrize("answer", ["refused", "lost"])
+def test_draining_ends_also_when_the_last_answer_is_bad(answer: str) -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 1)))
+    (first,) = send_all(copier)
+    copier.handle(Drain())
+    event = ProduceRefused(first.token, 6, None, 0.0) if answer == "refused" else ProduceLost(first.token, "reset", 0.0)
+    copier.handle(event)
+    assert copier.phase is Phase.DRAINED
+    assert copier.position.source_offset == 0
+
+
+def test_a_read_overtaken_by_a_rewind_is_ignored() -> None:
+    lease = CountingLease()
+    copier = copying()
+    late = fetched(copier, batches(0, 1), lease=lease)
+    copier.handle(fetched(copier, batches(0, 1)))
+    assert copier.handle(late) == ()
+    assert lease.holders == 0
+
+
+def test_a_moved_leader_gets_nothing_before_the_old_one_has_answered() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second = copier.next_batch(BROKER, ALL_COVERED)
+    assert second is not None
+    assert copier.next_batch(2, ALL_COVERED) is None
+    copier.handle(Acked(second.token, 10, 0.0))
+    assert copier.next_batch(2, ALL_COVERED) is not None
+
+
+# -- a random walk against a target that loses answers, refuses, and forgets ------------------------------------------
+
+
+@dataclass
+class Target:
+    """Stores batches by the broker's rules: sequences, five remembered batches, epochs."""
+
+    log: list[int] = field(default_factory=list)
+    epoch: int = -1
+    next_sequence: int | None = None
+    recent: list[tuple[int, int]] = field(default_factory=list)
+
+    def store(self, sending: Sending) -> int:
+        """Return the error code."""
+        if sending.identity.epoch < self.epoch:
+            return 47
+        if sending.identity.epoch > self.epoch:
+            if sending.sequence != 0 and self.epoch >= 0:
+                return 45  # without any state, a broker takes whatever sequence comes first (H2)
+            self.epoch, self.next_sequence, self.recent = sending.identity.epoch, None, []
+        last = sending.sequence + sending.batch.record_count
+        if (sending.sequence, last) in self.recent:
+            return 0
+        if self.next_sequence is not None and sending.sequence != self.next_sequence:
+            return 45
+        self.log += range(sending.batch.first_offset, sending.batch.next_offset)
+        self.next_sequence = last
+        self.recent = [*self.recent, (sending.sequence, last)][-5:]
+        return 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_whatever_happens_nothing_is_lost_and_nothing_overtakes(seed: int) -> None:
+    rng = random.Random(seed)
+    end = 400
+    target, now_s = Target(), 0.0
+    copier = copying()
+    identity = IDENTITY
+    lease = CountingLease()
+    open_requests: list[Sending] = []
+
+    def carry_out(effects: Sequence[Effect]) -> None:
+        nonlocal identity
+        for effect in effects:
+            if effect is Need.NEW_EPOCH:
+                identity = ProducerIdentity(7, identity.epoch + 1, None)
+                carry_out(copier.handle(NewIdentity(identity)))
+            elif effect is Need.STORE_POSITION:
+                carry_out(copier.handle(PositionStored(identity)))
+            assert not isinstance(effect, Report), f"seed {seed}: {effect}"
+
+    for _ in range(5_000):
+        now_s += 0.05
+        carry_out(copier.handle(Tick(now_s)))
+        if copier.wants_fetch and copier.fetch_offset < end:
+            sizes, at, steps = rng.randint(1, 6), copier.fetch_offset, list[Outgoing | Dropped]()
+            for _ in range(sizes):
+                upto = min(end, at // 7 * 7 + 7)  # batches are cut where the source cut them
+                if at < upto:
+                    steps.append(batch(at, upto - at))
+                    at = upto
+            carry_out(copier.handle(fetched(copier, steps, lease=lease, end=end)))
+        while (sending := copier.next_batch(BROKER, ALL_COVERED)) is not None:
+            open_requests.append(sending)
+        if open_requests and rng.random() < 0.9:
+            sending = open_requests.pop(0)
+            dice = rng.random()
+            if dice < 0.05:
+                carry_out(copier.handle(ProduceRefused(sending.token, 19, None, now_s)))
+            elif dice < 0.10:
+                target.store(sending)
+                for lost in [sending, *open_requests]:  # the connection breaks with all that is on it
+                    carry_out(copier.handle(ProduceLost(lost.token, "reset", now_s)))
+                open_requests.clear()
+            else:
+                if dice < 0.12:
+                    target.recent = target.recent[-1:]  # a restart leaves one batch remembered
+                code = target.store(sending)
+                event = (
+                    Acked(sending.token, 0, now_s) if code == 0 else ProduceRefused(sending.token, code, None, now_s)
+                )
+                carry_out(copier.handle(event))
+        if copier.position.source_offset == end:
+            break
+    assert copier.position.source_offset == end, f"seed {seed}: stuck, {copier.phase} {copier.reason}"
+    seen: list[int] = []
+    highest = -1
+    for offset in target.log:
+        assert offset <= highest + 1, f"seed {seed}: {offset} came before {highest + 1}"
+        if offset > highest:
+            seen.append(offset)
+            highest = offset
+    assert seen == list(range(end)), f"seed {seed}"
+    assert (lease.holders, lease.extra) == (0, 0)
