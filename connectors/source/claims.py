@@ -37,7 +37,9 @@ class RemoteTopicClaims:
         self.claim(flow, (), held=frozenset())
 
     async def settled(self) -> None:
-        """Wait until every flow has claimed once, or for ``SETTLE_S``."""
+        """Wait until every flow has claimed once, or for ``SETTLE_S``; later calls return at once."""
+        if self._all_seen.is_set():
+            return
         try:
             async with asyncio.timeout(SETTLE_S):
                 await self._all_seen.wait()

@@ -9,61 +9,44 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source import remote_topics
+from connectors.source import remote_topics, start
+from connectors.source.beginning import Beginning, NotYet
 from connectors.source.claims import RemoteTopicClaims
-from connectors.source.refusals import (
-    FlowRefused,
-    Mm2IsRunning,
-    NoPosition,
-    OffsetsTopicUnusable,
-    OneCluster,
-    Recreated,
-    RemoteNameIllegal,
-    SeveralFlows,
-    TargetNotEmpty,
-    TopicRefused,
-)
+from connectors.source.refusals import OneCluster, Recreated, RemoteNameIllegal, SeveralFlows, TopicRefused, Undecided
+from connectors.source.status import topic_status
 from connectors.source.task import Cluster, SourceTask
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import FlowStatus, Side, TopicStatus
+from mm2py.connector import FlowStatus, Side
 from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
-from mm2py.kafka import admin
-from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
-from mm2py.records.compression import Codec
-from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.replication.copier import Copier, Phase
+from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
-from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore, read_positions
-from mm2py.replication.rewrite import TargetRules
+from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.selection import should_replicate
 
-UNREACHABLE_REPORT_S: Final = 5.0
 REFUSED_AGAIN_S: Final = 30.0
 """How often a refused topic is looked at again: the way out may have been taken."""
+REMOTE_METADATA_S: Final = 30.0
+"""How often the remote topics are looked at while no copier asks for it."""
 INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a topic that was just made has no leader yet."""
+UNKNOWN_TOPIC: Final = 3
 GONE_AFTER_ROUNDS: Final = 2
 """A topic is taken for deleted when so many rounds in a row do not show it."""
-DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
-DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
-
-T = TypeVar("T")
 
 
 class SourceConnector:
@@ -100,18 +83,16 @@ class SourceConnector:
             rng=rng,
             report=lambda text: log.warning("producer.degraded", why=text),
         )
-        self._positions: dict[tuple[str, int], StoredPosition] = {}
-        self._store: PositionStore | None = None
         self._task: SourceTask | None = None
+        self._beginning: Beginning | None = None
         self._source_id: str | None = None
-        self._target_id: str | None = None
         self._refused: dict[str, TopicRefused] = {}
         self._narrow: dict[str, Mm2Error] = {}
         self._look_again_at_s = 0.0
+        self._remotes_again_at_s = 0.0
         self._missing_rounds: dict[str, int] = {}
         self._state = "starting"
         self._reason = ""
-        self._running: asyncio.Task[None] | None = None
         self._draining = False
 
     # Life
@@ -123,13 +104,13 @@ class SourceConnector:
             FlowRefused: the flow must not run; the error names the way out.
             Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
         """
-        task = await self._prepare()
-        self._task = task
+        task, beginning = await self._prepare()
+        self._task, self._beginning = task, beginning
         self._state, self._reason = "running", ""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
-                tasks.create_task(self._watch(task), name=f"{self._flow} watch")
+                tasks.create_task(self._watch(task, beginning), name=f"{self._flow} watch")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -141,196 +122,106 @@ class SourceConnector:
         if self._task is not None:
             await self._task.drain()
 
-    async def _prepare(self) -> SourceTask:
-        self._source_id, self._target_id = await asyncio.gather(
-            self._reach(self._source, "source"), self._reach(self._target, "target")
+    async def _prepare(self) -> tuple[SourceTask, Beginning]:
+        settings, target = self._settings, self._target.brokers
+        patience = start.Patience(clock=self._clock, rng=self._rng, log=self._log, note=self._note_waiting)
+        self._source_id, target_id = await asyncio.gather(
+            patience.reach(self._source, "source"), patience.reach(self._target, "target")
         )
-        if self._source_id is not None and self._source_id == self._target_id:
+        if self._source_id is not None and self._source_id == target_id:
             raise OneCluster(self._flow, self._source_id)
-        await self._until_answered(self._refuse_live_mm2, "looking for a live MirrorMaker 2")
-        partitions = await self._until_answered(self._ensure_offsets_topic, "creating the offsets topic")
+        await patience.until_answered(
+            lambda: start.refuse_live_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
+        )
+        partitions = await patience.until_answered(
+            lambda: start.ensure_offsets_topic(settings, target), "creating the offsets topic"
+        )
         identity = await self._incarnation.start()
-        metadata = await self._until_answered(self._read_positions, "reading positions")
+        positions, metadata = await patience.until_answered(self._read_positions, "reading positions")
         writer = TopicWriter(
-            self._target.brokers,
-            self._settings.offsets_topic,
+            target,
+            settings.offsets_topic,
             self._incarnation,
             rng=self._rng,
-            timeout_ms=int(self._settings.target_request_timeout_s * 500),
+            timeout_ms=int(settings.target_request_timeout_s * 500),
         )
-        self._store = PositionStore(self._settings.source.alias, partitions, writer, self._clock)
+        store = PositionStore(settings.source.alias, partitions, writer, self._clock)
         self._log.info(
             "flow.ready",
             source_cluster=self._source_id,
-            target_cluster=self._target_id,
-            positions=len(self._positions),
+            target_cluster=target_id,
+            positions=len(positions),
             producer_id=identity.producer_id,
             guarantee=self._guarantee(),
         )
-        for side in (self._source, self._target):
-            if side.reads_topic_ids() is False:
-                self._log.warning(
-                    "cluster.no_topic_ids",
-                    cluster=side.alias,
-                    effect="a topic that is deleted and made again is recognised by epochs and offsets only",
-                )
-        return SourceTask(
-            self._settings,
+        self._say_topic_ids()
+        task = SourceTask(
+            settings,
             Cluster(self._source_id, self._source.brokers),
-            Cluster(self._target_id, self._target.brokers),
+            Cluster(target_id, target),
             incarnation=self._incarnation,
-            store=self._store,
+            store=store,
             budget=self._budget,
-            producer_expiry_ms=await self._producer_expiry_ms(metadata),
+            producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
             clock=self._clock,
             rng=self._rng,
             log=self._log,
         )
+        beginning = Beginning(
+            settings,
+            self._source.brokers,
+            target,
+            source_id=self._source_id,
+            positions=positions,
+            store=store,
+            allow_recopy=frozenset(self._allow_recopy),
+            log=self._log,
+        )
+        return task, beginning
 
-    async def _reach(self, side: Side, role: str) -> str | None:
-        """Wait until a cluster answers; say every few seconds that it does not."""
-        backoff = Backoff(self._rng, most_s=2.0)
-        said_at_s = float("-inf")
-        while True:
-            try:
-                cluster_id = await side.identify()
-            except KafkaError as error:
-                if not error.retriable:
-                    raise FlowRefused(error.what, remedy=error.remedy) from error
-                self._state, self._reason = "waiting", str(error)
-                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
-                    said_at_s = self._clock.monotonic()
-                    self._log.warning("cluster.unreachable", cluster=side.alias, role=role, why=str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                if said_at_s > float("-inf"):
-                    self._log.info("cluster.reached", cluster=side.alias, role=role)
-                return cluster_id
-
-    async def _until_answered(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
-        """Repeat a question until it is answered; what no repetition mends is raised."""
-        backoff = Backoff(self._rng, most_s=2.0)
-        said_at_s = self._clock.monotonic()
-        while True:
-            try:
-                return await ask()
-            except KafkaError as error:
-                passing = error.retriable or (
-                    isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
-                )
-                if not passing:
-                    raise
-                self._state, self._reason = "waiting", f"{what}: {error}"
-                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
-                    said_at_s = self._clock.monotonic()
-                    self._log.warning("flow.waiting", doing=what, why=str(error))
-                await asyncio.sleep(backoff.next_s())
-
-    async def _refuse_live_mm2(self) -> None:
-        group = self._settings.mm2_group_id
-        try:
-            coordinator = await admin.find_coordinator(self._target.brokers, group, transactions=False)
-            _, members = await admin.group_state(self._target.brokers, coordinator, group)
-        except BrokerRefused as error:
-            if reaction_to(error.code) is Reaction.DENIED:
-                self._log.warning(
-                    "mm2.unknown", why=str(error), remedy=f"Grant DESCRIBE on group {group}, or make sure no MM2 runs."
-                )
-                return
-            raise
-        if members:
-            raise Mm2IsRunning(self._flow, group, members)
-
-    async def _ensure_offsets_topic(self) -> int:
-        """Return how many partitions the offsets topic has, creating it where it is missing."""
-        settings = self._settings
-        name, brokers = settings.offsets_topic, self._target.brokers
-        topic = (await fetch_metadata(brokers, [name])).topics.get(name)
-        if topic is None or topic.error_code == 3:
-            new = NewTopic(
-                name,
-                settings.offsets_topic_partitions,
-                settings.offsets_topic_replication_factor,
-                {"cleanup.policy": "compact"},
-            )
-            refusal = (await admin.create_topics(brokers, [new]))[name]
-            if refusal is not None and refusal.code != 36:
-                if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
-                    raise refusal
-                raise OffsetsTopicUnusable(
-                    self._flow,
-                    name,
-                    str(refusal),
-                    remedy=f"Set offset.storage.replication.factor to what {settings.target.alias} can hold, grant CREATE,"
-                    " or create the topic by hand with cleanup.policy=compact.",
-                )
-            raise BrokerRefused(f"Waiting for {name}", 5, "LEADER_NOT_AVAILABLE")
-        if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-            raise BrokerRefused(f"Finding the leaders of {name}", topic.error_code or 5, "LEADER_NOT_AVAILABLE")
-        found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
-        if not isinstance(found, BrokerRefused):
-            policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)
-            if policy != "compact":
-                raise OffsetsTopicUnusable(
-                    self._flow,
-                    name,
-                    f"its cleanup.policy is {policy}",
-                    remedy="Set cleanup.policy=compact on it: with another one positions would expire.",
-                )
-        return len(topic.partitions)
-
-    async def _read_positions(self) -> ClusterMetadata:
+    async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
         name = self._settings.offsets_topic
         metadata = await fetch_metadata(self._target.brokers, [name])
-        self._positions, malformed = await read_positions(
+        positions, malformed = await read_positions(
             self._target.brokers, metadata.topics[name], self._settings.source.alias
         )
         if malformed:
             self._log.warning("positions.malformed", topic=name, records=len(malformed), first=malformed[0])
-        return metadata
-
-    async def _producer_expiry_ms(self, metadata: ClusterMetadata) -> int:
-        broker = next(iter(metadata.brokers))
-        try:
-            value = await admin.describe_broker_config(self._target.brokers, broker, "producer.id.expiration.ms")
-            return int(value) if value else DEFAULT_PRODUCER_EXPIRY_MS
-        except (KafkaError, ValueError):
-            return DEFAULT_PRODUCER_EXPIRY_MS
+        return positions, metadata
 
     def _guarantee(self) -> str:
         return "at-least-once, several flows in one topic" if self._settings.many_to_one else "at-least-once"
 
     # Watching
 
-    async def _watch(self, task: SourceTask) -> None:
+    async def _watch(self, task: SourceTask, beginning: Beginning) -> None:
         settings = self._settings
         interval_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
         backoff = Backoff(self._rng, first_s=0.2, most_s=5.0)
         discovering = True
-        first = True
         while True:
+            pause_s = interval_s
             try:
+                asked = task.metadata_wanted.is_set()
                 task.metadata_wanted.clear()
                 metadata = await fetch_metadata(self._source.brokers, None, channel="watch")
                 task.learn_source(metadata)
-                if task.partitions:
-                    task.learn_target(await self._remote_metadata(task))
+                await self._look_at_remotes(task, beginning, asked=asked)
                 if discovering and not self._draining:
-                    complete = await self._discover(task, metadata, first=first)
-                    first = False
+                    complete = await self._discover(task, beginning, metadata)
                     discovering = interval_s is not None or not complete
                     pause_s = interval_s if complete else INCOMPLETE_AGAIN_S
-                else:
-                    pause_s = interval_s
                 backoff.reset()
                 self._state, self._reason = "running", ""
             except KafkaError as error:
                 if not (error.retriable or isinstance(error, BrokerRefused)):
                     raise
-                self._reason = str(error)
+                task.metadata_wanted.set()
+                self._note_waiting(str(error))
                 pause_s = backoff.next_s()
                 if backoff.attempts == 4:
                     self._log.warning("watch.failing", why=str(error))
+                await asyncio.sleep(pause_s)
             await self._wait_for_news(task, pause_s)
 
     async def _wait_for_news(self, task: SourceTask, pause_s: float | None) -> None:
@@ -342,68 +233,104 @@ class SourceConnector:
         except TimeoutError:
             pass
 
-    async def _remote_metadata(self, task: SourceTask) -> ClusterMetadata:
-        names = sorted({part.target_topic for part in task.partitions.values()})
-        return await fetch_metadata(self._target.brokers, names, channel="watch")
-
-    async def _discover(self, task: SourceTask, metadata: ClusterMetadata, *, first: bool) -> bool:
-        """Begin what is new. Returns False if something has to wait for a leader: the next round comes soon then."""
+    async def _look_at_remotes(self, task: SourceTask, beginning: Beginning, *, asked: bool) -> None:
+        """Learn who leads the remote partitions; stop copying into a remote topic that was deleted under us."""
         now_s = self._clock.monotonic()
-        if now_s >= self._look_again_at_s:
-            self._look_again_at_s = now_s + REFUSED_AGAIN_S
-            again = set(self._refused)
-        else:
-            again = set()
+        if not task.partitions or not (asked or now_s >= self._remotes_again_at_s):
+            return
+        self._remotes_again_at_s = now_s + REMOTE_METADATA_S
+        names = sorted({part.target_topic for part in task.partitions.values()})
+        metadata = await fetch_metadata(self._target.brokers, names, channel="watch")
+        task.learn_target(metadata)
+        lost: dict[str, str] = {}
+        for part in task.partitions.values():
+            topic = metadata.topics.get(part.target_topic)
+            if topic is not None and topic.error_code == UNKNOWN_TOPIC:
+                lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted"
+            elif topic is not None and topic.error_code == 0 and topic.topic_id != part.target_topic_id:
+                lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
+        for name, why in lost.items():
+            await self._stop_copying(task, beginning, name)
+            self._note_refused({name}, {name: Recreated(self._flow, name, why)})
+
+    async def _discover(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> bool:
+        """Begin what is new. Returns False if something has to wait for a leader: the next round comes soon then."""
         wanted = self._select(metadata)
-        await self._drop_vanished(task, metadata)
-        held = frozenset(self._remote(topic) for topic, _ in self._positions)
+        await self._drop_vanished(task, beginning, metadata)
+        held = frozenset(self._remote(topic) for topic, _ in beginning.positions)
         held |= {part.target_topic for part in task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
-        if first:
-            await self._claims.settled()
+        await self._claims.settled()
+        settled = self._settled_refusals()
         fresh = {
             name: topic
             for name, topic in wanted.items()
-            if (name not in self._refused or name in again)
-            and any((name, number) not in task.partitions for number in topic.partitions)
+            if name not in settled and any((name, number) not in task.partitions for number in topic.partitions)
         }
         if not fresh:
             return True
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
-        found = (
-            await remote_topics.ensure(self._settings, self._source.brokers, self._target.brokers, checked)
-            if checked
-            else None
-        )
-        if found is not None:
-            refused |= found.refused
-            self._say_created(found)
-            self._note_narrow(found)
-            await self._begin(
-                task,
-                {name: (topic, found.ready[name]) for name, (_, topic) in checked.items() if name in found.ready},
-                refused,
-            )
-        self._note_refused({*fresh}, refused)
+        if checked:
+            await self._begin(task, beginning, checked, refused)
+        self._note_refused(fresh, refused)
         return all(
             (name, number) in task.partitions or name in self._refused or name in self._narrow
             for name, topic in fresh.items()
             for number in topic.partitions
         )
 
+    def _settled_refusals(self) -> set[str]:
+        """Return the topics that need not be looked at in this round: refused before, and not long ago."""
+        now_s = self._clock.monotonic()
+        if now_s < self._look_again_at_s:
+            return {*self._refused, *self._narrow}
+        self._look_again_at_s = now_s + REFUSED_AGAIN_S
+        return set()
+
+    async def _begin(
+        self,
+        task: SourceTask,
+        beginning: Beginning,
+        topics: Mapping[str, tuple[str, TopicMetadata]],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        source, target = self._source.brokers, self._target.brokers
+        found = await remote_topics.ensure(self._settings, source, target, topics)
+        refused |= found.refused
+        self._say_created(found)
+        self._note_narrow(topics, found)
+        pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
+        begun = await beginning.begin(pairs, task.partitions, self._incarnation.identity)
+        refused |= begun.refused
+        task.add(begun.partitions)
+        if begun.partitions:
+            names = sorted({part.source_topic for part in begun.partitions})
+            task.learn_source(await fetch_metadata(source, names, channel="watch"))
+            self._log.info(
+                "topics.copying",
+                topics=len(names),
+                partitions=len(begun.partitions),
+                resumed=begun.resumed,
+                first=names[0],
+            )
+
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
         for name, topic in metadata.topics.items():
             if topic.is_internal or topic.error_code or not topic.partitions:
                 continue
-            decision = should_replicate(
-                TopicName(name),
-                policy=self._settings.policy,
-                topic_filter=self._settings.topic_filter,
-                heartbeats_replication=self._settings.heartbeats_replication,
-                target_alias=self._flow.target,
-            )
+            try:
+                decision = should_replicate(
+                    TopicName(name),
+                    policy=self._settings.policy,
+                    topic_filter=self._settings.topic_filter,
+                    heartbeats_replication=self._settings.heartbeats_replication,
+                    target_alias=self._flow.target,
+                )
+            except PatternTooSlow as error:
+                self._note_refused({name}, {name: Undecided(self._flow, name, error)})
+                continue
             if decision.replicate:
                 wanted[name] = topic
         return wanted
@@ -427,250 +354,28 @@ class SourceConnector:
                 checked[name] = (remote, topic)
         return checked
 
-    async def _drop_vanished(self, task: SourceTask, metadata: ClusterMetadata) -> None:
+    async def _drop_vanished(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> None:
         """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
-        copied = {part.source_topic: part for part in task.partitions.values()}
-        for name, part in copied.items():
+        copied = {part.source_topic: part.source_topic_id for part in task.partitions.values()}
+        for name, topic_id in copied.items():
             topic = metadata.topics.get(name)
-            if topic is not None and topic.error_code == 0 and topic.topic_id == part.source_topic_id:
+            if topic is not None and topic.error_code == 0 and topic.topic_id == topic_id:
                 self._missing_rounds.pop(name, None)
                 continue
             rounds = self._missing_rounds[name] = self._missing_rounds.get(name, 0) + 1
-            remade = topic is not None and topic.error_code == 0
-            if not remade and rounds < GONE_AFTER_ROUNDS:
-                continue
-            keys = [key for key in task.partitions if key[0] == name]
-            stored = [self._stored_now(task.partitions[key]) for key in keys]
-            await task.remove(keys)
-            self._positions.update(zip(keys, stored, strict=True))
-            if remade:
+            if topic is not None and topic.error_code == 0:
+                await self._stop_copying(task, beginning, name)
                 self._note_refused({name}, {name: Recreated(self._flow, name, "it was deleted and made anew upstream")})
-            else:
+            elif rounds >= GONE_AFTER_ROUNDS:
+                await self._stop_copying(task, beginning, name)
                 self._log.warning(
                     "topic.gone", topic=name, effect="copying stops; the remote topic and its position are kept"
                 )
 
-    def _stored_now(self, part: CopiedPartition) -> StoredPosition:
-        return StoredPosition(
-            next_source=part.copier.position.source_offset,
-            source_cluster=self._source_id,
-            source_topic_id=part.source_topic_id,
-            target_topic_id=part.target_topic_id,
-        )
-
-    # Beginning
-
-    async def _begin(
-        self,
-        task: SourceTask,
-        topics: Mapping[str, tuple[TopicMetadata, TopicMetadata]],
-        refused: dict[str, TopicRefused],
-    ) -> None:
-        """Start copying the partitions that are new, each from its position."""
-        new: dict[tuple[str, int], tuple[TopicMetadata, TopicMetadata]] = {}
-        for name, (upstream, remote) in topics.items():
-            self._refuse_recreated(upstream, remote, refused)
-            for number in upstream.partitions:
-                if number in remote.partitions and (name, number) not in task.partitions and name not in refused:
-                    new[name, number] = (upstream, remote)
-        without = {key: pair for key, pair in new.items() if not self._has_position(key)}
-        await self._refuse_filled(without, refused)
-        begun = {key: pair for key, pair in new.items() if key[0] not in refused}
-        starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
-        await self._record_recopies({key: start for key, start in starts.items() if self._recopies(key[0])}, begun)
-        limits = await self._target_rules({pair[1].name: pair for pair in begun.values()})
-        task.add(
-            self._copied_partition(key, pair, starts.get(key), limits[pair[1].name])
-            for key, pair in begun.items()
-            if key[0] not in refused and (key not in without or key in starts)
-        )
-        if begun:
-            task.learn_source(await fetch_metadata(self._source.brokers, {name for name, _ in begun}, channel="watch"))
-            self._log.info(
-                "topics.copying",
-                topics=len({name for name, _ in begun}),
-                partitions=len(begun),
-                resumed=len(begun) - len(starts),
-                first=sorted({name for name, _ in begun})[0],
-            )
-
-    def _recopies(self, topic: str) -> bool:
-        return topic in self._allow_recopy
-
-    def _has_position(self, key: tuple[str, int]) -> bool:
-        return key in self._positions
-
-    def _refuse_recreated(
-        self, upstream: TopicMetadata, remote: TopicMetadata, refused: dict[str, TopicRefused]
-    ) -> None:
-        """A position speaks of one source topic and one remote topic, by id where there are ids."""
-        name = upstream.name
-        stale: dict[tuple[str, int], str] = {}
-        for number in upstream.partitions:
-            position = self._positions.get((name, number))
-            if position is None:
-                continue
-            if position.source_cluster not in {None, self._source_id}:
-                stale[name, number] = (
-                    f"its position belongs to cluster {position.source_cluster}, {self._flow.source} is {self._source_id}"
-                )
-            elif position.source_topic_id not in {None, upstream.topic_id}:
-                stale[name, number] = "it was deleted and made anew upstream"
-            elif position.target_topic_id not in {None, remote.topic_id}:
-                stale[name, number] = f"{remote.name} on {self._flow.target} was deleted and made anew"
-        if not stale:
-            return
-        if self._recopies(name):
-            for key in stale:
-                del self._positions[key]
-        else:
-            refused[name] = Recreated(self._flow, name, next(iter(stale.values())))
-
-    async def _refuse_filled(
-        self,
-        partitions: Mapping[tuple[str, int], tuple[TopicMetadata, TopicMetadata]],
-        refused: dict[str, TopicRefused],
-    ) -> None:
-        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise."""
-        if self._settings.many_to_one:
-            return
-        asked = {
-            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key[0])
-        }
-        leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
-        first = await self._list_offsets(self._target.brokers, leaders, admin.EARLIEST)
-        last = await self._list_offsets(self._target.brokers, leaders, admin.LATEST)
-        filled: dict[str, list[int]] = {}
-        for at, (name, remote) in asked.items():
-            if at not in first or at not in last:
-                refused.setdefault(name, _NotYet(self._flow, name, f"{remote.name}-{at[1]} has no leader yet"))
-            elif last[at] > first[at]:
-                filled.setdefault(name, []).append(at[1])
-        for name, numbers in filled.items():
-            refused[name] = TargetNotEmpty(self._flow, name, self._remote(name), numbers)
-
-    async def _start_offsets(
-        self,
-        partitions: Mapping[tuple[str, int], tuple[TopicMetadata, TopicMetadata]],
-        refused: dict[str, TopicRefused],
-    ) -> dict[tuple[str, int], int]:
-        """Return where to begin partitions that have no position."""
-        reset = self._settings.auto_offset_reset
-        if reset == "none":
-            for name, _ in partitions:
-                refused[name] = NoPosition(self._flow, name)
-            return {}
-        leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
-        when = admin.LATEST if reset == "latest" else admin.EARLIEST
-        return await self._list_offsets(self._source.brokers, leaders, when)
-
-    async def _list_offsets(
-        self, brokers: Brokers, leaders: Mapping[tuple[str, int], Any], when: int
-    ) -> dict[tuple[str, int], int]:
-        """Ask each leader once; partitions without a leader or with an error are left out, and begun a round later."""
-        by_leader: dict[Any, list[tuple[str, int]]] = {}
-        for key, leader in leaders.items():
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(key)
-        found: dict[tuple[str, int], int] = {}
-        for leader, keys in by_leader.items():
-            try:
-                answers = await admin.list_offsets(brokers, leader, keys, when)
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                continue
-            found |= {key: answer.offset for key, answer in answers.items() if answer.error_code == 0}
-        return found
-
-    async def _record_recopies(
-        self,
-        starts: Mapping[tuple[str, int], int],
-        pairs: Mapping[tuple[str, int], tuple[TopicMetadata, TopicMetadata]],
-    ) -> None:
-        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag finds it and does nothing."""
-        if not starts or self._store is None:
-            return
-        operators = {
-            key: StoredPosition(
-                next_source=start,
-                source_cluster=self._source_id,
-                source_topic_id=pairs[key][0].topic_id,
-                target_topic_id=pairs[key][1].topic_id,
-                by=BY_OPERATOR,
-            )
-            for key, start in starts.items()
-        }
-        await self._store.store(operators)
-        self._positions |= operators
-        for name in sorted({name for name, _ in starts}):
-            self._log.warning(
-                "topic.recopied", topic=name, effect="copied once more from its start, as --allow-recopy says"
-            )
-
-    async def _target_rules(self, remotes: Mapping[str, tuple[TopicMetadata, TopicMetadata]]) -> dict[str, TargetRules]:
-        compression = self._settings.compression
-        codec = None if compression is None else int(Codec[compression.upper()])
-        names = list(remotes)
-        rules: dict[str, TargetRules] = {}
-        for at in range(0, len(names), remote_topics.CHUNK):
-            page = names[at : at + remote_topics.CHUNK]
-            targets = await admin.describe_topic_configs(
-                self._target.brokers, page, keys=["max.message.bytes", "cleanup.policy"]
-            )
-            sources = await admin.describe_topic_configs(
-                self._source.brokers, [remotes[name][0].name for name in page], keys=["cleanup.policy"]
-            )
-            for name in page:
-                ours, theirs = _values(targets.get(name)), _values(sources.get(remotes[name][0].name))
-                compacted = "compact" in ours.get("cleanup.policy", "")
-                rules[name] = TargetRules(
-                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
-                    compression=codec,
-                    compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
-                )
-        return rules
-
-    def _copied_partition(
-        self,
-        key: tuple[str, int],
-        pair: tuple[TopicMetadata, TopicMetadata],
-        start: int | None,
-        rules: TargetRules,
-    ) -> CopiedPartition:
-        upstream, remote = pair
-        name, number = key
-        stored = self._positions.get(key)
-        if stored is None or stored.by == BY_OPERATOR:
-            position = Position(stored.next_source if stored is not None else start or 0)
-        else:
-            epoch = -1 if stored.source_leader_epoch is None else stored.source_leader_epoch
-            position = Position(
-                stored.next_source,
-                source_leader_epoch=epoch,
-                target_offset=stored.next_target,
-                target_leader_epoch=stored.target_leader_epoch,
-                skipped=stored.skipped,
-            )
-        copier = Copier(
-            f"{name}-{number}",
-            position,
-            self._incarnation.identity,
-            ready_max_bytes=self._settings.fetch_partition_max_bytes,
-        )
-        copier.target_leader_epoch = remote.partitions[number].leader_epoch
-        return CopiedPartition(
-            source_topic=name,
-            target_topic=remote.name,
-            partition=number,
-            copier=copier,
-            rules=rules,
-            source_topic_id=upstream.topic_id,
-            target_topic_id=remote.topic_id,
-            source_leader=upstream.partitions[number].leader,
-            source_leader_epoch=upstream.partitions[number].leader_epoch,
-            target_leader=remote.partitions[number].leader,
-        )
+    async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
+        parts = [part for key, part in task.partitions.items() if key[0] == name]
+        await task.remove([part.key for part in parts])
+        beginning.positions.update({part.key: task.stored_form(part) for part in parts})
 
     # Saying so
 
@@ -680,11 +385,26 @@ class SourceConnector:
         if found.widened:
             self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
 
-    def _note_narrow(self, found: remote_topics.RemoteTopics) -> None:
-        for name, error in found.too_narrow.items():
-            if str(self._narrow.get(name)) != str(error):
+    def _note_narrow(self, looked_at: Iterable[str], found: remote_topics.RemoteTopics) -> None:
+        for name in looked_at:
+            error = found.too_narrow.get(name)
+            if error is None:
+                self._narrow.pop(name, None)
+            elif str(self._narrow.get(name)) != str(error):
                 self._log.error("topic.too_narrow", topic=name, why=str(error))
-        self._narrow = dict(found.too_narrow)
+                self._narrow[name] = error
+
+    def _note_waiting(self, reason: str) -> None:
+        self._state, self._reason = "waiting", reason
+
+    def _say_topic_ids(self) -> None:
+        for side in (self._source, self._target):
+            if side.reads_topic_ids() is False:
+                self._log.warning(
+                    "cluster.no_topic_ids",
+                    cluster=side.alias,
+                    effect="a topic that is deleted and made again is recognised by epochs and offsets only",
+                )
 
     def _note_refused(self, looked_at: Iterable[str], refused: Mapping[str, TopicRefused]) -> None:
         for name in looked_at:
@@ -693,7 +413,7 @@ class SourceConnector:
             if error is None:
                 if self._refused.pop(name, None) is not None:
                     self._log.info("topic.accepted", topic=name)
-            elif isinstance(error, _NotYet):
+            elif isinstance(error, NotYet):
                 continue
             elif str(before) != str(error):
                 self._log.error(error.event, topic=name, why=str(error))
@@ -706,7 +426,7 @@ class SourceConnector:
             for part in self._task.partitions.values():
                 by_topic.setdefault(part.source_topic, []).append(part)
         now_ms = self._clock.wall_ms()
-        topics = tuple(_topic_status(name, parts, now_ms) for name, parts in sorted(by_topic.items()))
+        topics = tuple(topic_status(name, parts, now_ms) for name, parts in sorted(by_topic.items()))
         degraded = self._incarnation.degraded
         guarantee = self._guarantee() + (f" ({degraded})" if degraded else "")
         return FlowStatus(
@@ -717,47 +437,3 @@ class SourceConnector:
             topics,
             {name: str(error) for name, error in {**self._narrow, **self._refused}.items()},
         )
-
-
-class _NotYet(TopicRefused):
-    """Nothing is wrong; the next round will find a leader."""
-
-    def __init__(self, flow: object, topic: str, why: str) -> None:
-        super().__init__(f"Topic {topic} of {flow} waits: {why}.", remedy="")
-
-
-def _values(found: object) -> dict[str, str]:
-    if isinstance(found, BrokerRefused) or not isinstance(found, list):
-        return {}
-    return {entry.name: entry.value for entry in found if entry.value is not None}
-
-
-def _topic_status(name: str, parts: list[CopiedPartition], now_ms: int) -> TopicStatus:
-    rebuilt: dict[str, int] = {}
-    dropped: dict[str, int] = {}
-    lags = [part.copier.lag() for part in parts]
-    known = [lag for lag in lags if lag is not None]
-    behind = [
-        part.copier.tally.last_timestamp_ms
-        for part, lag in zip(parts, lags, strict=True)
-        if lag and part.copier.tally.last_timestamp_ms >= 0
-    ]
-    for part in parts:
-        for reason, count in part.copier.tally.rebuilt.items():
-            rebuilt[reason] = rebuilt.get(reason, 0) + count
-        for reason, count in part.copier.tally.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
-    waiting = {Phase.WAITING, Phase.STALLED}
-    return TopicStatus(
-        topic=name,
-        remote_topic=parts[0].target_topic,
-        partitions=len(parts),
-        records=sum(part.copier.tally.records for part in parts),
-        bytes=sum(part.copier.tally.bytes for part in parts),
-        passed=sum(part.copier.tally.passed for part in parts),
-        rebuilt=rebuilt,
-        dropped=dropped,
-        lag_records=sum(known) if known else None,
-        lag_s=max(0.0, (now_ms - min(behind)) / 1000) if behind else (0.0 if known else None),
-        problems=tuple(sorted({part.copier.reason for part in parts if part.copier.phase in waiting})),
-    )

@@ -118,6 +118,13 @@ class NotPermitted(TopicRefused):
         super().__init__(f"Topic {topic} of {flow} is refused: {what}", remedy=remedy)
 
 
+class Undecided(TopicRefused):
+    """A filter's pattern found no answer in time."""
+
+    def __init__(self, flow: Flow, topic: str, error: Mm2Error) -> None:
+        super().__init__(f"Topic {topic} of {flow} is refused: {error.what}", remedy=error.remedy)
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:60]}..."
 

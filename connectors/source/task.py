@@ -93,6 +93,7 @@ class SourceTask:
         self._warned_transactional: set[str] = set()
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
+        self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
 
     # What the connector does with it
@@ -116,8 +117,8 @@ class SourceTask:
             self._tasks = None
 
     def add(self, partitions: Iterable[CopiedPartition]) -> None:
-        """Begin to copy partitions; each stores its position before its first batch."""
-        for part in partitions:
+        """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins."""
+        for part in () if self._draining else partitions:
             self.partitions[part.key] = part
             self._first_acts.add(part)
         self._store_now.set()
@@ -137,7 +138,26 @@ class SourceTask:
 
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing."""
+        self._draining = True
         await self._drain(list(self.partitions.values()))
+
+    def stored_form(self, part: CopiedPartition) -> StoredPosition:
+        """Return what would be stored of a partition now."""
+        position, identity = part.copier.position, part.copier.identity
+        return StoredPosition(
+            next_source=position.source_offset,
+            source_cluster=self._source.cluster_id,
+            source_topic_id=part.source_topic_id,
+            source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
+            next_target=position.target_offset,
+            target_topic_id=part.target_topic_id,
+            target_leader_epoch=position.target_leader_epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            next_sequence=position.sequence,
+            by=identity.transactional_id,
+            skipped=position.skipped,
+        )
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
         """Take in who leads the source partitions now."""
@@ -358,7 +378,7 @@ class SourceTask:
                     "topic.transactional",
                     topic=topic,
                     effect="records of aborted transactions are copied as ordinary ones",
-                    remedy=f"To leave them out set {self._settings.source.alias}.consumer.isolation.level=read_committed.",
+                    remedy=f"Set {self._settings.source.alias}.consumer.isolation.level=read_committed if unwanted.",
                 )
             self._warned_transactional |= seen
 
@@ -387,29 +407,12 @@ class SourceTask:
         if not changed:
             return
         seen = {key: (part.copier.position, part.copier.identity) for key, part in changed.items()}
-        await self._store.store({key: self._stored_form(part) for key, part in changed.items()})
+        await self._store.store({key: self.stored_form(part) for key, part in changed.items()})
         for key, part in changed.items():
             position, identity = seen[key]
             self._stored[key] = position
             if part in first_acts:
                 self._handle(part, PositionStored(identity))
-
-    def _stored_form(self, part: CopiedPartition) -> StoredPosition:
-        position, identity = part.copier.position, part.copier.identity
-        return StoredPosition(
-            next_source=position.source_offset,
-            source_cluster=self._source.cluster_id,
-            source_topic_id=part.source_topic_id,
-            source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
-            next_target=position.target_offset,
-            target_topic_id=part.target_topic_id,
-            target_leader_epoch=position.target_leader_epoch,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            next_sequence=position.sequence,
-            by=identity.transactional_id,
-            skipped=position.skipped,
-        )
 
     async def _drain(self, leaving: list[CopiedPartition]) -> None:
         for part in leaving:

@@ -6,6 +6,7 @@ the entries of a list are joined by ``|``, compiled once, and must match the who
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from enum import StrEnum
@@ -84,11 +85,11 @@ class PatternList:
     def _match(self, name: str) -> bool:
         if self._pattern is None:
             return False
-        try:
-            return self._pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None
-        except TimeoutError as error:
-            self._too_slow_for = name
-            raise PatternTooSlow(self.key, name) from error
+        for _ in range(2):  # a process that was stopped in the middle has used up the time too: ask again
+            with contextlib.suppress(TimeoutError):
+                return self._pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None
+        self._too_slow_for = name
+        raise PatternTooSlow(self.key, name)
 
 
 class FilteredOut(StrEnum):

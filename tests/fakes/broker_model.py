@@ -206,7 +206,7 @@ class ClusterModel(ClusterState):
             await asyncio.sleep(self._latency_s())
             raise BrokerUnreachable(node.host, "connection refused")
         if known is not None and not known.dead:
-            self._left_behind.append(known)
+            self._left_behind = [left for left in (*self._left_behind, known) if not left.idle]
         connection = Connection(
             f"{self.name} broker {node.id}",
             node.id,
@@ -269,11 +269,8 @@ class ClusterModel(ClusterState):
         if partition.leader == NO_LEADER or not self.nodes[partition.leader].up:
             del self._replicating[id(partition)]
             return
-        before = partition.log.end_offset
         moved = partition.replicate(self.alive, now_ms=self.clock.wall_ms())
         rounds = 2 if moved else self._replicating[id(partition)] - 1
-        if partition.log.end_offset != before:
-            rounds = 2
         if rounds <= 0:
             del self._replicating[id(partition)]
             return

@@ -19,7 +19,7 @@ class Faults:
     drop_request: float = 0.0
     """The connection goes silent before the request arrives: neither it nor a later one is carried out."""
     drop_reply: float = 0.0
-    """The connection goes silent after the request arrived: it is carried out, later ones too, and nobody hears of it."""
+    """The connection goes silent after the request arrived: it and later ones are carried out, unheard."""
     reset: float = 0.0
     """The connection breaks: everything in flight on it fails, and may have been carried out or not."""
     duplicate_produce: float = 0.0

@@ -82,6 +82,10 @@ class Connection:
     def usable(self) -> bool:
         return self.open and not self.dead
 
+    @property
+    def idle(self) -> bool:
+        return not (self._flying or self._inbox or self._is_busy)
+
     def submit(self, call: Call, timeout_s: float) -> None:
         """Send a request; its future is fulfilled, or failed after ``timeout_s``."""
         loop = asyncio.get_running_loop()

@@ -405,6 +405,14 @@ def test_messages_that_kafka_wrote_in_old_formats_become_one_batch(codec: str, m
     step = only(result)
     assert (step.first_offset, step.next_offset, step.leader_epoch, step.reason) == (1000, 1003, -1, "old format")
     assert list(delivered(result.steps)) == old_records(magic)
+    assert read_header(step.data).codec == ["none", "gzip", "snappy", "lz4"].index(codec)
+
+
+def test_offsets_inside_a_wrapper_of_magic_0_are_absolute_whatever_the_wrapper_s() -> None:
+    wrapper = bytearray(old_message_set(run_of(10, 3), magic=0, codec=GZIP))
+    struct.pack_into(">q", wrapper, 0, 15)
+    result = planned(wrapper)
+    assert (only(result).first_offset, only(result).next_offset, list(only(result).runs())) == (10, 16, [(0, 10)])
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
@@ -479,6 +487,12 @@ def test_a_control_record_of_a_type_nobody_knows_yet_is_dropped_and_ends_no_tran
         aborted=[(5, 0)],
     )
     assert reasons(result) == ["aborted", "control", "aborted", "control"]
+
+
+def test_a_commit_marker_ends_no_aborted_transaction() -> None:
+    data = [batch_of([Seen(n)], attributes=TRANSACTIONAL, producer=(5, 0, 0)) for n in (0, 2)]
+    log = [data[0], marker(1, 5, "CommitMarker"), data[1], marker(3, 5)]
+    assert reasons(planned(*log, read_committed=True, aborted=[(5, 0)])) == ["aborted", "control", "aborted", "control"]
 
 
 def test_a_marker_that_cannot_be_read_stops_the_plan_while_its_transaction_is_open() -> None:
@@ -888,8 +902,9 @@ def test_damage_leads_to_a_fault_and_never_to_an_exception_or_wrong_records(
     """One byte under a checksum is changed: what arrives is a beginning of the truth."""
     hit = data.draw(st.integers(0, len(log.batches) - 1), label="batch")
     batch = bytearray(log.batches[hit][1])
-    # in front of the magic, or of the checksum, stands what no checksum covers
-    batch[data.draw(st.integers(17, len(batch) - 1), label="at")] ^= data.draw(st.integers(1, 255), label="bits")
+    # In front of the magic stands what no checksum covers; old messages without compression come several in a row.
+    end = int.from_bytes(batch[8:12], "big") + 12
+    batch[data.draw(st.integers(17, end - 1), label="at")] ^= data.draw(st.integers(1, 255), label="bits")
     parts = [part if index != hit else bytes(batch) for index, (_, part) in enumerate(log.batches)]
     records = memoryview(bytearray(b"".join(parts)))
     rules = replace(rules, decode_budget_bytes=1 << 20)

@@ -94,6 +94,7 @@ JAVA_READS = [
     (r"a$\n", "a\n", True),
     (r"a$\r\n", "a\r\n", True),
     (r"a$", "a\n", False),
+    (r"a\r$\n", "a\r\n", False),  # no line ends between the two
     (r"a\Z", "a", True),
     (r"a\z", "a", True),
     (r"\p{Alpha}+", "abcXYZ", True),

@@ -1,0 +1,294 @@
+"""From where new partitions are copied: from their position, or from the start where that is safe or allowed.
+
+MirrorMaker 2 starts again from the earliest record whenever it finds no offset, and takes any offset it finds, whatever
+topic it was stored for. Here a position must fit the topics it speaks of, and without one the remote partition must be
+empty; ``--allow-recopy`` is the operator's word that it need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source import remote_topics
+from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from mm2py.config.settings import FlowSettings
+from mm2py.flow import TopicName
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.records.compression import Codec
+from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
+from mm2py.replication.copier import Copier
+from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.position import Position
+from mm2py.replication.position_store import PositionStore
+from mm2py.replication.rewrite import TargetRules
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+
+Key = tuple[str, int]
+"""Source topic and partition."""
+Pair = tuple[TopicMetadata, TopicMetadata]
+"""The upstream topic and its remote topic."""
+
+
+class NotYet(TopicRefused):
+    """Nothing is wrong; the next round will find a leader."""
+
+    def __init__(self, flow: object, topic: str, why: str) -> None:
+        super().__init__(f"Topic {topic} of {flow} waits: {why}.", remedy="")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a round may start: partitions with their copiers, and topics that must not be copied."""
+
+    partitions: Sequence[CopiedPartition]
+    resumed: int
+    """How many of them go on from a stored position."""
+    refused: Mapping[str, TopicRefused]
+
+
+class Beginning:
+    """Decides where each new partition of one flow begins. ``positions`` is what was stored when the flow started."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        source_id: str | None,
+        positions: dict[Key, StoredPosition],
+        store: PositionStore,
+        allow_recopy: frozenset[str],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.positions = positions
+        self._settings = settings
+        self._flow = settings.flow
+        self._source = source
+        self._target = target
+        self._source_id = source_id
+        self._store = store
+        self._allow_recopy = allow_recopy
+        self._log = log
+
+    async def begin(
+        self, pairs: Mapping[str, Pair], running: Mapping[Key, object], identity: ProducerIdentity
+    ) -> Begun:
+        """Return the partitions of ``pairs`` (by source topic) that may be copied and are not ``running`` yet.
+
+        Partitions without a leader are left out; a later round begins them.
+        """
+        refused: dict[str, TopicRefused] = {}
+        for upstream, remote in pairs.values():
+            self._refuse_recreated(upstream, remote, refused)
+        new = {
+            (name, number): (upstream, remote)
+            for name, (upstream, remote) in pairs.items()
+            for number in upstream.partitions
+            if number in remote.partitions and (name, number) not in running and name not in refused
+        }
+        without = {key: pair for key, pair in new.items() if key not in self.positions}
+        await self._refuse_filled(without, refused)
+        begun = {key: pair for key, pair in new.items() if key[0] not in refused}
+        starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
+        await self._record_recopies({key: start for key, start in starts.items() if self._recopies(key[0])}, begun)
+        begun = {
+            key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
+        }
+        rules = await self._target_rules({remote.name: (upstream, remote) for upstream, remote in begun.values()})
+        copied = [
+            self._copied_partition(key, pair, starts.get(key), rules[pair[1].name], identity)
+            for key, pair in begun.items()
+        ]
+        return Begun(copied, len(copied) - len(starts), refused)
+
+    def _recopies(self, topic: str) -> bool:
+        return topic in self._allow_recopy
+
+    def _refuse_recreated(
+        self, upstream: TopicMetadata, remote: TopicMetadata, refused: dict[str, TopicRefused]
+    ) -> None:
+        """A position speaks of one source topic and one remote topic, by id where there are ids."""
+        name = upstream.name
+        stale: dict[Key, str] = {}
+        for number in upstream.partitions:
+            position = self.positions.get((name, number))
+            if position is None:
+                continue
+            if position.source_cluster not in {None, self._source_id}:
+                stale[name, number] = (
+                    f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}"
+                )
+            elif position.source_topic_id not in {None, upstream.topic_id}:
+                stale[name, number] = "it was deleted and made anew upstream"
+            elif position.target_topic_id not in {None, remote.topic_id}:
+                stale[name, number] = f"{remote.name} on {self._flow.target} was deleted and made anew"
+        if not stale:
+            return
+        if self._recopies(name):
+            for key in stale:
+                del self.positions[key]
+        else:
+            refused[name] = Recreated(self._flow, name, next(iter(stale.values())))
+
+    async def _refuse_filled(
+        self,
+        partitions: Mapping[Key, Pair],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise."""
+        if self._settings.many_to_one:
+            return
+        asked = {
+            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key[0])
+        }
+        leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
+        first = await self._list_offsets(self._target, leaders, admin.EARLIEST)
+        last = await self._list_offsets(self._target, leaders, admin.LATEST)
+        filled: dict[str, list[int]] = {}
+        for at, (name, remote) in asked.items():
+            if at not in first or at not in last:
+                refused.setdefault(name, NotYet(self._flow, name, f"{remote.name}-{at[1]} has no leader yet"))
+            elif last[at] > first[at]:
+                filled.setdefault(name, []).append(at[1])
+        for name, numbers in filled.items():
+            refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
+
+    async def _start_offsets(
+        self,
+        partitions: Mapping[Key, Pair],
+        refused: dict[str, TopicRefused],
+    ) -> dict[Key, int]:
+        """Return where to begin partitions that have no position."""
+        reset = self._settings.auto_offset_reset
+        if reset == "none":
+            for name, _ in partitions:
+                refused[name] = NoPosition(self._flow, name)
+            return {}
+        leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
+        when = admin.LATEST if reset == "latest" else admin.EARLIEST
+        return await self._list_offsets(self._source, leaders, when)
+
+    async def _list_offsets(self, brokers: Brokers, leaders: Mapping[Key, Any], when: int) -> dict[Key, int]:
+        """Ask each leader once; partitions without a leader or with an error are left out, and begun a round later."""
+        by_leader: dict[Any, list[Key]] = {}
+        for key, leader in leaders.items():
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(key)
+        found: dict[Key, int] = {}
+        for leader, keys in by_leader.items():
+            try:
+                answers = await admin.list_offsets(brokers, leader, keys, when)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                continue
+            found |= {key: answer.offset for key, answer in answers.items() if answer.error_code == 0}
+        return found
+
+    async def _record_recopies(
+        self,
+        starts: Mapping[Key, int],
+        pairs: Mapping[Key, Pair],
+    ) -> None:
+        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing."""
+        if not starts:
+            return
+        operators = {
+            key: StoredPosition(
+                next_source=start,
+                source_cluster=self._source_id,
+                source_topic_id=pairs[key][0].topic_id,
+                target_topic_id=pairs[key][1].topic_id,
+                by=BY_OPERATOR,
+            )
+            for key, start in starts.items()
+        }
+        await self._store.store(operators)
+        self.positions.update(operators)
+        for name in sorted({name for name, _ in starts}):
+            self._log.warning(
+                "topic.recopied", topic=name, effect="copied once more from its start, as --allow-recopy says"
+            )
+
+    async def _target_rules(self, remotes: Mapping[str, Pair]) -> dict[str, TargetRules]:
+        compression = self._settings.compression
+        codec = None if compression is None else int(Codec[compression.upper()])
+        names = list(remotes)
+        rules: dict[str, TargetRules] = {}
+        for at in range(0, len(names), remote_topics.CHUNK):
+            page = names[at : at + remote_topics.CHUNK]
+            targets = await admin.describe_topic_configs(
+                self._target, page, keys=["max.message.bytes", "cleanup.policy"]
+            )
+            sources = await admin.describe_topic_configs(
+                self._source, [remotes[name][0].name for name in page], keys=["cleanup.policy"]
+            )
+            for name in page:
+                ours, theirs = _values(targets.get(name)), _values(sources.get(remotes[name][0].name))
+                compacted = "compact" in ours.get("cleanup.policy", "")
+                rules[name] = TargetRules(
+                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+                    compression=codec,
+                    compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
+                )
+        return rules
+
+    def _copied_partition(
+        self,
+        key: Key,
+        pair: Pair,
+        start: int | None,
+        rules: TargetRules,
+        identity: ProducerIdentity,
+    ) -> CopiedPartition:
+        upstream, remote = pair
+        name, number = key
+        stored = self.positions.get(key)
+        if stored is None or stored.by == BY_OPERATOR:
+            position = Position(stored.next_source if stored is not None else start or 0)
+        else:
+            epoch = -1 if stored.source_leader_epoch is None else stored.source_leader_epoch
+            position = Position(
+                stored.next_source,
+                source_leader_epoch=epoch,
+                target_offset=stored.next_target,
+                target_leader_epoch=stored.target_leader_epoch,
+                skipped=stored.skipped,
+            )
+        copier = Copier(
+            f"{name}-{number}",
+            position,
+            identity,
+            ready_max_bytes=self._settings.fetch_partition_max_bytes,
+        )
+        copier.target_leader_epoch = remote.partitions[number].leader_epoch
+        return CopiedPartition(
+            source_topic=name,
+            target_topic=remote.name,
+            partition=number,
+            copier=copier,
+            rules=rules,
+            source_topic_id=upstream.topic_id,
+            target_topic_id=remote.topic_id,
+            source_leader=upstream.partitions[number].leader,
+            source_leader_epoch=upstream.partitions[number].leader_epoch,
+            target_leader=remote.partitions[number].leader,
+        )
+
+    def _remote_name(self, topic: str) -> str:
+        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+
+def _values(found: object) -> dict[str, str]:
+    if isinstance(found, BrokerRefused) or not isinstance(found, list):
+        return {}
+    return {entry.name: entry.value for entry in found if entry.value is not None}

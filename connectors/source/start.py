@@ -1,0 +1,147 @@
+"""What must be so before a flow may copy: both clusters answer, no MirrorMaker 2 runs it, positions can be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.refusals import FlowRefused, Mm2IsRunning, OffsetsTopicUnusable
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Side
+from mm2py.kafka import admin
+from mm2py.kafka.admin import NewTopic
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+
+UNREACHABLE_REPORT_S: Final = 5.0
+DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Asks until it is answered, and says every few seconds that it is still waiting."""
+
+    def __init__(
+        self, *, clock: Clock, rng: random.Random, log: FilteringBoundLogger, note: Callable[[str], None]
+    ) -> None:
+        """``note`` gets the reason of the wait, for the flow's status."""
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._note = note
+
+    async def reach(self, side: Side, role: str) -> str | None:
+        """Wait until a cluster answers; say every few seconds that it does not."""
+        backoff = Backoff(self._rng, most_s=2.0)
+        said_at_s = float("-inf")
+        while True:
+            try:
+                cluster_id = await side.identify()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise FlowRefused(error.what, remedy=error.remedy) from error
+                self._note(str(error))
+                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
+                    said_at_s = self._clock.monotonic()
+                    self._log.warning("cluster.unreachable", cluster=side.alias, role=role, why=str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                if said_at_s > float("-inf"):
+                    self._log.info("cluster.reached", cluster=side.alias, role=role)
+                return cluster_id
+
+    async def until_answered(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        """Repeat a question until it is answered; what no repetition mends is raised."""
+        backoff = Backoff(self._rng, most_s=2.0)
+        said_at_s = self._clock.monotonic()
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                passing = error.retriable or (
+                    isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
+                )
+                if not passing:
+                    raise
+                self._note(f"{what}: {error}")
+                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
+                    said_at_s = self._clock.monotonic()
+                    self._log.warning("flow.waiting", doing=what, why=str(error))
+                await asyncio.sleep(backoff.next_s())
+
+
+async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
+    """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members."""
+    group = settings.mm2_group_id
+    try:
+        coordinator = await admin.find_coordinator(brokers, group, transactions=False)
+        _, members = await admin.group_state(brokers, coordinator, group)
+    except BrokerRefused as error:
+        if reaction_to(error.code) is Reaction.DENIED:
+            log.warning(
+                "mm2.unknown", why=str(error), remedy=f"Grant DESCRIBE on group {group}, or make sure no MM2 runs."
+            )
+            return
+        raise
+    if members:
+        raise Mm2IsRunning(settings.flow, group, members)
+
+
+async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:
+    """Return how many partitions the offsets topic has, creating it where it is missing.
+
+    Raises:
+        OffsetsTopicUnusable: it cannot be made, or it would lose positions.
+        BrokerRefused: it is not there yet; ask again.
+    """
+    name = settings.offsets_topic
+    topic = (await fetch_metadata(brokers, [name])).topics.get(name)
+    if topic is None or topic.error_code == 3:
+        new = NewTopic(
+            name,
+            settings.offsets_topic_partitions,
+            settings.offsets_topic_replication_factor,
+            {"cleanup.policy": "compact"},
+        )
+        refusal = (await admin.create_topics(brokers, [new]))[name]
+        if refusal is not None and refusal.code != 36:
+            if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
+                raise refusal
+            raise OffsetsTopicUnusable(
+                settings.flow,
+                name,
+                str(refusal),
+                remedy=f"Set offset.storage.replication.factor to what {settings.target.alias} can hold, grant CREATE,"
+                " or create the topic by hand with cleanup.policy=compact.",
+            )
+        raise BrokerRefused(f"Waiting for {name}", 5, "LEADER_NOT_AVAILABLE")
+    if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
+        raise BrokerRefused(f"Finding the leaders of {name}", topic.error_code or 5, "LEADER_NOT_AVAILABLE")
+    found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
+    if not isinstance(found, BrokerRefused):
+        policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)
+        if policy != "compact":
+            raise OffsetsTopicUnusable(
+                settings.flow,
+                name,
+                f"its cleanup.policy is {policy}",
+                remedy="Set cleanup.policy=compact on it: with another one positions would expire.",
+            )
+    return len(topic.partitions)
+
+
+async def producer_expiry_ms(brokers: Brokers, broker: BrokerId) -> int:
+    """Return how long the target remembers what a producer stored (C1); Kafka's default where it does not say."""
+    try:
+        value = await admin.describe_broker_config(brokers, broker, "producer.id.expiration.ms")
+        return int(value) if value else DEFAULT_PRODUCER_EXPIRY_MS
+    except (KafkaError, ValueError):
+        return DEFAULT_PRODUCER_EXPIRY_MS

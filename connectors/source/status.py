@@ -1,0 +1,41 @@
+"""What a flow's copying looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mm2py.connector import TopicStatus
+from mm2py.replication.copier import Phase
+from mm2py.replication.lane import CopiedPartition
+
+
+def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> TopicStatus:
+    """Return one topic's state, summed over its partitions (at least one); ``now_ms`` in epoch milliseconds."""
+    rebuilt: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    lags = [part.copier.lag() for part in parts]
+    known = [lag for lag in lags if lag is not None]
+    behind = [
+        part.copier.tally.last_timestamp_ms
+        for part, lag in zip(parts, lags, strict=True)
+        if lag and part.copier.tally.last_timestamp_ms >= 0
+    ]
+    for part in parts:
+        for reason, count in part.copier.tally.rebuilt.items():
+            rebuilt[reason] = rebuilt.get(reason, 0) + count
+        for reason, count in part.copier.tally.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    waiting = {Phase.WAITING, Phase.STALLED}
+    return TopicStatus(
+        topic=name,
+        remote_topic=parts[0].target_topic,
+        partitions=len(parts),
+        records=sum(part.copier.tally.records for part in parts),
+        bytes=sum(part.copier.tally.bytes for part in parts),
+        passed=sum(part.copier.tally.passed for part in parts),
+        rebuilt=rebuilt,
+        dropped=dropped,
+        lag_records=sum(known) if known else None,
+        lag_s=max(0.0, (now_ms - min(behind)) / 1000) if behind else (0.0 if known else None),
+        problems=tuple(sorted({part.copier.reason for part in parts if part.copier.phase in waiting})),
+    )

@@ -1,0 +1,24 @@
+"""Clusters that only tests of this folder need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.kafka import KafkaCluster
+
+
+@pytest.fixture(scope="session")
+def guarded_cluster() -> Iterator[KafkaCluster]:
+    """A cluster with an authorizer and no super user, for the whole run.
+
+    Everybody may do everything until a resource has its first ACL. A test takes rights away on names of its own, and
+    gives them back. It may freeze the broker, and thaws it.
+    """
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": True,
+    }
+    with KafkaCluster("guarded", settings=settings) as cluster:
+        yield cluster
