@@ -465,7 +465,7 @@ FILE = _table(
         string,
         "listeners rest.advertised.host.name rest.advertised.port rest.advertised.listener"
         " access.control.allow.origin access.control.allow.methods response.http.headers.config"
-        " admin.listeners rest.extension.classes",
+        " admin.listeners rest.extension.classes ssl.client.auth",
     ),
 )
 

@@ -96,7 +96,9 @@ def _topic_metadata(topic: messages.MetadataResponseTopic) -> TopicMetadata:
 
 
 def _who_is_there() -> messages.MetadataRequest:
-    return messages.MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+    return messages.MetadataRequest(
+        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
 
 
 @dataclass(slots=True)

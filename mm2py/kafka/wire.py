@@ -174,7 +174,12 @@ class _Reader:
 
     def compact_string(self) -> str | None:
         length = self.uvarint()
-        return None if length == 0 else str(self.take(length - 1), "utf-8")
+        if length == 0:
+            return None
+        try:
+            return str(self.take(length - 1), "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("a string is not UTF-8") from error
 
     def tags(self) -> dict[int, memoryview]:
         if self.position < self.end and self.view[self.position] == 0:  # nearly always

@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from mm2py.kafka.port import ProducerIdentity
@@ -114,7 +114,7 @@ class Copier:
 
     def __init__(self, name: str, position: Position, identity: ProducerIdentity, *, ready_max_bytes: int) -> None:
         self.name = name
-        self.position = replace(position, sequence=0)
+        self.position = position._replace(sequence=0)
         self.identity = identity
         self.phase = Phase.STORING
         self.reason = ""
@@ -291,13 +291,12 @@ class Copier:
         if oldest is not entry:  # the earlier one's outcome is unknown: both are sent again, and recognised
             return self._when_settled(event.now_s)
         self._count(batch)
-        self.position = replace(
-            self.position,
-            target_offset=event.base_offset + batch.record_count if event.base_offset >= 0 else None,
-            target_leader_epoch=self.target_leader_epoch,
-            source_leader_epoch=batch.leader_epoch,
-            sequence=next_sequence(entry.sequence, batch.record_count),
-            skipped=(),
+        self.position = Position(
+            batch.next_offset,
+            batch.leader_epoch,
+            event.base_offset + batch.record_count if event.base_offset >= 0 else None,
+            self.target_leader_epoch,
+            next_sequence(entry.sequence, batch.record_count),
         )
         entry.settled = True
         self._alone = False
@@ -384,8 +383,8 @@ class Copier:
                 f"the position is source offset {at} and the log ends at {event.log_end}: it was cut back or made anew",
             )
         last = event.log_start - 1
-        self.position = replace(
-            self.position, source_offset=event.log_start, skipped=(*self.position.skipped, (at, last))
+        self.position = self.position._replace(
+            source_offset=event.log_start, skipped=(*self.position.skipped, (at, last))
         )
         self._rewind()
         text = f"source offsets {at} to {last} were deleted before they were copied; it goes on at {event.log_start}"
@@ -393,7 +392,7 @@ class Copier:
 
     def _new_identity(self, identity: ProducerIdentity) -> Sequence[Effect]:
         self.identity = identity
-        self.position = replace(self.position, sequence=0)
+        self.position = self.position._replace(sequence=0)
         self._renewing = False
         self._rewind()
         if self.phase not in {Phase.WAITING, Phase.STORING}:
@@ -423,8 +422,8 @@ class Copier:
         while self._in_flight and self._in_flight[0].settled:
             entry = self._in_flight.popleft()
             step = entry.step
-            self.position = replace(self.position, source_offset=step.next_offset)
             if isinstance(step, Dropped):
+                self.position = self.position._replace(source_offset=step.next_offset)
                 self.tally.dropped[step.reason] += step.record_count
             entry.lease.release(_rebuilt_bytes(step))
 

@@ -1,9 +1,9 @@
 """The asyncio shell around copiers: reads from one source broker, sends to one target broker.
 
 A *fetch lane* keeps a few reads under way to its broker. Partitions with a backlog share one, which is answered at
-once; those at the end of their log share reads that wait for new records. A *produce lane* keeps up to five requests on their
-way to its broker, each with at most one batch of every partition that has one. Neither decides anything: events go to
-the copiers through ``handle``.
+once; those at the end of their log share reads that wait for new records. A *produce lane* keeps up to five requests on
+their way to its broker, each with at most one batch of every partition that has one. Neither decides anything: events
+go to the copiers through ``handle``.
 """
 
 from __future__ import annotations

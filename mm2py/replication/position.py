@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where the copying of a partition stands; offsets are the *next* ones. ``None`` where nobody can tell."""
 
     source_offset: int
