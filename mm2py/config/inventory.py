@@ -34,6 +34,7 @@ from mm2py.config.keys import (
     Status,
     Table,
 )
+from mm2py.config.kinds import addresses, strings
 from mm2py.config.layers import CLIENT_NAMES, WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import Entry
 from mm2py.config.secrets import shown_key
@@ -293,6 +294,18 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
         told = "; ".join(f"{_listed(group)} ({reason})" for reason, group in reasons.items())
         lines.append(f"these settings have no effect, because mm2py goes its own way: {told}")
     return lines
+
+
+def repeated_told(items: Sequence[Item], flows: Collection[Flow]) -> list[str]:
+    """Name the lists that hold something twice; it counts once, as in Kafka."""
+    return [
+        f"line {item.entry.line}: {shown_key(item.entry.key)} lists something twice; it counts once"
+        for item in items
+        if item.key is not None
+        and item.key.kind in (strings, addresses)
+        and (item.flow is None or item.flow in flows)
+        and len(item.entry.value.split(",")) > len({part.strip() for part in item.entry.value.split(",")})
+    ]
 
 
 def _listed(items: Sequence[Item]) -> str:

@@ -19,6 +19,7 @@ from mm2py.config.kinds import (
     addresses,
     auto_offset_reset,
     boolean,
+    distinct_strings,
     integer,
     java_trim,
     name,
@@ -106,7 +107,7 @@ def _refused(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], boo
 
 # --- what works -------------------------------------------------------------------------------------------------------
 
-CLUSTERS: Key[tuple[str, ...]] = Key("clusters", strings, ())
+CLUSTERS: Key[tuple[str, ...]] = Key("clusters", distinct_strings, ())
 ENABLED = Key("enabled", boolean, False)
 BOOTSTRAP_SERVERS: Key[tuple[HostPort, ...]] = Key("bootstrap.servers", addresses, ())
 

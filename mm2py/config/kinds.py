@@ -1,6 +1,6 @@
 """Kinds of values: which texts Kafka takes for a boolean, a number, a list, and what each text means.
 
-Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later (a list has no empty and no equal entries). pydantic is
+Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later (no entry of a list is empty, equal ones count once). pydantic is
 left out on purpose: its messages quote what they were given, and here that may be a password.
 """
 
@@ -95,16 +95,23 @@ def one_of(*choices: str, any_case: bool = False) -> Kind[str]:
 
 
 def strings(text: str) -> tuple[str, ...]:
-    """A list, separated by commas. A blank text is the empty list."""
+    """A list, separated by commas; equal entries count once. A blank text is the empty list."""
     trimmed = java_trim(text)
     if not trimmed:
         return ()
-    items = tuple(_COMMA.split(trimmed))
+    items = tuple(dict.fromkeys(_COMMA.split(trimmed)))
     if not all(items):
         raise BadValue("a list with an empty entry")
-    twice = sorted({item for item in items if items.count(item) > 1}) if len(set(items)) < len(items) else []
+    return items
+
+
+def distinct_strings(text: str) -> tuple[str, ...]:
+    """A list in which nothing may stand twice: Kafka drops the second, which here would hide a slip of the pen."""
+    items = strings(text)
+    trimmed = java_trim(text)
+    twice = [item for item in items if _COMMA.split(trimmed).count(item) > 1]
     if twice:
-        raise BadValue(f"a list with equal entries ({', '.join(map(repr, twice[:3]))})")
+        raise BadValue(f"a list that names {', '.join(map(repr, twice[:3]))} twice")
     return items
 
 

@@ -52,9 +52,7 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def ring_reasons(
-    policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple[str, ...]]
-) -> dict[Flow, list[str]]:
+def ring_reasons(policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple[str, ...]]) -> dict[Flow, list[str]]:
     """Return for each flow that would copy in a ring why; the arguments name all enabled flows."""
     identity = {
         flow: topics[flow]

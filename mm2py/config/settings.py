@@ -6,14 +6,14 @@ by ``properties.py``, layered by ``layers.py``, listed by ``inventory.py``. All 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from mm2py.config import keys
-from mm2py.config.inventory import Item, Level, take_inventory, warnings_of
+from mm2py.config.inventory import Item, Level, repeated_told, take_inventory, warnings_of
 from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
 from mm2py.config.kinds import BadValue, HostPort, java_trim
 from mm2py.config.layers import FlowLayers, Layer, cluster_pairs, flow_layers
@@ -242,14 +242,10 @@ class _Reading:
         )
         for flow in self._flows:
             reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, [])
-            try:
-                settings = self._flow_settings(flow, layers[flow], refused=bool(reasons))
-            except Mm2Error as error:
-                _add(self._problems, f"flow {flow}: {_sentence(error)}")
-                continue
             if reasons:
+                self._check_numbers(flow, layers[flow])
                 refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
-            elif settings is not None:
+            elif (settings := self._flow_settings(flow, layers[flow])) is not None:
                 flows[flow] = settings
         memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
         if self._problems:
@@ -258,42 +254,81 @@ class _Reading:
             *file_warnings,
             *self._old_excludes_told(),
             *self._overridden_told(layers),
+            *repeated_told(self._items, self._enabled),
             *warnings_of(self._items, clusters, self._enabled),
         ]
         return Configuration(
             tuple(flows.values()), MappingProxyType(refused), memory_max_bytes, tuple(dict.fromkeys(warnings))
         )
 
-    def _flow_settings(self, flow: Flow, layers: FlowLayers, *, refused: bool) -> FlowSettings | None:
-        """Return the settings of one flow; for a refused one only look for problems."""
-        value = self._value
-        connector, worker, consumer, producer = layers.connector, layers.worker, layers.consumer, layers.producer
-        own = self._own_layer(flow)
-        interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
-        if interval_s == 0:
+    def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
+        """Look for numbers that are legal alone and wrong together."""
+        connector, consumer = layers.connector, layers.consumer
+        if self._value(connector, keys.REFRESH_TOPICS_INTERVAL) == 0:
             self._problem(
-                connector["refresh.topics.interval.seconds"], "0; write at least 1, or a negative number to stop it"
+                connector[keys.REFRESH_TOPICS_INTERVAL.name], "0; write at least 1, or a negative number to stop it"
             )
-        request_timeout_ms = value(consumer, keys.REQUEST_TIMEOUT)
-        fetch_max_wait_ms = value(consumer, keys.FETCH_MAX_WAIT)
-        if fetch_max_wait_ms >= request_timeout_ms:
-            entry = consumer.get("fetch.max.wait.ms") or consumer["request.timeout.ms"]
+        if self._value(consumer, keys.FETCH_MAX_WAIT) >= self._value(consumer, keys.REQUEST_TIMEOUT):
+            entry = consumer.get(keys.FETCH_MAX_WAIT.name) or consumer[keys.REQUEST_TIMEOUT.name]
             self._problem(
                 entry, f"wrong for flow {flow}: fetch.max.wait.ms has to be below the consumer's request.timeout.ms"
             )
-        for side, layer in (("source", consumer), ("target", producer)):
-            if "bootstrap.servers" not in layer and not refused:
-                alias = flow.source if side == "source" else flow.target
-                _add(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
+
+    def _names(
+        self, flow: Flow, connector: Layer
+    ) -> tuple[ReplicationPolicy, TopicFilter, ConfigPropertyFilter] | None:
+        """Return what decides on names in a flow; None if there is a problem with one of them."""
         separator = connector.get(keys.POLICY_SEPARATOR.name)
-        if refused:
-            return None
-        policy = make_policy(
-            value(connector, keys.POLICY_CLASS),
-            source_alias=flow.source,
-            separator=None if separator is None else separator.value,
-            internal_separator_enabled=value(connector, keys.POLICY_INTERNAL_SEPARATOR),
+        topics = self._value(connector, keys.TOPICS)
+        topics_exclude = self._excludes(flow, connector, keys.TOPICS_EXCLUDE, "topics.blacklist")
+        configs_exclude = self._excludes(flow, connector, keys.CONFIG_PROPERTIES_EXCLUDE, "config.properties.blacklist")
+        use_defaults_from = self._value(connector, keys.USE_DEFAULTS_FROM)
+        policy_class = self._value(connector, keys.POLICY_CLASS)
+        internal_separator_enabled = self._value(connector, keys.POLICY_INTERNAL_SEPARATOR)
+        policy = self._made(
+            flow,
+            connector,
+            lambda: make_policy(
+                policy_class,
+                source_alias=flow.source,
+                separator=None if separator is None else separator.value,
+                internal_separator_enabled=internal_separator_enabled,
+            ),
         )
+        topic_filter = self._made(flow, connector, lambda: TopicFilter(topics, topics_exclude))
+        config_filter = self._made(flow, connector, lambda: ConfigPropertyFilter(configs_exclude, use_defaults_from))
+        if policy is None or topic_filter is None or config_filter is None:
+            return None
+        return policy, topic_filter, config_filter
+
+    def _made(self, flow: Flow, connector: Layer, make: Callable[[], T]) -> T | None:
+        """Return what ``make`` returns; if it finds the settings wrong, note which line it speaks of."""
+        try:
+            return make()
+        except ConfigError as error:
+            name, colon, rest = f"{error.what} {error.remedy}".strip().rstrip(".").partition(": ")
+            old_name = next((old for old, key in EXCLUDES_OF_OLD.items() if key.note == name), "")
+            entry = connector.get(name) or self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
+            if colon and entry is not None:
+                _add(self._problems, f"line {entry.line}: {shown_key(entry.key)}: {rest}")
+            else:
+                _add(self._problems, f"flow {flow}: {name}{colon}{rest}")
+            return None
+
+    def _flow_settings(self, flow: Flow, layers: FlowLayers) -> FlowSettings | None:
+        """Return the settings of one flow, None if there is a problem with them."""
+        value = self._value
+        connector, worker, consumer, producer = layers.connector, layers.worker, layers.consumer, layers.producer
+        own = self._own_layer(flow)
+        self._check_numbers(flow, layers)
+        for alias, side, layer in ((flow.source, "source", consumer), (flow.target, "target", producer)):
+            if keys.BOOTSTRAP_SERVERS.name not in layer:
+                _add(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
+        names = self._names(flow, connector)
+        if names is None:
+            return None
+        policy, topic_filter, config_filter = names
+        interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
         return FlowSettings(
             flow=flow,
@@ -310,13 +345,8 @@ class _Reading:
                 value(producer, keys.CLIENT_ID) or None,
             ),
             policy=policy,
-            topic_filter=TopicFilter(
-                value(connector, keys.TOPICS), self._excludes(flow, connector, keys.TOPICS_EXCLUDE, "topics.blacklist")
-            ),
-            config_filter=ConfigPropertyFilter(
-                self._excludes(flow, connector, keys.CONFIG_PROPERTIES_EXCLUDE, "config.properties.blacklist"),
-                value(connector, keys.USE_DEFAULTS_FROM),
-            ),
+            topic_filter=topic_filter,
+            config_filter=config_filter,
             heartbeats_replication=value(connector, keys.HEARTBEATS_REPLICATION),
             replication_factor=value(connector, keys.REPLICATION_FACTOR),
             refresh_topics_interval_s=(
@@ -328,8 +358,8 @@ class _Reading:
             fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
             fetch_partition_max_bytes=value(consumer, keys.FETCH_PARTITION_MAX_BYTES),
             fetch_min_bytes=value(consumer, keys.FETCH_MIN_BYTES),
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            source_request_timeout_s=request_timeout_ms / 1000,
+            fetch_max_wait_ms=value(consumer, keys.FETCH_MAX_WAIT),
+            source_request_timeout_s=value(consumer, keys.REQUEST_TIMEOUT) / 1000,
             target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
             compression=None if compression == "producer" else compression,
             offsets_topic=value(worker, keys.OFFSETS_TOPIC),
@@ -412,7 +442,3 @@ class _Reading:
                     f" {shown_origin(winner)} comes first"
                 )
         return told
-
-
-def _sentence(error: Mm2Error) -> str:
-    return f"{error.what} {error.remedy}".strip().rstrip(".")

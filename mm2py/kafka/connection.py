@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -252,7 +253,7 @@ async def connect(
         stream.abort(error)
         raise error from None
     except OSError as error:
-        raise BrokerUnreachable(peer, error.strerror or str(error)) from error
+        raise BrokerUnreachable(peer, _reason(error)) from error
     except BaseException as error:
         if stream is not None:
             stream.abort(error if isinstance(error, KafkaError) else BrokerUnreachable(peer, "connecting was given up"))
@@ -269,9 +270,9 @@ async def _learn_versions(stream: FrameStream) -> VersionRanges:
         raise UnsupportedVersion(stream.peer, "ApiVersions", wanted="3", offered="older ones only")
     try:
         answer, _ = entity_reader(messages.ApiVersionsResponse)(frame, 4)  # this one reply keeps the old header
+        return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
     except Exception as error:
         raise NotKafka(stream.peer, f"its first reply cannot be read ({type(error).__name__})") from error
-    return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
 
 
 def _encode(entity: Payload) -> bytes:
@@ -289,6 +290,13 @@ def _after_header(frame: bytes | bytearray) -> int:
     if frame[4] != 0:
         raise wire.Malformed("tags in the reply header")
     return 5
+
+
+def _reason(error: OSError) -> str:
+    """Say it as the system does, on every event loop; a failed name look-up has a number of its own, below zero."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _guess_protocol(first_bytes: bytes) -> str:

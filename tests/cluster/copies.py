@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Self
@@ -19,9 +20,11 @@ from tests.checker.dumped import Dumped, Sent, sent
 from tests.checker.judge import judge_partition
 from tests.checker.traffic import Planned, Traffic
 from tests.checker.verdict import Verdict
-from tests.cluster.running import wait_until
+from tests.cluster.running import Mm2py, wait_until
 
 READ_S: Final = 60.0
+COPY_DEADLINE_S: Final = 60.0
+TAIL_RECORDS: Final = 5
 Logs = dict[int, list[Dumped]]
 Ledger = dict[int, list[Sent]]
 
@@ -65,7 +68,9 @@ class Sender:
                 if error is not None:
                     self.failed.append(error)
                     return
-                entry = Dumped(message.offset(), 1, record.timestamp_ms, record.key, record.value, record.headers)
+                offset = message.offset()
+                assert offset is not None
+                entry = Dumped(offset, 1, record.timestamp_ms, record.key, record.value, record.headers)
                 self.ledger.setdefault(record.partition, []).append(sent(entry, is_aborted=aborted))
 
             while True:
@@ -109,7 +114,9 @@ def send_traffic(cluster: KafkaCluster, topic: str, traffic: Traffic, count: int
 class Load:
     """Records that keep coming, at a rate, from a thread, until the ``with`` block ends; ``ledger`` is whole then."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, traffic: Traffic, *, per_second: int = 2_000, **settings: Any) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, traffic: Traffic, *, per_second: int = 2_000, **settings: Any
+    ) -> None:
         self._sender = Sender(producer(cluster, **settings), topic)
         self._records = traffic.records()
         self._per_second = per_second
@@ -136,7 +143,9 @@ class Load:
     def wait_for(self, more: int, *, deadline_s: float = READ_S) -> None:
         """Wait until that many more records were sent: time in the life of a load."""
         goal = self.sent + more
-        wait_until(lambda: self.sent >= goal or self._failure is not None, f"{more} more records", deadline_s=deadline_s)
+        wait_until(
+            lambda: self.sent >= goal or self._failure is not None, f"{more} more records", deadline_s=deadline_s
+        )
 
     def _run(self) -> None:
         begun_s = time.monotonic()
@@ -159,6 +168,7 @@ def _consumer(cluster: KafkaCluster, *, read_committed: bool) -> Consumer:
             "group.id": "tests-dump",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
             "fetch.message.max.bytes": 16_000_000,
             "fetch.max.bytes": 64_000_000,
@@ -178,33 +188,44 @@ def partitions_of(cluster: KafkaCluster, topic: str) -> list[int]:
         consumer.close()
 
 
-def dump(cluster: KafkaCluster, topic: str, partitions: Sequence[int], *, read_committed: bool = True) -> Logs:
-    """Return all records of the partitions, up to the ends as they are now."""
+def dump(
+    cluster: KafkaCluster,
+    topic: str,
+    partitions: Sequence[int],
+    *,
+    read_committed: bool = True,
+    start: Mapping[int, int] | None = None,
+) -> Logs:
+    """Return the records of the partitions, from an offset or from the start, up to the ends as they are now."""
     consumer = _consumer(cluster, read_committed=read_committed)
     logs: Logs = {number: [] for number in partitions}
     open_ones = set(partitions)
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        consumer.assign([TopicPartition(topic, number, (start or {}).get(number, 0)) for number in partitions])
         end_s = time.monotonic() + READ_S
         while open_ones:
             assert time.monotonic() < end_s, f"{topic} was not read within {READ_S:g} s"
             for message in consumer.consume(10_000, timeout=0.5):
-                error = message.error()
+                number, error = message.partition(), message.error()
+                assert number is not None
                 if error is None:
-                    kind, timestamp_ms = message.timestamp()
-                    logs[message.partition()].append(
-                        Dumped(
-                            message.offset(), kind, timestamp_ms, message.key(), message.value(),
-                            tuple(message.headers() or ()),
-                        )
-                    )
+                    logs[number].append(_dumped(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_ones.discard(message.partition())
+                    open_ones.discard(number)
                 else:
-                    raise AssertionError(f"{topic}-{message.partition()}: {error}")
+                    raise AssertionError(f"{topic}-{number}: {error}")
     finally:
         consumer.close()
     return logs
+
+
+def _dumped(message: Message) -> Dumped:
+    offset, (kind, timestamp_ms) = message.offset(), message.timestamp()
+    headers = message.headers()
+    assert offset is not None
+    assert headers is None or isinstance(headers, list)
+    pairs = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in headers or ())
+    return Dumped(offset, kind, timestamp_ms, message.key(), message.value(), pairs)
 
 
 def ends_of(cluster: KafkaCluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -222,12 +243,14 @@ def ends_of(cluster: KafkaCluster, topic: str, partitions: Sequence[int]) -> dic
 # Judging
 
 
-def judge(
+def assert_copied(
     source: KafkaCluster,
     target: KafkaCluster,
     topic: str,
     remote: str,
     *,
+    run: Mm2py | None = None,
+    deadline_s: float = COPY_DEADLINE_S,
     read_committed: bool = True,
     compacted: bool = False,
     timestamps: bool = True,
@@ -235,14 +258,23 @@ def judge(
     max_rewinds: int | None = 0,
     max_rewound_records: int | None = None,
 ) -> list[Verdict]:
-    """Dump both sides and judge every partition."""
+    """Wait until the remote topic has reached the end of the source as it is now, and let the judge decide.
+
+    Args:
+        run: the process that copies; without it, nothing is waited for.
+        read_committed: how the flow reads the source.
+        others: as ``judge_partition``; by default nothing may be there twice.
+    """
     partitions = partitions_of(source, topic)
-    assert partitions_of(target, remote) == partitions, "I12: the partition counts differ"
     before = dump(source, topic, partitions, read_committed=read_committed)
+    if run is not None:
+        run.wait_until(lambda: partitions_of(target, remote) == partitions, f"{remote} has all partitions")
+        with suppress(AssertionError):  # the judge says better what is missing
+            run.wait_until(lambda: _reached(target, remote, before), f"{remote} is complete", deadline_s=deadline_s)
+    assert partitions_of(target, remote) == partitions, "I12: the partition counts differ"
     after = dump(target, remote, partitions)
-    starts = ends_of(source, topic, partitions)
-    ends = ends_of(target, remote, partitions)
-    return [
+    starts, ends = ends_of(source, topic, partitions), ends_of(target, remote, partitions)
+    verdicts = [
         judge_partition(
             before[number],
             after[number],
@@ -259,11 +291,16 @@ def judge(
         )
         for number in partitions
     ]
-
-
-def assert_copied(source: KafkaCluster, target: KafkaCluster, topic: str, remote: str, **how: Any) -> list[Verdict]:
-    """Judge, and fail with the findings; see ``judge``."""
-    verdicts = judge(source, target, topic, remote, **how)
     findings = [str(finding) for verdict in verdicts for finding in verdict.findings]
     assert not findings, f"{topic} is not copied right:\n" + "\n".join(findings[:40])
     return verdicts
+
+
+def _reached(target: KafkaCluster, remote: str, before: Logs) -> bool:
+    """Whether the remote topic may be complete: enough records, and of each partition the last one stands there."""
+    ends = ends_of(target, remote, list(before))
+    if any(ends[number][1] < len(records) for number, records in before.items()):
+        return False
+    last = {number: records[-1] for number, records in before.items() if records}
+    tails = dump(target, remote, list(last), start={number: max(0, ends[number][1] - TAIL_RECORDS) for number in last})
+    return all(any(record[3:] == last[number][3:] for record in tails[number]) for number in last)

@@ -14,7 +14,7 @@ from kio.schema.api_versions.v3.response import ApiVersion
 from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult
 from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult, DescribeConfigsResult
-from kio.schema.describe_groups.v5.response import DescribedGroup
+from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator as CoordinatorNode
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
@@ -280,7 +280,7 @@ def _epoch_end(state: ClusterState, node: int, name: str, want: OffsetForLeaderP
 def _led_partition(
     state: ClusterState, node: int, name: str, index: int, current_leader_epoch: int
 ) -> Partition | ErrorCode:
-    topic = resolve(state, name, None)
+    topic = resolve(state, node, name, None)
     if isinstance(topic, ErrorCode):
         return topic
     partition = locate(state, node, topic, index)
@@ -351,7 +351,7 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
     groups = []
     for group in request.groups:
         code = ErrorCode.none if state.coordinator_of(group) == node else ErrorCode.not_coordinator
-        known = state.groups.get(group, "Dead") if code is ErrorCode.none else ""
+        known, members = state.groups.get(group, ("Dead", 0)) if code is ErrorCode.none else ("", 0)
         groups.append(
             DescribedGroup(
                 error_code=code,
@@ -359,10 +359,20 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
                 group_state=known,
                 protocol_type="" if known in {"", "Dead"} else "consumer",
                 protocol_data="",
-                members=(),
+                members=tuple(_member(group, number) for number in range(members)),
             )
         )
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+def _member(group: str, number: int) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=f"{group}-{number}",
+        client_id=f"client-{number}",
+        client_host="/127.0.0.1",
+        member_metadata=b"",
+        member_assignment=b"",
+    )
 
 
 # ---- topics

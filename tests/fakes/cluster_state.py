@@ -155,9 +155,10 @@ class ClusterState:
         }
         self.topics: dict[str, Topic] = {}
         self._former: list[Topic] = []
+        self._by_id: dict[uuid.UUID, Topic] = {}
         self.denied_topics: set[str] = set()
-        self.groups: dict[str, str] = {}
-        """State of each consumer group that exists, as DescribeGroups names it: Stable, Empty, ..."""
+        self.groups: dict[str, tuple[str, int]] = {}
+        """Of each consumer group that exists its state, as DescribeGroups names it (Stable, Empty), and its members."""
         self.transactions_available = True
         self.coordinator = Coordinator(
             first_producer_id=1000 + self._choices.randrange(1000),
@@ -245,7 +246,10 @@ class ClusterState:
     def _rejoin(self, partition: Partition, node: int) -> None:
         if not self.nodes[node].up or partition.leader in (NO_LEADER, node) or node in partition.isr:
             return
-        partition.replicate(self.alive, now_ms=self.clock.wall_ms())
+        if not self.nodes[partition.leader].up:
+            self.later(self._catch_up_s(), partial(self._rejoin, partition, node))
+            return
+        partition.catch_up(node, now_ms=self.clock.wall_ms())
         partition.set_isr([*partition.isr, node], now_s=self.clock.monotonic())
         self.replicate_later(partition)
 
@@ -299,7 +303,7 @@ class ClusterState:
         created_s = _ALWAYS if visible_at_once else self.clock.monotonic()
         topic_id = uuid.UUID(int=self._choices.getrandbits(128), version=4)
         topic = Topic(name, topic_id, overrides, config, [], created_s)
-        self.topics[name] = topic
+        self.topics[name] = self._by_id[topic_id] = topic
         first = self._choices.randrange(len(self.nodes))
         for index in range(partitions):
             self._add_partition(topic, index, first + index, factor, created_s)
@@ -336,6 +340,7 @@ class ClusterState:
     def delete_topic(self, name: str) -> None:
         """Delete a topic; requests that wait for it are answered."""
         topic = self.topics.pop(name)
+        del self._by_id[topic.id]
         topic.deleted_s = self.clock.monotonic()
         self._former.append(topic)
         for partition in topic.partitions:
@@ -362,7 +367,7 @@ class ClusterState:
         self.denied_topics.discard(topic)
 
     def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
-        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+        return self._by_id.get(topic_id)
 
     def topics_seen_by(self, node: int) -> dict[str, Topic]:
         """Return the topics that a broker's metadata show now: a little behind the truth."""
@@ -491,6 +496,7 @@ class ClusterState:
         leader = node if node is not None else self._choices.choice(others or [found.leader])
         if leader == NO_LEADER:
             return NO_LEADER
+        assert leader in found.isr and self.nodes[leader].up, f"broker {leader} cannot lead {found}: not in sync"
         found.elect(leader, found.isr, now_s=self.clock.monotonic())
         self.replicate_later(found)
         return leader

@@ -83,11 +83,11 @@ class Pending:
             self._done(reply)
 
 
-def resolve(state: ClusterState, name: str, topic_id: uuid.UUID | None) -> Topic | ErrorCode:
+def resolve(state: ClusterState, node: int, name: str, topic_id: uuid.UUID | None) -> Topic | ErrorCode:
     """Return the topic a request means: by id where it names one, as Fetch and Produce do from version 13 on."""
     if topic_id is not None:
         by_id = state.topic_with_id(topic_id)
-        if by_id is None:
+        if by_id is None or not state.is_visible(node, by_id, 0):
             return ErrorCode.unknown_topic_id
         name = by_id.name
     if name in state.denied_topics:
@@ -155,7 +155,7 @@ class PendingProduce(Pending):
         self._results: list[_Produced] = []
         forbidden = any(_is_transactional(one) for topic in request.topics for one in topic.partitions)
         for topic in request.topics:
-            found = resolve(state, topic.name, topic.topic_id if by_topic_id else None)
+            found = resolve(state, node, topic.name, topic.topic_id if by_topic_id else None)
             for one in topic.partitions:
                 if forbidden:
                     result = _Produced(
@@ -304,7 +304,7 @@ class PendingFetch(Pending):
     def _partitions(self) -> list[Partition]:
         found = []
         for topic in self._request.topics:
-            resolved = resolve(self._state, topic.name, topic.topic_id)
+            resolved = resolve(self._state, self._node, topic.name, topic.topic_id)
             if isinstance(resolved, Topic):
                 found += [resolved.partitions[want.partition] for want in topic.partitions]
         return found
@@ -328,7 +328,7 @@ class PendingFetch(Pending):
         at_least_one = True
         reads = []
         for topic in self._request.topics:
-            resolved = resolve(self._state, topic.name, topic.topic_id)
+            resolved = resolve(self._state, self._node, topic.name, topic.topic_id)
             for want in topic.partitions:
                 read = _Read(topic.name, want.partition)
                 injected = self._injected.get((topic.name, want.partition))

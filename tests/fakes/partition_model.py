@@ -143,31 +143,36 @@ class Partition:
         return self.append_as_leader(parse_batch(raw)).base_offset
 
     def replicate(self, alive: Sequence[int], *, now_ms: int) -> bool:
-        """Let every living follower copy what it lacks, and the high watermark follow; return whether it moved.
+        """Let the living followers in sync copy what they lack, and the high watermark follow; return whether it moved.
 
-        Followers hear of a new high watermark one round later.
+        Followers hear of a new high watermark one round later. One that is out of sync stays where it is until
+        ``catch_up``.
         """
         if self.leader == NO_LEADER:
             return False
         leader = self.replicas[self.leader]
-        for node, replica in self.replicas.items():
-            if node == self.leader or node not in alive:
-                continue
-            replica.table.tick(now_ms)
-            if replica.diverged:
-                replica.diverged = False
-                replica.table.rebuild(batch for batch in self.log.batches)
-            else:
-                for batch in self.log.from_offset(replica.end_offset, self.log.end_offset):
-                    replica.table.learn(batch)
-            replica.end_offset = self.log.end_offset
-            replica.high_watermark = min(leader.high_watermark, replica.end_offset)
+        for node in self.isr:
+            if node != self.leader and node in alive:
+                self.catch_up(node, now_ms=now_ms)
         high_watermark = min(self.replicas[node].end_offset for node in self.isr)
         moved = high_watermark > leader.high_watermark
         leader.high_watermark = max(leader.high_watermark, high_watermark)
         if moved:
             self.notify()
         return moved
+
+    def catch_up(self, node: int, *, now_ms: int) -> None:
+        """Let one follower copy all that it lacks."""
+        replica = self.replicas[node]
+        replica.table.tick(now_ms)
+        if replica.diverged:
+            replica.diverged = False
+            replica.table.rebuild(self.log.batches)
+        else:
+            for batch in self.log.from_offset(replica.end_offset, self.log.end_offset):
+                replica.table.learn(batch)
+        replica.end_offset = self.log.end_offset
+        replica.high_watermark = min(self.replicas[self.leader].high_watermark, replica.end_offset)
 
     def settle(self, alive: Sequence[int], *, now_ms: int) -> None:
         """Replicate at once until everybody knows everything."""

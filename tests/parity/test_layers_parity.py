@@ -162,10 +162,13 @@ def constant(jvm: Any, class_name: str, name: str) -> Any:
     return field.get(None)
 
 
-def method(jvm: Any, class_name: str, name: str) -> Any:
-    """The one of that name with the fewest parameters."""
-    methods = [m for m in jvm.jvm.java.lang.Class.forName(class_name).getDeclaredMethods() if m.getName() == name]
-    found = min(methods, key=lambda candidate: candidate.getParameterCount())
+def method(jvm: Any, class_name: str, name: str, first_parameter: str = "") -> Any:
+    found = next(
+        candidate
+        for candidate in jvm.jvm.java.lang.Class.forName(class_name).getDeclaredMethods()
+        if candidate.getName() == name
+        and (not first_parameter or candidate.getParameterTypes()[0].getSimpleName() == first_parameter)
+    )
     found.setAccessible(True)
     return found
 
@@ -186,7 +189,7 @@ def test_client_settings_are_those_of_the_connector(
     connector_class = jvm.jvm.java.lang.Class.forName("org.apache.kafka.connect.mirror.MirrorSourceConnector")
     config_class = "org.apache.kafka.connect.mirror.MirrorConnectorConfig"
     methods = {
-        (side, client): method(jvm, config_class, f"{side}{client.title()}Config")
+        (side, client): method(jvm, config_class, f"{side}{client.title()}Config", "String")
         for side in ("source", "target")
         for client in ("consumer", "producer", "admin")
     }

@@ -1,0 +1,234 @@
+"""Whole flows between two cluster models: whatever goes wrong, nothing is lost, nothing overtakes, bytes are equal."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tests.fakes.faults import Faults
+from tests.fakes.record_batch import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+STORM = Faults(
+    delay=0.02,
+    drop_request=0.01,
+    drop_reply=0.01,
+    reset=0.02,
+    duplicate_produce=0.02,
+    produce_error=0.05,
+    fetch_error=0.02,
+    flip_bit=0.01,
+    throttle=0.01,
+    leader_move_every_s=3.0,
+    broker_stop_every_s=20.0,
+)
+
+
+def fill(world: World, topic: str, rng: random.Random, batches: int) -> None:
+    """Append batches of every shape to a topic's partitions; some in transactions that are aborted."""
+    partitions = len(world.source.topics[topic].partitions)
+    for number in range(batches):
+        records = [
+            Record(
+                value=rng.choice([None, b"", rng.randbytes(rng.randint(1, 60)), b"%d" % number]),
+                key=rng.choice([None, b"", b"key-%d" % rng.randint(0, 9)]),
+                headers=rng.choice([(), (("h", None), ("h", b"")), (("", b"\xff"),)]),
+                timestamp_ms=rng.choice([None, None, 0, 1_000_000]),
+            )
+            for _ in range(rng.randint(1, 12))
+        ]
+        partition = rng.randrange(partitions)
+        if rng.random() < 0.1:
+            transaction = world.source.transaction()
+            transaction.append(topic, partition, records, codec=rng.choice(CODECS))
+            transaction.abort() if rng.random() < 0.5 else transaction.commit()
+        else:
+            world.source.append(topic, partition, records, codec=rng.choice(CODECS))
+
+
+def assert_legal(world: World, topics: dict[str, str], *, exact: bool = False) -> None:
+    for name, remote in topics.items():
+        for verdict in world.judge(name, remote, exact=exact):
+            assert verdict.ok, f"seed {world.seed}: {verdict.findings}\n{world.log_text.getvalue()[-3000:]}"
+    assert world.target.complaints == [], f"seed {world.seed}"
+
+
+@pytest.mark.parametrize("committed", ["read_uncommitted", "read_committed"])
+def test_a_quiet_copy_is_exact_and_leaves_no_memory_held(committed: str) -> None:
+    async def scenario() -> None:
+        world = World(1, extra={"A.consumer.isolation.level": committed})
+        world.source.create_topic("orders", 3)
+        fill(world, "orders", world.rng, 200)
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            fill(world, "orders", world.rng, 100)
+            await world.copied({"orders": "A.orders"})
+            await world.stop(herder)
+        assert_legal(world, {"orders": "A.orders"}, exact=True)
+        assert world.budget.held_bytes == 0
+        assert world.budget.peak_bytes <= world.budget.limit_bytes
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_clean_stop_repeats_nothing() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        world.source.create_topic("orders", 4)
+        for _ in range(5):
+            fill(world, "orders", world.rng, 60)
+            async with world.worker() as herder:
+                await asyncio.sleep(world.rng.uniform(0.1, 3.0))
+                await world.stop(herder)
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            await world.stop(herder)
+        assert_legal(world, {"orders": "A.orders"}, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_storms_and_kills_lose_and_reorder_nothing(seed: int) -> None:
+    async def scenario() -> None:
+        world = World(seed, nodes=3)
+        topics = {"orders": "A.orders", "clicks": "A.clicks"}
+        for name in topics:
+            world.source.create_topic(name, 3)
+            fill(world, name, world.rng, 60)
+        world.source.inject(STORM)
+        world.target.inject(STORM)
+        for _ in range(3):  # three lives, each killed
+            async with world.worker():
+                for _ in range(4):
+                    await asyncio.sleep(world.rng.uniform(1.0, 8.0))
+                    for name in topics:
+                        try:
+                            fill(world, name, world.rng, 10)
+                        except Exception as refused:  # noqa: BLE001  the model's source may have no leader just now
+                            assert "leader" in str(refused), refused
+        world.source.heal()
+        world.target.heal()
+        async with world.worker():
+            await world.copied(topics, deadline_s=900)
+        assert_legal(world, topics)
+
+    run_virtual(scenario(), seed=seed, limit_s=3600)
+
+
+def test_growth_is_followed_from_the_first_record_on() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 1)
+        fill(world, "orders", world.rng, 20)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.add_partitions("orders", 3)
+            world.source.create_topic("later", 2)
+            fill(world, "orders", world.rng, 60)
+            fill(world, "later", world.rng, 20)
+            begun_s = world.clock.monotonic()
+            await world.copied({"orders": "A.orders", "later": "A.later"})
+            assert world.clock.monotonic() - begun_s < 5.0, "a new topic is copied within 5 s"
+        assert_legal(world, {"orders": "A.orders", "later": "A.later"}, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_denied_topic_does_not_hold_the_others() -> None:
+    async def scenario() -> None:
+        world = World(4)
+        for name in ("open", "closed"):
+            world.source.create_topic(name, 2)
+            fill(world, name, world.rng, 30)
+        world.source.deny("closed")
+        async with world.worker():
+            await world.copied({"open": "A.open"}, deadline_s=10)
+            world.source.allow("closed")
+            await world.copied({"closed": "A.closed"}, deadline_s=60)
+        assert_legal(world, {"open": "A.open", "closed": "A.closed"})
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_offsets_near_2_to_the_62_are_exact() -> None:
+    async def scenario() -> None:
+        world = World(5)
+        world.source.create_topic("far", 1)
+        world.source.append("far", 0, [b"near"])
+        world.source.append("far", 0, [b"far"], at_offset=(1 << 62) - 3)
+        world.source.append("far", 0, [b"a", b"b"])
+        async with world.worker() as herder:
+            await world.copied({"far": "A.far"})
+            await world.stop(herder)
+        assert [record.value for record in world.target.records("A.far", 0)] == [b"near", b"far", b"a", b"b"]
+        world.source.append("far", 0, [b"c"])
+        async with world.worker():
+            await world.copied({"far": "A.far"})
+        assert_legal(world, {"far": "A.far"}, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_expired_before_it_was_copied_is_reported_with_its_range() -> None:
+    async def scenario() -> None:
+        world = World(6)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"%d" % number for number in range(10)])
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            await world.stop(herder)
+        for number in range(10, 40):
+            world.source.append("orders", 0, [b"%d" % number])
+        world.source.delete_records("orders", 0, 25)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+        values = [record.value for record in world.target.records("A.orders", 0)]
+        assert values == [b"%d" % number for number in [*range(10), *range(25, 40)]]
+        assert "source offsets 10 to 24 were deleted" in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_truncated_source_stops_its_partition_alone() -> None:
+    async def scenario() -> None:
+        world = World(7, nodes=3)
+        for name in ("cut", "whole"):
+            world.source.create_topic(name, 1)
+            world.source.append(name, 0, [b"%d" % number for number in range(10)])
+        async with world.worker():
+            await world.copied({"cut": "A.cut", "whole": "A.whole"})
+            world.source.truncate("cut", 0, 5)
+            world.source.append("cut", 0, [b"other"])
+            world.source.append("whole", 0, [b"more"])
+            await world.copied({"whole": "A.whole"})
+            async with asyncio.timeout(60):
+                while "source.truncated" not in world.log_text.getvalue():
+                    await asyncio.sleep(0.5)
+        assert [record.value for record in world.target.records("A.cut", 0)] == [b"%d" % number for number in range(10)]
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_remote_topic_made_anew_is_not_filled_in_silence() -> None:
+    async def scenario() -> None:
+        world = World(8)
+        world.source.create_topic("orders", 1)
+        fill(world, "orders", world.rng, 20)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.target.recreate_topic("A.orders")
+            fill(world, "orders", world.rng, 20)
+            async with asyncio.timeout(120):
+                while "topic.refused" not in world.log_text.getvalue():
+                    await asyncio.sleep(0.5)
+        assert world.target.records("A.orders", 0) == []
+        async with world.worker(allow_recopy=frozenset({"orders"})):
+            await world.copied({"orders": "A.orders"})
+        assert_legal(world, {"orders": "A.orders"}, exact=True)
+
+    run_virtual(scenario(), limit_s=600)

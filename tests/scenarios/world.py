@@ -1,0 +1,160 @@
+"""Two cluster models and mm2py's own parts between them, under virtual time: what a scenario stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from connectors.source.claims import RemoteTopicClaims
+from connectors.source.connector import SourceConnector
+from connectors.source.refusals import FlowRefused
+from mm2py.config.settings import FlowSettings, load_configuration
+from mm2py.connector import Connector, Side
+from mm2py.flow import ClusterAlias
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.logs import make_logger
+from mm2py.replication.memory import MemoryBudget
+from mm2py.worker.herder import Herder
+from tests.checker.dumped import Dumped
+from tests.checker.judge import judge_partition
+from tests.checker.verdict import Verdict
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock
+
+CREATE_TIME = 1
+
+
+@lru_cache
+def flow_settings(extra: tuple[tuple[str, str], ...] = ()) -> FlowSettings:
+    """Return the settings of flow A->B, read from a file as a worker reads them."""
+    lines = {
+        "clusters": "A,B",
+        "A.bootstrap.servers": "a:1",
+        "B.bootstrap.servers": "b:1",
+        "A->B.enabled": "true",
+        "replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "offset.storage.partitions": "3",
+        **dict(extra),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mm2.properties")
+        path.write_text("\n".join(f"{key}={value}" for key, value in lines.items()))
+        (settings,) = load_configuration(path, None).flows
+    return settings
+
+
+class World:
+    """A source and a target model, and a worker's life between them. All randomness comes from one seed."""
+
+    def __init__(
+        self, seed: int, *, nodes: int = 1, extra: Mapping[str, str] | None = None, memory_max_bytes: int = 96 << 20
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.clock = VirtualClock()
+        self.source = ClusterModel("A", self.clock, random.Random(self.rng.random()), nodes=nodes)
+        self.target = ClusterModel("B", self.clock, random.Random(self.rng.random()), nodes=nodes)
+        self.settings = flow_settings(tuple(sorted((extra or {}).items())))
+        self.budget = MemoryBudget(memory_max_bytes)
+        self.log_text = io.StringIO()
+        self.log = make_logger("info", "text", self.log_text)
+        self.herder: Herder | None = None
+        self._lives = 0
+
+    @asynccontextmanager
+    async def worker(self, *, allow_recopy: frozenset[str] = frozenset()) -> AsyncIterator[Herder]:
+        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it."""
+        self._lives += 1
+        worker_life = self._lives
+        claims = RemoteTopicClaims(frozenset({self.settings.flow}))
+
+        def begin(life: int) -> Connector:
+            return SourceConnector(
+                self.settings,
+                _side("A", self.source),
+                _side("B", self.target),
+                transactional_id=f"mm2py-test-{worker_life}-{life}",
+                claims=claims,
+                allow_recopy=set(allow_recopy),
+                budget=self.budget,
+                clock=self.clock,
+                rng=random.Random(self.rng.random()),
+                log=self.log,
+            )
+
+        herder = Herder(
+            {self.settings.flow: begin},
+            {},
+            is_refusal=lambda error: isinstance(error, FlowRefused),
+            rng=random.Random(self.rng.random()),
+            log=self.log,
+        )
+        running = asyncio.get_running_loop().create_task(herder.run(), name="herder")
+        try:
+            yield herder
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def stop(self, herder: Herder) -> None:
+        """Stop a worker as SIGTERM does and wait until it has drained."""
+        herder.stop()
+        while "worker.drained" not in self.log_text.getvalue():
+            await asyncio.sleep(0.05)
+        self.log_text.truncate(0)
+
+    async def copied(self, topics: Mapping[str, str], *, deadline_s: float = 300.0) -> None:
+        """Wait until the remote topics hold as much as their sources, by the last record of each partition."""
+        async with asyncio.timeout(deadline_s):
+            while not all(self._is_copied(name, remote) for name, remote in topics.items()):
+                await asyncio.sleep(0.2)
+
+    def _is_copied(self, name: str, remote: str) -> bool:
+        if remote not in self.target.topics:
+            return False
+        committed = self.settings.read_committed
+        for number in range(len(self.source.topics[name].partitions)):
+            if number >= len(self.target.topics[remote].partitions):
+                return False
+            wanted = self.source.records(name, number, committed=committed)
+            have = self.target.records(remote, number)
+            if wanted and (not have or have[-1].content != wanted[-1].content):
+                return False
+        return True
+
+    def judge(self, name: str, remote: str, *, exact: bool = False) -> list[Verdict]:
+        """Judge every partition of a copied topic."""
+        committed = self.settings.read_committed
+        return [
+            judge_partition(
+                _dump(self.source, name, number, committed=committed),
+                _dump(self.target, remote, number, committed=False),
+                topic=name,
+                partition=number,
+                max_rewinds=0 if exact else None,
+            )
+            for number in range(len(self.source.topics[name].partitions))
+        ]
+
+
+def _side(alias: str, cluster: ClusterModel) -> Side:
+    async def identify() -> str | None:
+        return (await fetch_metadata(cluster, [])).cluster_id
+
+    return Side(ClusterAlias(alias), cluster, identify)
+
+
+def _dump(cluster: ClusterModel, topic: str, partition: int, *, committed: bool) -> list[Dumped]:
+    return [
+        Dumped(record.offset, CREATE_TIME, record.timestamp_ms, record.key, record.value, record.headers)
+        for record in cluster.records(topic, partition, committed=committed)
+    ]
+
+

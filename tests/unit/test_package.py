@@ -1,0 +1,56 @@
+"""What is shipped: exactly the three packages, and a command that runs from them."""
+
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"mm2py", "connectors", "rest"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+
+
+def test_the_source_archive_holds_the_three_packages_and_what_builds_them(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tops = {name.split("/")[1] for name in tar.getnames() if "/" in name}
+    assert tops - {".gitignore"} == PACKAGES | {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_wheel_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, timeout=500)
+    done = subprocess.run(
+        [tmp_path / "env" / "bin" / "mm2py", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("mm2py ")
