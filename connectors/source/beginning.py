@@ -282,6 +282,7 @@ class Beginning:
             source_leader=upstream.partitions[number].leader,
             source_leader_epoch=upstream.partitions[number].leader_epoch,
             target_leader=remote.partitions[number].leader,
+            unknown_fields={} if stored is None else stored.unknown,
         )
 
     def _remote_name(self, topic: str) -> str:

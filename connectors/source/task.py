@@ -157,6 +157,7 @@ class SourceTask:
             next_sequence=position.sequence,
             by=identity.transactional_id,
             skipped=position.skipped,
+            unknown=part.unknown_fields,
         )
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
@@ -167,6 +168,8 @@ class SourceTask:
             if topic is None or found is None or topic.topic_id != part.source_topic_id:
                 continue
             if found.leader_epoch >= part.source_leader_epoch:
+                if found.leader != part.source_leader:
+                    part.reading = None  # what the old leader still answers is not waited for
                 part.source_leader, part.source_leader_epoch = found.leader, found.leader_epoch
         self._lead_lanes()
 

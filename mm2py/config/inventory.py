@@ -82,7 +82,8 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
     by_length = sorted(clusters, key=len, reverse=True)
     flows = _FlowNames(by_length)
     for key, entry in file.items():
-        if ARROW in key:
+        alias = next((alias for alias in by_length if key.startswith(f"{alias}.") and len(key) > len(alias) + 1), None)
+        if ARROW in key and (alias is None or ARROW not in alias):
             match flows.split(key):
                 case (Flow() as flow, str(name)):
                     found, advice = _find_at_flow(name)
@@ -92,8 +93,7 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
                     problems.append(f"line {entry.line}: {problem}")
                     continue
         found, advice = _find_at_top(key)
-        alias = next((alias for alias in by_length if key.startswith(f"{alias}.") and len(key) > len(alias) + 1), None)
-        if found is None and alias is not None:
+        if alias is not None and (found is None or advice is not None):
             name = key[len(alias) + 1 :]
             found, advice = _find_at_cluster(name)
             items.append(Item(entry, Level.CLUSTER, name, cluster=alias, key=found, advice=advice))

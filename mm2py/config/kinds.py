@@ -1,7 +1,7 @@
 """Kinds of values: which texts Kafka takes for a boolean, a number, a list, and what each text means.
 
-Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later (no entry of a list is empty, equal ones count once). pydantic is
-left out on purpose: its messages quote what they were given, and here that may be a password.
+Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later: no entry of a list is empty, equal ones count once.
+pydantic is left out on purpose: its messages quote what they were given, and here that may be a password.
 """
 
 from __future__ import annotations

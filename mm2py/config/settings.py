@@ -258,7 +258,10 @@ class _Reading:
             *warnings_of(self._items, clusters, self._enabled),
         ]
         return Configuration(
-            tuple(flows.values()), MappingProxyType(refused), memory_max_bytes, tuple(dict.fromkeys(warnings))
+            tuple(flows.values()),
+            MappingProxyType(refused),
+            memory_max_bytes,
+            tuple(sorted(dict.fromkeys(warnings), key=_line)),
         )
 
     def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
@@ -412,8 +415,9 @@ class _Reading:
 
     def _old_excludes_told(self) -> list[str]:
         return [
-            f"line {item.entry.line}: {shown_key(item.entry.key)} is an old name, dropped by MirrorMaker 2 in 4.0;"
-            f" what it lists is excluded; rename it to {item.key.note}"
+            f"line {item.entry.line}: {shown_key(item.entry.key)} is an old name, dropped by MirrorMaker 2 in 4.0; "
+            + ("what it lists is excluded" if keys.CONNECTOR[item.key.note].status is Status.WORKS else "no effect yet")
+            + f"; rename it to {item.key.note}"
             for item in self._items
             if item.key is not None
             and item.name in EXCLUDES_OF_OLD
@@ -442,3 +446,9 @@ class _Reading:
                     f" {shown_origin(winner)} comes first"
                 )
         return told
+
+
+def _line(warning: str) -> int:
+    """Warnings go by the lines they speak of; those that speak of many come last."""
+    line = warning.removeprefix("line ").partition(":")[0]
+    return int(line) if warning.startswith("line ") and line.isdecimal() else 2**31

@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import (
+    BLOCKED_PAUSE_S,
+    DENIED_PAUSE_S,
+    RESUME_PAUSES_S,
+    Reaction,
+    name_of,
+    reaction_to,
+)
 from mm2py.records.batch import next_sequence
 from mm2py.replication.events import (
     Acked,
@@ -56,9 +63,6 @@ _TOO_LARGE = frozenset({10, 18})
 _REFUSED_RECORDS = frozenset({32, 87})
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
-_PAUSE_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_DENIED_PAUSE_S = 10.0
-_BLOCKED_PAUSE_S = 30.0
 
 
 class Phase(enum.Enum):
@@ -343,7 +347,7 @@ class Copier:
                 return self._fail(
                     event.now_s,
                     f"mm2py may not write to the remote topic ({what})",
-                    pause_s=_DENIED_PAUSE_S,
+                    pause_s=DENIED_PAUSE_S,
                     report="target.denied",
                 )
             case Reaction.FAIL:
@@ -367,7 +371,7 @@ class Copier:
                 return self._fail(
                     event.now_s,
                     f"mm2py may not read the source topic ({what})",
-                    pause_s=_DENIED_PAUSE_S,
+                    pause_s=DENIED_PAUSE_S,
                     report="source.denied",
                 )
             case Reaction.FAIL:
@@ -479,7 +483,8 @@ class Copier:
         sent = [entry.step.next_offset for entry in self._in_flight]
         self._careful_until = max([self._careful_until, *sent])
         self._forget()
-        pause_s = _PAUSE_S[min(self._failures, len(_PAUSE_S) - 1)] if pause_s is None else pause_s
+        if pause_s is None:
+            pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
         self._resume_at_s = now_s + pause_s
         self._failed = True
@@ -489,7 +494,7 @@ class Copier:
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
         """What only an operator can mend: tried again now and then, reported when it begins."""
-        return self._fail(now_s, text, Need.LIMITS, pause_s=_BLOCKED_PAUSE_S, report=event)
+        return self._fail(now_s, text, Need.LIMITS, pause_s=BLOCKED_PAUSE_S, report=event)
 
     def _stall(self, event: str, text: str) -> Sequence[Effect]:
         self._forget()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
@@ -57,10 +57,13 @@ class CopiedPartition:
     source_leader: BrokerId | None = None
     source_leader_epoch: int = -1
     target_leader: BrokerId | None = None
-    fetching: bool = False
+    reading: object | None = None
+    """The read that is under way for it; None: it may be read."""
     fetch_bytes: int = 0
     """More than the setting where a batch turned out larger; 0: the setting will do."""
     transactional_seen: bool = False
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+    """What a younger version keeps in this partition's position; written back as it was."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -147,7 +150,7 @@ class FetchLane:
         tail: list[CopiedPartition] = []
         for partition in self.partitions.values():
             copier = partition.copier
-            if not partition.fetching and copier.wants_fetch:
+            if partition.reading is None and copier.wants_fetch:
                 (tail if copier.is_at_end else backlog).append(partition)
         if backlog and self._backlog_free:
             self._backlog_free = False
@@ -156,11 +159,12 @@ class FetchLane:
             self._start(reads, tail, self._free_tails.pop())
 
     def _start(self, reads: asyncio.TaskGroup, partitions: list[CopiedPartition], channel: str) -> None:
+        read = object()
         for partition in partitions:
-            partition.fetching = True
-        reads.create_task(self._read(partitions, channel), name=f"fetch {channel} broker {self.broker}")
+            partition.reading = read
+        reads.create_task(self._read(read, partitions, channel), name=f"fetch {channel} broker {self.broker}")
 
-    async def _read(self, partitions: list[CopiedPartition], channel: str) -> None:
+    async def _read(self, read: object, partitions: list[CopiedPartition], channel: str) -> None:
         waits = channel != "backlog"
         try:
             await self._read_once(partitions, channel, waits=waits)
@@ -169,10 +173,10 @@ class FetchLane:
         except KafkaError as error:
             self.problem.set(str(error))
             self._lost()
+            _end(read, partitions)  # first of all: another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
-            for partition in partitions:
-                partition.fetching = False
+            _end(read, partitions)
             if waits:
                 self._free_tails.append(channel)
             else:
@@ -255,6 +259,12 @@ class FetchLane:
             part.transactional_seen |= planned.transactional
             end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
+
+
+def _end(read: object, partitions: Iterable[CopiedPartition]) -> None:
+    for partition in partitions:
+        if partition.reading is read:
+            partition.reading = None
 
 
 class ProduceLane:

@@ -7,25 +7,28 @@ the default, and Z and G give every batch a codec of their own.
 from __future__ import annotations
 
 import gzip
-import json
 import random
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import cramjam
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from deploy.local.kafka import KafkaCluster
-from tests.checker.dumped import Dumped
 from tests.checker.traffic import Planned, Traffic
 from tests.cluster.copies import (
+    Ledger,
+    Load,
     Sender,
     assert_copied,
     dump,
     ends_of,
     now_ms,
-    partitions_of,
     producer,
     send,
     send_traffic,
@@ -40,7 +43,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def run(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Iterator[Mm2py]:
+def run(prepared: Prepared, source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Iterator[Mm2py]:
     """A worker that copies every topic whose name begins with copying. (alias A), all. (U), zstd. (Z) or gzip. (G)."""
     properties = one_way_properties(source_cluster, target_cluster) | {
         "clusters": "A,U,Z,G,B",
@@ -108,22 +111,353 @@ def test_codecs_as_other_clients_write_them(
 
 
 def _batches_of_other_clients() -> list[bytes]:
-    """Return batches whose compressed part is each client's own dialect of the codec."""
+    dialects: list[tuple[str, Callable[[bytes], bytes]]] = [
+        ("snappy", _xerial_snappy),
+        ("snappy", lambda data: bytes(cramjam.snappy.compress_raw(data))),
+        ("zstd", lambda data: bytes(cramjam.zstd.compress(data))),
+        ("zstd", lambda data: _stream(cramjam.zstd.Compressor(), data)),
+        ("lz4", lambda data: _stream(cramjam.lz4.Compressor(content_checksum=True, block_linked=False), data)),
+        ("lz4", lambda data: _stream(cramjam.lz4.Compressor(content_checksum=False, block_linked=False), data)),
+        ("gzip", lambda data: gzip.compress(data, 9, mtime=1)),
+    ]
     found = []
-    for number, (codec, dialect) in enumerate(
-        (
-            ("snappy", _xerial),
-            ("snappy", lambda data: bytes(cramjam.snappy.compress_raw(data))),
-            ("zstd", lambda data: bytes(cramjam.zstd.compress(data))),
-            ("zstd", _zstd_stream),
-            ("lz4", lambda data: bytes(cramjam.lz4.compress(data))),
-            ("gzip", lambda data: gzip.compress(data[:10]) + gzip.compress(data[10:])),
-        )
-    ):
+    for number, (codec, compress) in enumerate(dialects):
         records = [Record(b"%d-%d" % (number, index) * 50, b"key", timestamp_ms=1_000 + index) for index in range(40)]
-        plain = parse_batch(build_batch(records, codec="none"))
-        body = dialect(plain.raw[HEADER_BYTES:])
-        head = bytearray(plain.raw[:HEADER_BYTES])
+        plain = build_batch(records)
+        body = compress(plain[HEADER_BYTES:])
+        head = bytearray(plain[:HEADER_BYTES])
         struct.pack_into(">i", head, 8, HEADER_BYTES - 12 + len(body))
         found.append(rewrite(parse_batch(bytes(head) + body), attributes=CODECS.index(codec)).raw)
     return found
+
+
+def _stream(compressor: Any, data: bytes) -> bytes:
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _xerial_snappy(data: bytes) -> bytes:
+    """Java's framing, in blocks."""
+    blocks = [bytes(cramjam.snappy.compress_raw(data[at : at + 700])) for at in range(0, len(data), 700)]
+    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
+
+
+def test_timestamps_are_kept_whatever_they_are(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B61: none, the epoch, falling, and far in the future where the topic takes it."""
+    topic = new_name("copying.times")
+    create_topic(source_cluster, topic, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    create_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    times = [-1, 0, 1, 86_400_000, 253_402_300_800_000, 5, now_ms(), 4, -1]
+    one_batch = build_batch([Record(b"together", timestamp_ms=time) for time in times])
+    append_batches(
+        source_cluster, topic, [build_batch([Record(b"%d" % at, timestamp_ms=time)]) for at, time in enumerate(times)]
+    )
+    append_batches(source_cluster, topic, [one_batch])
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+
+
+def test_log_append_times_of_the_source_become_create_times_of_the_copy(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B62: as in MirrorMaker 2 the remote topic does not take over the timestamp type."""
+    topic = new_name("copying.appended")
+    create_topic(source_cluster, topic, configs={"message.timestamp.type": "LogAppendTime"})
+    for codec in ("none", "zstd"):
+        send_traffic(source_cluster, topic, Traffic(seed=3, partitions=1), 500, compression_type=codec)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    [records] = dump(target_cluster, f"A.{topic}", [0]).values()
+    assert {record.timestamp_type for record in records} == {1}
+    assert all(abs(record.timestamp_ms - now_ms()) < HOUR_MS for record in records)
+
+
+def test_a_target_that_stamps_records_itself_gets_all_of_them(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    topic = new_name("copying.stamped")
+    create_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.type": "LogAppendTime"})
+    create_topic(source_cluster, topic)
+    send_traffic(source_cluster, topic, Traffic(seed=4, partitions=1), 500)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, timestamps=False)
+
+
+@pytest.mark.parametrize(("alias", "codec"), [("Z", "zstd"), ("G", "gzip")])
+def test_a_codec_of_the_targets_producer_is_given_to_every_batch(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster, alias: str, codec: str
+) -> None:
+    topic = new_name(f"{codec}.any")
+    create_topic(source_cluster, topic)
+    records = Traffic(seed=5, partitions=1).records()
+    for compression_type in CODECS:
+        send(source_cluster, topic, islice(records, 200), compression_type=compression_type)
+    assert_copied(source_cluster, target_cluster, topic, f"{alias}.{topic}", run=run)
+    assert {batch.codec for batch in stored_batches(target_cluster, f"{alias}.{topic}")} == {codec}
+
+
+# Whatever the log looks like
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Topics that had a history before the worker started."""
+
+    cleaned: str
+    cleaned_ledger: Ledger
+    trimmed: str
+
+
+@pytest.fixture(scope="module")
+def prepared(source_cluster: KafkaCluster) -> Prepared:
+    cleaned, ledger = _cleaned_topic(source_cluster)
+    trimmed = new_name("copying.trimmed")
+    create_topic(source_cluster, trimmed, 2)
+    send_traffic(source_cluster, trimmed, Traffic(seed=6, partitions=2), 3_000)
+    below = [TopicPartition(trimmed, number, 900 + number) for number in range(2)]
+    for trimming in admin(source_cluster).delete_records(below).values():
+        trimming.result(30)
+    return Prepared(cleaned, ledger, trimmed)
+
+
+def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
+    """Make a compacted topic that the cleaner has gone over: batches with holes, empty ones, and delete horizons."""
+    backoff = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    for change in (
+        admin(cluster)
+        .incremental_alter_configs([ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[backoff])])
+        .values()
+    ):
+        change.result(30)
+    topic = new_name("copying.cleaned")
+    create_topic(
+        cluster, topic, 2, {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
+    )
+    traffic = Traffic(seed=8, partitions=2, compacted=True, keys=60)
+    records = [*islice(traffic.records(), 3_000)]
+    ledgers = []
+    for at, codec in enumerate((*CODECS, "none")):  # a producer each, whose last batch the cleaner keeps though empty
+        ledgers.append(send(cluster, topic, records[500 * at : 500 * (at + 1)], compression_type=codec))
+
+    def cleaned() -> bool:
+        rolls = [Planned(number, now_ms(), b"roll", b"%d" % now_ms(), ()) for number in range(2)]
+        ledgers.append(send(cluster, topic, rolls))
+        logs = [stored_batches(cluster, topic, number) for number in range(2)]
+        return all(
+            any(batch.count == 0 for batch in log)
+            and any(0 < batch.count <= batch.last_offset_delta for batch in log)
+            and any(batch.delete_horizon_ms is not None for batch in log)
+            for log in logs
+        )
+
+    wait_until(cleaned, "the cleaner went over it")
+    return topic, {number: [entry for ledger in ledgers for entry in ledger[number]] for number in range(2)}
+
+
+def test_a_compacted_topic_is_copied_across_what_the_cleaner_left(
+    prepared: Prepared, run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B57, B60: holes in the offsets and empty batches are passed over; deletes are kept as long as the target says."""
+    topic = prepared.cleaned
+    ledger = prepared.cleaned_ledger
+    more = send_traffic(source_cluster, topic, Traffic(seed=9, partitions=2, compacted=True, keys=60), 500)
+    whole = {number: [*ledger[number], *more[number]] for number in ledger}
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, compacted=True, ledger=whole)
+    for number in range(2):
+        batches = stored_batches(target_cluster, f"A.{topic}", number)
+        assert all(batch.delete_horizon_ms is None for batch in batches), "the source's delete horizon came along"
+
+
+def test_copying_begins_where_the_source_log_begins(
+    prepared: Prepared, run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B63: what was deleted before the first look is no gap, and offsets differ on the two sides from then on."""
+    topic = prepared.trimmed
+    send_traffic(source_cluster, topic, Traffic(seed=10, partitions=2), 500)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    starts = ends_of(source_cluster, topic, range(2))
+    assert [starts[number][0] for number in range(2)] == [900, 901]
+    assert [start for start, _ in ends_of(target_cluster, f"A.{topic}", range(2)).values()] == [0, 0]
+    assert not run.events("source.expired", topic=topic)
+
+
+def test_empty_partitions_and_single_records(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B63."""
+    topic = new_name("copying.few")
+    create_topic(source_cluster, topic, 5)
+    send(source_cluster, topic, [Planned(3, now_ms(), None, b"the only one", ())])
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    never_written = new_name("copying.empty")
+    create_topic(source_cluster, never_written, 3)
+    assert_copied(source_cluster, target_cluster, never_written, f"A.{never_written}", run=run)
+
+
+def test_partitions_that_come_later_are_copied_from_their_start(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B66, F57: the remote topic grows, and nothing written before it did is missed."""
+    topic = new_name("copying.grows")
+    create_topic(source_cluster, topic, 2)
+    with Load(source_cluster, topic, Traffic(seed=11, partitions=2), per_second=1_000) as old:
+        old.wait_for(300)
+        admin(source_cluster).create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+        send_traffic(source_cluster, topic, Traffic(seed=12, partitions=5), 1_000)
+        old.wait_for(300)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+
+
+# Sizes
+
+
+def test_a_record_larger_than_one_fetch_is_fetched_anyway(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B51: larger than max.partition.fetch.bytes, and than what a read asks for in all."""
+    topic = new_name("copying.large")
+    create_topic(source_cluster, topic, 2, {"max.message.bytes": "12000000"})
+    chance = random.Random(13)
+    sizes = (1_048_576, 9_500_000, 10, 3_000_000)
+    large = [Planned(0, now_ms(), b"large", chance.randbytes(size), ()) for size in sizes]
+    small = islice(Traffic(seed=13, partitions=2).records(), 500)
+    send(source_cluster, topic, [*small, *large], message_max_bytes=12_000_000)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_batch_too_large_for_the_target_is_split_between_records(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster, codec: str
+) -> None:
+    """B50."""
+    topic = new_name("copying.split")
+    limit = 20_000
+    create_topic(target_cluster, f"A.{topic}", configs={"max.message.bytes": str(limit)})
+    create_topic(source_cluster, topic)
+    traffic = Traffic(seed=14, partitions=1, plain=True)
+    send_traffic(source_cluster, topic, traffic, 5_000, compression_type=codec, linger_ms=500, batch_size=900_000)
+    assert max(len(batch.raw) for batch in stored_batches(source_cluster, topic)) > 5 * limit
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    assert max(len(batch.raw) for batch in stored_batches(target_cluster, f"A.{topic}")) <= limit
+
+
+def _too_large() -> Planned:
+    return Planned(0, now_ms(), b"key", bytes(50_000), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "configs", "poison", "event", "why"),
+    [
+        ("large", {"max.message.bytes": "20000"}, _too_large(), "source.too_large", "too large"),
+        (
+            "null key",
+            {"cleanup.policy": "compact"},
+            Planned(0, now_ms(), None, b"x", ()),
+            "source.null_key_on_compacted_target",
+            "key",
+        ),
+        (
+            "timestamp",
+            {},
+            Planned(0, now_ms() + 48 * HOUR_MS, b"key", b"x", ()),
+            "target.refuses",
+            "INVALID_TIMESTAMP",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_a_partition_that_cannot_go_on_says_where_and_the_others_do(
+    run: Mm2py,
+    source_cluster: KafkaCluster,
+    target_cluster: KafkaCluster,
+    name: str,
+    configs: Mapping[str, str],
+    poison: Planned,
+    event: str,
+    why: str,
+) -> None:
+    """B49, B61: what the target refuses is neither skipped nor retried in silence; all before it has arrived."""
+    topic = new_name(f"copying.{name.replace(' ', '-')}")
+    remote = f"A.{topic}"
+    create_topic(target_cluster, remote, 2, configs)
+    create_topic(source_cluster, topic, 2, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    before = [Planned(at % 2, now_ms(), b"key", b"%d" % at, ()) for at in range(200)]
+    send(source_cluster, topic, before)
+    send(source_cluster, topic, [poison])
+    send(source_cluster, topic, before)
+    said = run.wait_for_event(event, topic=topic, partition=0)
+    assert "offset 100" in said["why"]
+    assert why in said["why"]
+    run.wait_until(lambda: ends_of(target_cluster, remote, [1])[1][1] == 200, "the other partition is complete")
+    run.wait_until(lambda: ends_of(target_cluster, remote, [0])[0][1] == 100, "all before it is there")
+    assert dump(target_cluster, remote, [1])[1][-1].value == b"199"
+    assert len(run.events(event, topic=topic)) == 1
+
+
+# Transactions
+
+
+def test_committed_records_are_copied_and_aborted_ones_are_not(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """B58, B59: two producers interleaved, one transaction open at the end, markers counted by nobody."""
+    topic = new_name("copying.transactions")
+    create_topic(source_cluster, topic, 2)
+    still_open = _interleaved_transactions(source_cluster, topic)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    arrived = sum(map(len, dump(target_cluster, f"A.{topic}", range(2)).values()))
+    still_open.abort_transaction(30)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    records = dump(target_cluster, f"A.{topic}", range(2))
+    assert sum(map(len, records.values())) > arrived, "what stood behind the open transaction has come"
+    assert not any(record.key == b"aborted" for log in records.values() for record in log)
+
+
+def test_without_read_committed_all_is_copied_and_the_first_transaction_of_a_topic_is_warned_about(
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    topic, other = new_name("all.transactions"), new_name("all.transactions")
+    for name in (topic, other):
+        create_topic(source_cluster, name, 2)
+    _interleaved_transactions(source_cluster, topic).abort_transaction(30)
+    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run, read_committed=False)
+    assert any(record.key == b"aborted" for record in dump(target_cluster, f"U.{topic}", [0])[0])
+    said = run.wait_for_event("topic.transactional", topic=topic)
+    assert "U.consumer.isolation.level=read_committed" in said["remedy"]
+    _interleaved_transactions(source_cluster, topic).abort_transaction(30)
+    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run, read_committed=False)
+    _interleaved_transactions(source_cluster, other).abort_transaction(30)
+    run.wait_for_event("topic.transactional", topic=other)
+    assert len(run.events("topic.transactional", topic=topic)) == 1
+
+
+def _interleaved_transactions(cluster: KafkaCluster, topic: str) -> Producer:
+    """Write committed, aborted and plain records side by side; return the producer whose transaction is still open."""
+
+    def send_some(client: Producer, key: bytes) -> None:
+        sender = Sender(client, topic)
+        sender.send(Planned(number, now_ms(), key, b"%d" % at, ()) for at in range(20) for number in range(2))
+        sender.settle()
+
+    plain = producer(cluster)
+    first, second, third = (producer(cluster, transactional_id=f"{topic}-{now_ms()}-{number}") for number in range(3))
+    for client in (first, second, third):
+        client.init_transactions(30)
+    first.begin_transaction()
+    second.begin_transaction()
+    send_some(first, b"aborted")
+    send_some(second, b"committed")
+    send_some(plain, b"plain")
+    send_some(first, b"aborted")
+    first.abort_transaction(30)
+    send_some(second, b"committed")
+    first.begin_transaction()
+    send_some(first, b"committed")
+    second.commit_transaction(30)
+    first.commit_transaction(30)
+    first.begin_transaction()
+    first.commit_transaction(30)  # nothing was sent in it
+    send_some(plain, b"plain")
+    third.begin_transaction()
+    send_some(third, b"aborted")
+    send_some(plain, b"behind the open one")
+    return third
