@@ -1,8 +1,8 @@
 """The demo: two real clusters on loopback, sample traffic on both, and mm2py mirroring it both ways, shown as a table.
 
 ``python -m deploy.local.demo`` runs until Ctrl-C; with ``--seconds N`` it ends by itself, compares both sides record by
-record with the tests' checker, and exits with 1 on any difference. It leaves no process and no file behind.
-Answers to nothing in MirrorMaker 2.
+record, and exits with 1 on any difference. It leaves no process and no file behind. mm2py runs inside this process, so
+that the table shows what its herder knows. Answers to nothing in MirrorMaker 2.
 """
 
 from __future__ import annotations
@@ -12,30 +12,329 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn, Protocol, TextIO
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import uvloop
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
+from confluent_kafka import KafkaException
+from rich.console import Console
 
 from deploy.local.boot_image import boot_image
 from deploy.local.broker_settings import COMPACT_AT_ONCE
-from deploy.local.demo_table import WIDTH, Rates, problems_of, rows_of, table_of
-from deploy.local.demo_traffic import TopicTraffic, TrafficFailed, compare, make_traffic
-from deploy.local.demo_verdict import TopicVerdict, exit_code, lines_of
-from deploy.local.errors import StarterError
+from deploy.local.demo_samples import SAMPLES, TrafficFailed, Writer
+from deploy.local.demo_table import WIDTH, Screen
+from deploy.local.demo_verdict import compare, exit_code, lines_of
+from deploy.local.errors import StarterError, tail
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
 from mm2py.cli import make_herder
-from mm2py.config.settings import Configuration, load_configuration
+from mm2py.config.settings import load_configuration
 from mm2py.connector import FlowStatus
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.logs import make_logger
 from mm2py.worker.herder import Herder
+
+DONE: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+SHOW_EVERY_S: Final = 0.5
+CAUGHT_UP_S: Final = 30.0
+STILL_S: Final = 1.5
+"""A read waits at most half a second for records: whoever is not behind after three of them has seen every end."""
+LOG_BYTES_SHOWN: Final = 4_000
+
+PROPERTIES: Final = """\
+# Run it yourself while the demo lasts: mm2py mm2.properties --clusters {first} {second}
+clusters = {first}, {second}
+{first}.bootstrap.servers = {first_bootstrap}
+{second}.bootstrap.servers = {second_bootstrap}
+{first}->{second}.enabled = true
+{second}->{first}.enabled = true
+
+# some topics are written in transactions, and some of those are aborted
+{first}.consumer.isolation.level = read_committed
+{second}.consumer.isolation.level = read_committed
+
+# each cluster has one broker
+replication.factor = 1
+offset.storage.replication.factor = 1
+"""
+
+Expected = Mapping[tuple[Flow, str], int | None]
+
+
+class Demo:
+    """One run, on clusters that are up: makes the topics, writes, mirrors, shows, and compares in the end."""
+
+    def __init__(self, clusters: Sequence[KafkaCluster], directory: Path, console: Console, seconds: float | None):
+        self._clusters = {ClusterAlias(cluster.name): cluster for cluster in clusters}
+        self._directory = directory
+        self._console = console
+        self._seconds = seconds
+        self._halt = threading.Event()
+        first, second = self._clusters
+        flows = {first: Flow(first, second), second: Flow(second, first)}
+        self._writers = [
+            (flows[ClusterAlias(alias)], Writer(self._clusters[ClusterAlias(alias)].bootstrap, sample, seed))
+            for alias, samples in SAMPLES.items()
+            for seed, sample in enumerate(samples, start=1)
+        ]
+
+    def run(self) -> int:
+        """Do it all. Returns the exit code.
+
+        Raises:
+            TrafficFailed, KafkaException, StarterError, Mm2Error: what the demo needs does not work.
+            KeyboardInterrupt: while topics are made, or while both sides are compared.
+        """
+        self._prepare()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(self._mirror())
+        install_handlers()  # the loop had its own
+        if code == DONE and self._seconds is not None:
+            code = self._compare()
+        if code == FAILED:
+            self._say(f"The log of mm2py ends with:\n{tail(self._log_path, max_bytes=LOG_BYTES_SHOWN)}")
+        return code
+
+    @property
+    def _log_path(self) -> Path:
+        return self._directory / "mm2py.log"
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _prepare(self) -> None:
+        """Write the file, make the topics, and give the compacted ones a history with holes in it."""
+        self._say("Making sample topics; the compacted ones are written and cleaned before mm2py starts.")
+        first, second = self._clusters.values()
+        names = {"first": first.name, "second": second.name}
+        addresses = {"first_bootstrap": first.bootstrap, "second_bootstrap": second.bootstrap}
+        (self._directory / "mm2.properties").write_text(PROPERTIES.format(**names, **addresses))
+        endless = self._seconds is None
+        with ThreadPoolExecutor(len(self._writers)) as pool:
+            try:
+                made = [pool.submit(writer.prepare, self._halt, endless=endless) for _, writer in self._writers]
+                for each in made:
+                    each.result()
+            except BaseException:
+                self._halt.set()  # the others need not finish either
+                raise
+
+    async def _mirror(self) -> int:
+        """Run mm2py and the traffic until the time is over, or until the first signal."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        signals_seen = 0
+
+        def on_signal() -> None:
+            nonlocal signals_seen
+            signals_seen += 1
+            if signals_seen > 1:
+                leave_at_once()
+            stopping.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal)
+        configuration = load_configuration(self._directory / "mm2.properties", list(self._clusters))
+        with self._log_path.open("w") as log_file, ThreadPoolExecutor(len(self._writers)) as pool:
+            log = make_logger("info", "text", log_file)
+            herder, connections = make_herder(configuration, {}, log)
+            worker = asyncio.create_task(herder.run(), name="mm2py")
+            stop = asyncio.create_task(stopping.wait(), name="stop signal")
+            traffic = [loop.run_in_executor(pool, writer.run, self._halt) for _, writer in self._writers]
+            try:
+                return await self._watch(herder, worker, stop, traffic)
+            finally:
+                self._halt.set()
+                herder.stop()
+                stop.cancel()
+                await asyncio.gather(worker, *traffic, return_exceptions=True)
+                for cluster in connections():
+                    await cluster.close()
+
+    async def _watch(
+        self,
+        herder: Herder,
+        worker: asyncio.Task[int],
+        stop: asyncio.Task[bool],
+        traffic: Sequence[asyncio.Future[None]],
+    ) -> int:
+        begun_s = time.monotonic()
+        end_s = float("inf") if self._seconds is None else begun_s + self._seconds
+        of_s = "" if self._seconds is None else f" of {self._seconds:g}"
+        caught_up = CaughtUp({})
+        with Screen(self._console, self._facts()) as screen:
+
+            async def show(heading: str, until: Callable[[], bool], watched: set[asyncio.Future[Any]]) -> None:
+                """Show the table until something is so, or something ends that should not."""
+                while not until() and not any(task.done() for task in watched):
+                    text = heading.format(f"{time.monotonic() - begun_s:.0f}")
+                    await asyncio.to_thread(screen.show, herder.status(), text)
+                    await asyncio.wait(watched, timeout=SHOW_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+
+            heading = f"mm2py mirrors both ways: {{}}{of_s} s"
+            await show(heading, lambda: time.monotonic() >= end_s, {worker, stop, *traffic})
+            self._halt.set()
+            await asyncio.gather(*traffic)
+            if self._seconds is not None and not stop.done():
+                caught_up = CaughtUp(self._expected())
+                late_s = time.monotonic() + CAUGHT_UP_S
+                await show(
+                    "The traffic has ended; mm2py copies what is left.",
+                    lambda: caught_up.by(herder.status(), now_s := time.monotonic()) or now_s >= late_s,
+                    {worker, stop},
+                )
+            herder.stop()
+            code = await worker
+            text = f"mm2py mirrored both ways for {time.monotonic() - begun_s:.0f} s; rates are averages."
+            await asyncio.to_thread(screen.show, herder.status(), text, last=True)
+        if code != DONE:
+            self._say("mm2py stopped by itself.")
+            return FAILED
+        if stop.done():
+            self._say("Stopped; mm2py has drained.")
+            return DONE if self._seconds is None else INTERRUPTED
+        for text in caught_up.behind:
+            self._say(f"Not copied within {CAUGHT_UP_S:g} s after the last record: {text}")
+        return FAILED if caught_up.behind else DONE
+
+    def _facts(self) -> list[str]:
+        addresses = "   ".join(f"{alias} {cluster.bootstrap}" for alias, cluster in self._clusters.items())
+        return [addresses, f"settings and log of mm2py: {self._directory}"]
+
+    def _expected(self) -> Expected:
+        """How many records each topic must have been copied; of a compacted one nobody can tell."""
+        return {
+            (flow, writer.sample.topic): None if writer.sample.compacted else writer.committed
+            for flow, writer in self._writers
+        }
+
+    def _compare(self) -> int:
+        self._say("Comparing both sides, record by record:")
+        verdicts = [
+            compare(
+                str(flow),
+                writer.sample.topic,
+                f"{flow.source}.{writer.sample.topic}",
+                (self._clusters[flow.source].bootstrap, self._clusters[flow.target].bootstrap),
+                writer.ledger,
+                compacted=writer.sample.compacted,
+            )
+            for flow, writer in self._writers
+        ]
+        for line in lines_of(verdicts):
+            self._say(line)
+        return exit_code(verdicts)
+
+
+class CaughtUp:
+    """Whether everything that was written has been copied, as far as a status can tell."""
+
+    def __init__(self, expected: Expected) -> None:
+        """``expected`` tells for each topic how many records it takes, None where nobody can know."""
+        self.behind: list[str] = []
+        """What is missing, as of the last status."""
+        self._expected = expected
+        self._copied: dict[tuple[Flow, str], int] = {}
+        self._still_since_s = 0.0
+
+    def by(self, statuses: Sequence[FlowStatus], now_s: float) -> bool:
+        """Return whether nothing is behind by this status, and nothing has moved for ``STILL_S``."""
+        topics = {(flow.flow, topic.topic): topic for flow in statuses for topic in flow.topics}
+        self.behind = []
+        for key, records in self._expected.items():
+            flow, name = key
+            topic = topics.get(key)
+            if topic is None:
+                self.behind.append(f"{flow} {name} is not copied at all.")
+            elif topic.lag_records != 0:
+                self.behind.append(f"{flow} {name} is {topic.lag_records} records behind.")
+            elif records is not None and topic.records < records:
+                self.behind.append(f"{flow} {name} has {topic.records} records of {records}.")
+        copied = {key: topic.records for key, topic in topics.items()}
+        if copied != self._copied or self.behind:
+            self._copied, self._still_since_s = copied, now_s
+        return now_s - self._still_since_s >= STILL_S
+
+
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """A directory for the demo's files, gone with the ``with`` block and never later than this process."""
+    directory = guard().new_directory("demo")
+    try:
+        yield directory
+    finally:
+        guard().remove_directory(directory)
+
+
+def leave_at_once() -> NoReturn:
+    """End this process now; the guardian then ends the brokers and removes all files."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), b"\x1b[?25h\n")  # the table has hidden the cursor
+    os._exit(INTERRUPTED)
+
+
+def install_handlers() -> None:
+    """Outside the event loop a first signal raises KeyboardInterrupt, and a second one ends the process at once."""
+    signals_seen = 0
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal signals_seen
+        signals_seen += 1
+        if signals_seen > 1:
+            leave_at_once()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def run(seconds: float | None, console: Console) -> int:
+    """Start the clusters, run the demo on them, and end them. Returns the exit code."""
+    boot_image(jar_directory())  # here and not in two threads: it may take a while, and Ctrl-C should be heard
+    begun_s = time.monotonic()
+    console.print(f"Starting two Kafka clusters, {' and '.join(SAMPLES)}.", markup=False, highlight=False)
+    with start_clusters([KafkaCluster(alias, settings=COMPACT_AT_ONCE) for alias in SAMPLES]) as clusters:
+        console.print(f"They are up after {time.monotonic() - begun_s:.1f} s.", markup=False, highlight=False)
+        with run_directory() as directory:
+            return Demo(clusters, directory, console, seconds).run()
+
+
+def parse_seconds(text: str) -> float:
+    """Return a positive number of seconds; argparse tells what a ValueError says."""
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError("not a number of seconds")
+    return seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``python -m deploy.local.demo``."""
+    parser = argparse.ArgumentParser(prog="make demo", description="Two clusters, mirrored both ways, to look at.")
+    parser.add_argument("--seconds", type=parse_seconds, help="end by itself after so long, and compare both sides")
+    options = parser.parse_args(arguments)
+    install_handlers()
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDTH, no_color=not terminal or "NO_COLOR" in os.environ)
+    try:
+        code = run(options.seconds, console)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        code = INTERRUPTED
+    except (StarterError, TrafficFailed, KafkaException, Mm2Error) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        code = FAILED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,73 +1,85 @@
 """The demo's table: what every topic of every flow does just now, from the status that a worker reports.
 
-Rates are taken over the last few seconds. Answers to nothing in MirrorMaker 2, which shows this through JMX only.
+Rates are taken over the last few seconds; in the last frame, over the whole run. Answers to nothing in MirrorMaker 2,
+which shows such numbers through JMX only.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
 
 from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from mm2py.connector import FlowStatus, TopicStatus
 from mm2py.flow import Flow
 
-WIDTH = 100
-RATE_WINDOW_S = 3.0
+WIDTH: Final = 100
+RATE_WINDOW_S: Final = 3.0
+PLAIN_EVERY_S: Final = 5.0
 
 TopicKey = tuple[Flow, str]
-Totals = tuple[int, int]
+Sample = tuple[float, int, int]
+"""When it was seen, in seconds, and how many records and bytes there were by then."""
 
 
 class Rates:
-    """Records and bytes per second of each topic, over the last ``RATE_WINDOW_S`` seconds."""
+    """Records and bytes per second of each topic."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, dict[TopicKey, Totals]]] = deque()
+        self._first: dict[TopicKey, Sample] = {}
+        self._recent: deque[dict[TopicKey, Sample]] = deque()
 
     def add(self, statuses: Sequence[FlowStatus], now_s: float) -> None:
-        """Take in a status; the one that is just older than the window is the last that is kept."""
-        totals = {(flow.flow, topic.topic): (topic.records, topic.bytes) for flow in statuses for topic in flow.topics}
-        self._samples.append((now_s, totals))
-        while len(self._samples) > 2 and self._samples[1][0] <= now_s - RATE_WINDOW_S:
-            self._samples.popleft()
+        """Take in a status. What is kept is the window, the status just before it, and each topic's first."""
+        samples = {
+            (flow.flow, topic.topic): (now_s, topic.records, topic.bytes) for flow in statuses for topic in flow.topics
+        }
+        self._first = {key: self._first.get(key, sample) for key, sample in samples.items()}
+        self._recent.append(samples)
+        while len(self._recent) > 2 and all(at_s <= now_s - RATE_WINDOW_S for at_s, *_ in self._recent[1].values()):
+            self._recent.popleft()
 
-    def of(self, key: TopicKey) -> tuple[float, float]:
-        """Return records/s and bytes/s; zero while there is nothing to compare, and after a flow was begun anew."""
-        seen = [(at_s, totals[key]) for at_s, totals in self._samples if key in totals]
-        if len(seen) < 2:
-            return 0.0, 0.0
-        (first_s, first), (last_s, last) = seen[0], seen[-1]
-        took_s = last_s - first_s
-        if took_s <= 0 or last < first:
-            return 0.0, 0.0
-        return (last[0] - first[0]) / took_s, (last[1] - first[1]) / took_s
+    def recent(self, key: TopicKey) -> tuple[float, float]:
+        """Return records/s and bytes/s over the last seconds."""
+        seen = [samples[key] for samples in self._recent if key in samples]
+        return _rates(seen[0], seen[-1]) if seen else (0.0, 0.0)
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table, as text."""
-
-    flow: str
-    topic: str
-    records: str
-    records_per_s: str
-    mb_per_s: str
-    lag_records: str
-    lag_s: str
-    batches: str
+    def average(self, key: TopicKey) -> tuple[float, float]:
+        """Return records/s and bytes/s since the topic was first seen."""
+        return _rates(self._first[key], self._recent[-1][key]) if key in self._first else (0.0, 0.0)
 
 
-def rows_of(statuses: Sequence[FlowStatus], rates: Rates) -> list[Row]:
+def _rates(first: Sample, last: Sample) -> tuple[float, float]:
+    """Return the two rates between two samples: zero where no time has passed, or a flow was begun anew."""
+    (first_s, records, size), (last_s, last_records, last_size) = first, last
+    if last_s <= first_s or last_records < records:
+        return 0.0, 0.0
+    return (last_records - records) / (last_s - first_s), (last_size - size) / (last_s - first_s)
+
+
+Row = tuple[str, str, str, str, str, str, str, str, str]
+"""One line of the table, a text for each of ``HEADINGS``."""
+HEADINGS: Final = ("flow", "topic", "records", "records/s", "MB/s", "lag", "lag s", "batches passed", "rebuilt")
+NUMBERS: Final = frozenset(HEADINGS[2:-1])
+
+
+def rows_of(
+    statuses: Sequence[FlowStatus], rates_of: Callable[[TopicKey], tuple[float, float]] = lambda _: (0.0, 0.0)
+) -> list[Row]:
     """Return a line for each topic; a flow that copies none yet has one that tells its state."""
     rows: list[Row] = []
     for flow in statuses:
-        rows += [_row(flow, topic, *rates.of((flow.flow, topic.topic))) for topic in flow.topics]
+        rows += [_row(flow, topic, *rates_of((flow.flow, topic.topic))) for topic in flow.topics]
         if not flow.topics:
-            rows.append(Row(str(flow.flow), f"({flow.state})", "", "", "", "", "", ""))
+            rows.append((str(flow.flow), f"({flow.state})", "", "", "", "", "", "", ""))
     return rows
 
 
@@ -85,46 +97,65 @@ def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
 def table_of(rows: Sequence[Row]) -> Table:
     """Return the table, at most ``WIDTH`` columns wide; a flow is named in the first of its lines."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for heading in ("flow", "topic"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("records", "records/s", "MB/s", "lag", "lag s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("batches", overflow="fold")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
     above = ""
-    for row in rows:
-        if above and row.flow != above:
+    for flow, *rest in rows:
+        if above and flow != above:
             table.add_section()
-        flow = "" if row.flow == above else row.flow
-        above = row.flow
-        table.add_row(
-            flow,
-            row.topic,
-            row.records,
-            row.records_per_s,
-            row.mb_per_s,
-            row.lag_records,
-            row.lag_s,
-            row.batches,
-        )
+        table.add_row("" if flow == above else flow, *rest)
+        above = flow
     return table
 
 
 def _row(flow: FlowStatus, topic: TopicStatus, records_per_s: float, bytes_per_s: float) -> Row:
-    return Row(
-        flow=str(flow.flow),
-        topic=topic.topic,
-        records=f"{topic.records:,}",
-        records_per_s=f"{records_per_s:,.0f}",
-        mb_per_s=f"{bytes_per_s / 1e6:.2f}",
-        lag_records="?" if topic.lag_records is None else f"{topic.lag_records:,}",
-        lag_s="?" if topic.lag_s is None else f"{topic.lag_s:.1f}",
-        batches=batches_text(topic),
+    return (
+        str(flow.flow),
+        topic.topic,
+        f"{topic.records:,}",
+        f"{records_per_s:,.0f}",
+        f"{bytes_per_s / 1e6:.2f}",
+        "?" if topic.lag_records is None else f"{topic.lag_records:,}",
+        "?" if topic.lag_s is None else f"{topic.lag_s:.1f}",
+        f"{topic.passed:,}",
+        ", ".join(f"{batches:,} {reason}" for reason, batches in sorted(topic.rebuilt.items())) or "0",
     )
 
 
-def batches_text(topic: TopicStatus) -> str:
-    """Return what became of the batches: ``812 passed, 7 rebuilt (offset gaps)``."""
-    parts = [f"{topic.passed:,} passed"]
-    if topic.rebuilt:
-        parts.append(f"{sum(topic.rebuilt.values()):,} rebuilt ({', '.join(sorted(topic.rebuilt))})")
-    return ", ".join(parts)
+class Screen:
+    """Where the table is shown: in place on a terminal, else printed every few seconds."""
+
+    def __init__(self, console: Console, facts: Sequence[str]) -> None:
+        """``facts`` are the lines above the table that do not change."""
+        self._console = console
+        self._facts = facts
+        self._rates = Rates()
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._printed_at_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, statuses: Sequence[FlowStatus], heading: str, *, last: bool = False) -> None:
+        """Show a status; ``last`` is what stays on the screen, with the averages of the whole run."""
+        now_s = time.monotonic()
+        self._rates.add(statuses, now_s)
+        frame: list[RenderableType] = [Text(heading, style="bold")]
+        frame += [Text(fact, style="dim") for fact in self._facts]
+        frame.append(table_of(rows_of(statuses, self._rates.average if last else self._rates.recent)))
+        frame += [Text(problem, style="red") for problem in problems_of(statuses)]
+        if self._live is not None:
+            if not last:
+                frame.append(Text("Ctrl-C stops everything and leaves nothing behind.", style="dim"))
+            self._live.update(Group(*frame), refresh=True)
+        elif last or now_s - self._printed_at_s >= PLAIN_EVERY_S:
+            self._printed_at_s = now_s
+            self._console.print(Group(*frame))

@@ -132,7 +132,7 @@ class _FlowNames:
             return f"{shown_key(key)} has blanks at its arrow; write A->B.setting"
         if source not in self._clusters:
             return f"flow {shown_key(key)} begins at {shown_key(source)}, which is not in clusters ({known})"
-        if rest in self._clusters or "." not in rest:
+        if rest.removesuffix(".") in self._clusters or "." not in rest:
             return f"{shown_key(key)} has no setting behind its flow; write A->B.setting"
         target = rest.partition(".")[0]
         return f"flow {shown_key(key)} ends at {shown_key(target)}, which is not in clusters ({known})"

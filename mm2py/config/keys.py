@@ -269,12 +269,7 @@ CONNECTOR = _table(
     _refused(
         string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
     ),
-    _refused(
-        string,
-        "name",
-        "positions are stored under the connector's name, MirrorSourceConnector; remove it",
-        agrees=_is("MirrorSourceConnector"),
-    ),
+    _superseded(string, "name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
     _refused(
         string,
         "connector.class",

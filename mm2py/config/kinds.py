@@ -136,9 +136,9 @@ def addresses(text: str) -> tuple[HostPort, ...]:
 def _address(text: str) -> HostPort:
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        if text.count(":") > 1 and "[" not in text and "://" not in text:
+        if text.count(":") > 1 and re.fullmatch(r"[0-9a-fA-F:.]+", text):
             raise BadValue(f"wrong at {text!r}: an IPv6 address needs brackets, as in [::1]:9092")
-        if re.search(r":[^:/]*$", text) is None:
+        if ":" not in text:
             raise BadValue(f"wrong at {text!r}: there is no port")
         raise BadValue(f"wrong at {text!r}: write host:port{_comment_hint(text)}")
     scheme, bracketed, plain, port = match.groups()

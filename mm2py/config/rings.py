@@ -14,6 +14,8 @@ from mm2py.flow import ClusterAlias, Flow
 
 _LITERAL = re.compile(r"(?:[A-Za-z0-9_-]|\\[.])*")
 _MAKES_OPTIONAL = "*?{"
+_REACHES_ON = ("(?", "\\Q")
+"""A list is one pattern, joined by ``|``: such a part of one entry may change what the next entries mean."""
 
 
 def endless_flows(identity: Mapping[Flow, Sequence[str]], others: Collection[Flow]) -> dict[Flow, list[ClusterAlias]]:
@@ -57,6 +59,8 @@ def _shortest_way(
 
 def _disjoint(some: Sequence[str], others: Sequence[str]) -> bool:
     """True only if it is certain that no name matches a pattern of both lists."""
+    if any(mark in pattern for pattern in (*some, *others) for mark in _REACHES_ON):
+        return False
     return not any(_may_meet(one, other) for one in some for other in others)
 
 

@@ -160,7 +160,12 @@ def _encodable(text: str) -> bool:
 def _clusters(file: Layer, problems: list[str]) -> tuple[str, ...]:
     entry = file.get("clusters")
     if entry is None:
-        problems.append("clusters is required: the aliases of all clusters, separated by commas")
+        hint = (
+            " (this looks like the settings of one connector on Kafka Connect)"
+            if "source.cluster.alias" in file
+            else ""
+        )
+        problems.append(f"clusters is required: the aliases of all clusters, separated by commas{hint}")
         raise _Unusable
     try:
         clusters = keys.CLUSTERS.kind(entry.value)

@@ -33,12 +33,10 @@ from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import stamp
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
-from mm2py.replication.memory import FrameLease, MemoryBudget
+from mm2py.replication.memory import TAIL_READS, FrameLease, MemoryBudget
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.rewrite import TargetRules, plan
 
-TAIL_READS: Final = 3
-"""Reads that may wait at the same time: who reaches the end of its log need not wait for the others' wait to end."""
 REQUESTS_IN_FLIGHT: Final = 5
 REQUEST_BYTES: Final = 8 << 20
 

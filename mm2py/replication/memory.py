@@ -12,6 +12,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
+TAIL_READS: Final = 3
+"""Reads of one lane that may wait at the same time: who reaches the end of its log need not wait for the others."""
 TAIL_BYTES_MOST: Final = 1 << 20
 TAIL_BYTES_LEAST: Final = 64 << 10
 BACKLOG_BYTES_MOST: Final = 8 << 20
@@ -29,7 +31,7 @@ class MemoryBudget:
 
     def tail_bytes(self) -> int:
         """How much one read that waits at the end of a log may ask for: all of them together a quarter of the limit."""
-        fair = self.limit_bytes // (4 * max(1, self.lanes))
+        fair = self.limit_bytes // (4 * TAIL_READS * max(1, self.lanes))
         return max(TAIL_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
 
     def backlog_bytes(self) -> int:
@@ -49,7 +51,7 @@ class MemoryBudget:
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            else:
+            if turn.done() and not turn.cancelled():  # served in the same moment
                 self.give_back(size)
             self._serve()
             raise

@@ -11,6 +11,7 @@ import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,6 +19,11 @@ from mm2py.connector import Connector, FlowStatus
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.retry import Backoff
+
+HEALTHY_AFTER_S: Final = 120.0
+"""A flow that has run for so long is begun anew after a short pause, however often it failed before."""
+DRAIN_MOST_S: Final = 40.0
+"""A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
 
 @dataclass(slots=True)
@@ -30,6 +36,8 @@ class RunningFlow:
     connector: Connector | None = None
     refused: Mm2Error | None = None
     lives: int = 0
+    is_up: bool = False
+    """Its connector runs just now: there is something to drain."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -54,7 +62,7 @@ class Herder:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 when no flow was left to run."""
+        """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left."""
         for flow, error in self._refused.items():
             self._log.error("flow.refused", flow=str(flow), why=str(error))
         for running in self.flows:
@@ -68,8 +76,7 @@ class Herder:
             if not self._stopping.is_set():
                 self._log.error("worker.nothing_left", why="Every flow was refused.")
                 return 1
-            await self._drain()
-            return 0
+            return 0 if await self._drain() else 1
         finally:
             stopping.cancel()
             await self._cancel([*(running.task for running in self.flows), stopping])
@@ -93,10 +100,13 @@ class Herder:
     async def _keep_running(self, running: RunningFlow) -> None:
         backoff = Backoff(self._rng, first_s=1.0, most_s=30.0)
         log = self._log.bind(flow=str(running.flow))
+        clock = asyncio.get_running_loop()
         while True:
-            running.connector = running.begin(running.lives)
-            running.lives += 1
+            begun_s = clock.time()
             try:
+                running.connector = running.begin(running.lives)
+                running.lives += 1
+                running.is_up = True
                 await running.connector.run()
                 return
             except Mm2Error as error:
@@ -104,10 +114,10 @@ class Herder:
                     running.refused = error
                     log.error("flow.refused", why=str(error))
                     return
-                pause_s = backoff.next_s()
+                pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 log.error("flow.failed", why=str(error), again_in_s=round(pause_s, 1))
             except Exception as error:
-                pause_s = backoff.next_s()
+                pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 log.exception(
                     "flow.crashed",
@@ -116,22 +126,42 @@ class Herder:
                     again_in_s=round(pause_s, 1),
                     remedy="This is a defect in mm2py; please report it with this line.",
                 )
+            finally:
+                running.is_up = False
             await asyncio.sleep(pause_s)
 
-    async def _drain(self) -> None:
+    @staticmethod
+    def _pause_s(backoff: Backoff, *, ran_s: float) -> float:
+        """What failed after a long good time does not pay for failures of long ago."""
+        if ran_s >= HEALTHY_AFTER_S:
+            backoff.reset()
+        return backoff.next_s()
+
+    async def _drain(self) -> bool:
+        """Drain all flows that are up, side by side. Returns False if one of them was left undrained."""
         live = [
-            running
+            (running.flow, running.connector)
             for running in self.flows
-            if running.connector is not None and running.task is not None and not running.task.done()
+            if running.is_up and running.connector is not None
         ]
         self._log.info("worker.draining", flows=len(live))
         results = await asyncio.gather(
-            *(running.connector.drain() for running in live if running.connector is not None), return_exceptions=True
+            *(asyncio.wait_for(connector.drain(), DRAIN_MOST_S) for _, connector in live), return_exceptions=True
         )
-        for running, result in zip(live, results, strict=True):
+        drained = True
+        for (flow, _), result in zip(live, results, strict=True):
             if isinstance(result, BaseException):
-                self._log.warning("drain.failed", flow=str(running.flow), why=str(result))
-        self._log.info("worker.drained")
+                drained = False
+                why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(result, TimeoutError) else str(result)
+                self._log.warning(
+                    "drain.failed",
+                    flow=str(flow),
+                    why=why,
+                    effect="what was copied since the last stored position is copied again at the next start",
+                )
+        if drained:
+            self._log.info("worker.drained")
+        return drained
 
     @staticmethod
     async def _cancel(tasks: Sequence[asyncio.Task[object] | asyncio.Task[None] | None]) -> None:

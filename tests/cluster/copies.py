@@ -14,19 +14,45 @@ from itertools import islice
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dumped import Dumped, Sent, sent
 from tests.checker.judge import judge_partition
 from tests.checker.traffic import Planned, Traffic
 from tests.checker.verdict import Verdict
+from tests.cluster.kafka_client import admin, create_topic, new_name
 from tests.cluster.running import Mm2py, wait_until
 
 READ_S: Final = 60.0
 COPY_DEADLINE_S: Final = 60.0
 TAIL_RECORDS: Final = 5
+KEEP: Final = {"retention.ms": "-1"}
 Logs = dict[int, list[Dumped]]
 Ledger = dict[int, list[Sent]]
+
+
+# Topics
+
+
+def new_topic(cluster: KafkaCluster, stem: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+    """Create a topic with a name of its own and return the name; see ``make_topic``."""
+    topic = new_name(stem)
+    make_topic(cluster, topic, partitions, configs)
+    return topic
+
+
+def make_topic(
+    cluster: KafkaCluster, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    """Create a topic in which nothing expires, however old its records are."""
+    create_topic(cluster, topic, partitions, {**KEEP, **(configs or {})})
+
+
+def add_partitions(cluster: KafkaCluster, topic: str, partitions: int) -> None:
+    """Let a topic have that many partitions."""
+    client = admin(cluster)
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(READ_S)
 
 
 # Sending
@@ -37,14 +63,12 @@ def now_ms() -> int:
 
 
 def producer(cluster: KafkaCluster, **settings: Any) -> Producer:
-    """Return a producer that keeps the order and does not give up while a broker is away."""
+    """Return a producer; ``settings`` in Kafka's names with underscores, over those here."""
     return Producer(
         {
             "bootstrap.servers": cluster.internal_bootstrap,
-            "enable.idempotence": True,
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
-            "delivery.timeout.ms": 180_000,
             "log_level": 0,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
@@ -112,12 +136,16 @@ def send_traffic(cluster: KafkaCluster, topic: str, traffic: Traffic, count: int
 
 
 class Load:
-    """Records that keep coming, at a rate, from a thread, until the ``with`` block ends; ``ledger`` is whole then."""
+    """Records that keep coming, at a rate, from a thread, until the ``with`` block ends; ``ledger`` is whole then.
+
+    They keep their order and come once each, whatever happens to the brokers meanwhile.
+    """
 
     def __init__(
         self, cluster: KafkaCluster, topic: str, traffic: Traffic, *, per_second: int = 2_000, **settings: Any
     ) -> None:
-        self._sender = Sender(producer(cluster, **settings), topic)
+        steady = {"enable_idempotence": True, "delivery_timeout_ms": 180_000, **settings}
+        self._sender = Sender(producer(cluster, **steady), topic)
         self._records = traffic.records()
         self._per_second = per_second
         self._stop = threading.Event()
@@ -205,7 +233,7 @@ def dump(
         end_s = time.monotonic() + READ_S
         while open_ones:
             assert time.monotonic() < end_s, f"{topic} was not read within {READ_S:g} s"
-            for message in consumer.consume(10_000, timeout=0.5):
+            for message in consumer.consume(10_000, timeout=0.05):
                 number, error = message.partition(), message.error()
                 assert number is not None
                 if error is None:

@@ -17,7 +17,7 @@ from typing import Any
 import cramjam
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.traffic import Planned, Traffic
@@ -25,15 +25,18 @@ from tests.cluster.copies import (
     Ledger,
     Load,
     Sender,
+    add_partitions,
     assert_copied,
     dump,
     ends_of,
+    make_topic,
+    new_topic,
     now_ms,
     producer,
     send,
     send_traffic,
 )
-from tests.cluster.kafka_client import admin, create_topic, new_name
+from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.raw_batches import append_batches, stored_batches
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 from tests.fakes.record_batch import HEADER_BYTES, Record, build_batch, parse_batch, rewrite
@@ -71,8 +74,7 @@ def test_records_of_every_shape_and_codec_arrive_as_they_were(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B46, B47, B48, B52: all codecs in turn within each partition, and their batches pass as bytes."""
-    topic = new_name("copying.codecs")
-    create_topic(source_cluster, topic, 3)
+    topic = new_topic(source_cluster, "copying.codecs", 3)
     records = Traffic(seed=1, partitions=3).records()
     for codec in (*CODECS, *CODECS):
         send(source_cluster, topic, islice(records, 600), compression_type=codec)
@@ -90,8 +92,7 @@ def test_ten_thousand_headers_arrive_in_order(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B47: with repeated names, null and empty values, and bytes that are no text."""
-    topic = new_name("copying.headers")
-    create_topic(source_cluster, topic)
+    topic = new_topic(source_cluster, "copying.headers")
     chance = random.Random(7)
     values = (None, b"", b"\xff\x00", b"text")
     headers = tuple((f"name-{chance.randrange(100)}", chance.choice(values)) for _ in range(10_000))
@@ -104,8 +105,7 @@ def test_codecs_as_other_clients_write_them(
 ) -> None:
     """B52: snappy framed and bare, zstd and lz4 with and without content size, gzip in two members; also rewritten."""
     for alias, stem in (("A", "copying"), ("Z", "zstd"), ("G", "gzip")):
-        topic = new_name(f"{stem}.codecs")
-        create_topic(source_cluster, topic)
+        topic = new_topic(source_cluster, f"{stem}.codecs")
         append_batches(source_cluster, topic, _batches_of_other_clients())
         assert_copied(source_cluster, target_cluster, topic, f"{alias}.{topic}", run=run)
 
@@ -146,9 +146,9 @@ def test_timestamps_are_kept_whatever_they_are(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B61: none, the epoch, falling, and far in the future where the topic takes it."""
-    topic = new_name("copying.times")
-    create_topic(source_cluster, topic, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
-    create_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    topic, anything = new_name("copying.times"), {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    make_topic(target_cluster, f"A.{topic}", configs=anything)
+    make_topic(source_cluster, topic, configs=anything)
     times = [-1, 0, 1, 86_400_000, 253_402_300_800_000, 5, now_ms(), 4, -1]
     one_batch = build_batch([Record(b"together", timestamp_ms=time) for time in times])
     append_batches(
@@ -162,8 +162,7 @@ def test_log_append_times_of_the_source_become_create_times_of_the_copy(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B62: as in MirrorMaker 2 the remote topic does not take over the timestamp type."""
-    topic = new_name("copying.appended")
-    create_topic(source_cluster, topic, configs={"message.timestamp.type": "LogAppendTime"})
+    topic = new_topic(source_cluster, "copying.appended", configs={"message.timestamp.type": "LogAppendTime"})
     for codec in ("none", "zstd"):
         send_traffic(source_cluster, topic, Traffic(seed=3, partitions=1), 500, compression_type=codec)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
@@ -176,8 +175,8 @@ def test_a_target_that_stamps_records_itself_gets_all_of_them(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     topic = new_name("copying.stamped")
-    create_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.type": "LogAppendTime"})
-    create_topic(source_cluster, topic)
+    make_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.type": "LogAppendTime"})
+    make_topic(source_cluster, topic)
     send_traffic(source_cluster, topic, Traffic(seed=4, partitions=1), 500)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, timestamps=False)
 
@@ -186,8 +185,7 @@ def test_a_target_that_stamps_records_itself_gets_all_of_them(
 def test_a_codec_of_the_targets_producer_is_given_to_every_batch(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster, alias: str, codec: str
 ) -> None:
-    topic = new_name(f"{codec}.any")
-    create_topic(source_cluster, topic)
+    topic = new_topic(source_cluster, f"{codec}.any")
     records = Traffic(seed=5, partitions=1).records()
     for compression_type in CODECS:
         send(source_cluster, topic, islice(records, 200), compression_type=compression_type)
@@ -208,39 +206,38 @@ class Prepared:
 
 
 @pytest.fixture(scope="module")
-def prepared(source_cluster: KafkaCluster) -> Prepared:
+def prepared(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Prepared:
     cleaned, ledger = _cleaned_topic(source_cluster)
-    trimmed = new_name("copying.trimmed")
-    create_topic(source_cluster, trimmed, 2)
+    # One open segment, which no cleaner touches: what stands in the copy is what was written to it.
+    make_topic(target_cluster, f"A.{cleaned}", 2, {"cleanup.policy": "compact", "segment.ms": str(2**62)})
+    trimmed = new_topic(source_cluster, "copying.trimmed", 2)
     send_traffic(source_cluster, trimmed, Traffic(seed=6, partitions=2), 3_000)
     below = [TopicPartition(trimmed, number, 900 + number) for number in range(2)]
-    for trimming in admin(source_cluster).delete_records(below).values():
-        trimming.result(30)
+    client = admin(source_cluster)
+    for trimmed_to in client.delete_records(below).values():
+        trimmed_to.result(30)
     return Prepared(cleaned, ledger, trimmed)
 
 
 def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
     """Make a compacted topic that the cleaner has gone over: batches with holes, empty ones, and delete horizons."""
     backoff = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
-    for change in (
-        admin(cluster)
-        .incremental_alter_configs([ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[backoff])])
-        .values()
-    ):
+    client = admin(cluster)
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[backoff])
+    for change in client.incremental_alter_configs([broker]).values():
         change.result(30)
     topic = new_name("copying.cleaned")
-    create_topic(
+    make_topic(
         cluster, topic, 2, {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
     )
-    traffic = Traffic(seed=8, partitions=2, compacted=True, keys=60)
-    records = [*islice(traffic.records(), 3_000)]
-    ledgers = []
-    for at, codec in enumerate((*CODECS, "none")):  # a producer each, whose last batch the cleaner keeps though empty
+    records = [*islice(Traffic(seed=8, partitions=2, compacted=True, keys=60).records(), 3_000)]
+    # The last batch of an idempotent producer is kept although nothing is left in it.
+    ledgers = [send(cluster, topic, _rolls(), enable_idempotence=True)]
+    for at, codec in enumerate((*CODECS, "none")):
         ledgers.append(send(cluster, topic, records[500 * at : 500 * (at + 1)], compression_type=codec))
 
     def cleaned() -> bool:
-        rolls = [Planned(number, now_ms(), b"roll", b"%d" % now_ms(), ()) for number in range(2)]
-        ledgers.append(send(cluster, topic, rolls))
+        ledgers.append(send(cluster, topic, _rolls()))  # begins a new segment: the one before may be cleaned
         logs = [stored_batches(cluster, topic, number) for number in range(2)]
         return all(
             any(batch.count == 0 for batch in log)
@@ -251,6 +248,10 @@ def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
 
     wait_until(cleaned, "the cleaner went over it")
     return topic, {number: [entry for ledger in ledgers for entry in ledger[number]] for number in range(2)}
+
+
+def _rolls() -> list[Planned]:
+    return [Planned(number, now_ms(), b"roll", b"%d" % now_ms(), ()) for number in range(2)]
 
 
 def test_a_compacted_topic_is_copied_across_what_the_cleaner_left(
@@ -284,12 +285,10 @@ def test_empty_partitions_and_single_records(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B63."""
-    topic = new_name("copying.few")
-    create_topic(source_cluster, topic, 5)
+    topic = new_topic(source_cluster, "copying.few", 5)
     send(source_cluster, topic, [Planned(3, now_ms(), None, b"the only one", ())])
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
-    never_written = new_name("copying.empty")
-    create_topic(source_cluster, never_written, 3)
+    never_written = new_topic(source_cluster, "copying.empty", 3)
     assert_copied(source_cluster, target_cluster, never_written, f"A.{never_written}", run=run)
 
 
@@ -297,11 +296,10 @@ def test_partitions_that_come_later_are_copied_from_their_start(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B66, F57: the remote topic grows, and nothing written before it did is missed."""
-    topic = new_name("copying.grows")
-    create_topic(source_cluster, topic, 2)
+    topic = new_topic(source_cluster, "copying.grows", 2)
     with Load(source_cluster, topic, Traffic(seed=11, partitions=2), per_second=1_000) as old:
         old.wait_for(300)
-        admin(source_cluster).create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+        add_partitions(source_cluster, topic, 5)
         send_traffic(source_cluster, topic, Traffic(seed=12, partitions=5), 1_000)
         old.wait_for(300)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
@@ -314,8 +312,7 @@ def test_a_record_larger_than_one_fetch_is_fetched_anyway(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B51: larger than max.partition.fetch.bytes, and than what a read asks for in all."""
-    topic = new_name("copying.large")
-    create_topic(source_cluster, topic, 2, {"max.message.bytes": "12000000"})
+    topic = new_topic(source_cluster, "copying.large", 2, {"max.message.bytes": "12000000"})
     chance = random.Random(13)
     sizes = (1_048_576, 9_500_000, 10, 3_000_000)
     large = [Planned(0, now_ms(), b"large", chance.randbytes(size), ()) for size in sizes]
@@ -331,8 +328,8 @@ def test_a_batch_too_large_for_the_target_is_split_between_records(
     """B50."""
     topic = new_name("copying.split")
     limit = 20_000
-    create_topic(target_cluster, f"A.{topic}", configs={"max.message.bytes": str(limit)})
-    create_topic(source_cluster, topic)
+    make_topic(target_cluster, f"A.{topic}", configs={"max.message.bytes": str(limit)})
+    make_topic(source_cluster, topic)
     traffic = Traffic(seed=14, partitions=1, plain=True)
     send_traffic(source_cluster, topic, traffic, 5_000, compression_type=codec, linger_ms=500, batch_size=900_000)
     assert max(len(batch.raw) for batch in stored_batches(source_cluster, topic)) > 5 * limit
@@ -344,53 +341,54 @@ def _too_large() -> Planned:
     return Planned(0, now_ms(), b"key", bytes(50_000), ())
 
 
-@pytest.mark.parametrize(
-    ("name", "configs", "poison", "event", "why"),
-    [
-        ("large", {"max.message.bytes": "20000"}, _too_large(), "source.too_large", "too large"),
-        (
-            "null key",
-            {"cleanup.policy": "compact"},
-            Planned(0, now_ms(), None, b"x", ()),
-            "source.null_key_on_compacted_target",
-            "key",
-        ),
-        (
-            "timestamp",
-            {},
-            Planned(0, now_ms() + 48 * HOUR_MS, b"key", b"x", ()),
-            "target.refuses",
-            "INVALID_TIMESTAMP",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
-)
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A record that the remote topic, with these settings, does not take."""
+
+    record: Planned
+    configs: Mapping[str, str]
+    event: str
+    why: str
+
+
+POISONS = {
+    "a large record": Poison(
+        Planned(0, 1_000, b"key", bytes(50_000), ()),
+        {"max.message.bytes": "20000"},
+        "source.too_large",
+        "the target takes 20000",
+    ),
+    "a null key for a compacted topic": Poison(
+        Planned(0, 1_000, None, b"x", ()),
+        {"cleanup.policy": "compact", "segment.ms": str(2**62)},
+        "source.null_key_on_compacted_target",
+        "key",
+    ),
+    "a time in the future": Poison(
+        Planned(0, 4_000_000_000_000, b"key", b"x", ()), {}, "target.refuses", "INVALID_TIMESTAMP"
+    ),
+}
+
+
+@pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
 def test_a_partition_that_cannot_go_on_says_where_and_the_others_do(
-    run: Mm2py,
-    source_cluster: KafkaCluster,
-    target_cluster: KafkaCluster,
-    name: str,
-    configs: Mapping[str, str],
-    poison: Planned,
-    event: str,
-    why: str,
+    run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster, poison: Poison
 ) -> None:
     """B49, B61: what the target refuses is neither skipped nor retried in silence; all before it has arrived."""
-    topic = new_name(f"copying.{name.replace(' ', '-')}")
+    topic = new_name("copying.poison")
     remote = f"A.{topic}"
-    create_topic(target_cluster, remote, 2, configs)
-    create_topic(source_cluster, topic, 2, {"message.timestamp.after.max.ms": str(2**63 - 1)})
-    before = [Planned(at % 2, now_ms(), b"key", b"%d" % at, ()) for at in range(200)]
-    send(source_cluster, topic, before)
-    send(source_cluster, topic, [poison])
-    send(source_cluster, topic, before)
-    said = run.wait_for_event(event, topic=topic, partition=0)
-    assert "offset 100" in said["why"]
-    assert why in said["why"]
+    make_topic(target_cluster, remote, 2, poison.configs)
+    make_topic(source_cluster, topic, 2, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    good = [Planned(at % 2, 1_000 + at, b"key", b"%d" % at, ()) for at in range(200)]
+    for records in (good, [poison.record], good):
+        send(source_cluster, topic, records)
+    said = run.wait_for_event(poison.event, topic=topic, partition=0)
+    assert "offset 100 " in said["why"]
+    assert poison.why in said["why"]
     run.wait_until(lambda: ends_of(target_cluster, remote, [1])[1][1] == 200, "the other partition is complete")
     run.wait_until(lambda: ends_of(target_cluster, remote, [0])[0][1] == 100, "all before it is there")
-    assert dump(target_cluster, remote, [1])[1][-1].value == b"199"
-    assert len(run.events(event, topic=topic)) == 1
+    assert [record.value for record in dump(target_cluster, remote, [0])[0]] == [b"%d" % at for at in range(0, 200, 2)]
+    assert len(run.events(poison.event, topic=topic)) == 1
 
 
 # Transactions
@@ -400,8 +398,7 @@ def test_committed_records_are_copied_and_aborted_ones_are_not(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B58, B59: two producers interleaved, one transaction open at the end, markers counted by nobody."""
-    topic = new_name("copying.transactions")
-    create_topic(source_cluster, topic, 2)
+    topic = new_topic(source_cluster, "copying.transactions", 2)
     still_open = _interleaved_transactions(source_cluster, topic)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
     arrived = sum(map(len, dump(target_cluster, f"A.{topic}", range(2)).values()))
@@ -415,9 +412,7 @@ def test_committed_records_are_copied_and_aborted_ones_are_not(
 def test_without_read_committed_all_is_copied_and_the_first_transaction_of_a_topic_is_warned_about(
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
-    topic, other = new_name("all.transactions"), new_name("all.transactions")
-    for name in (topic, other):
-        create_topic(source_cluster, name, 2)
+    topic, other = (new_topic(source_cluster, "all.transactions", 2) for _ in range(2))
     _interleaved_transactions(source_cluster, topic).abort_transaction(30)
     assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run, read_committed=False)
     assert any(record.key == b"aborted" for record in dump(target_cluster, f"U.{topic}", [0])[0])
@@ -439,7 +434,8 @@ def _interleaved_transactions(cluster: KafkaCluster, topic: str) -> Producer:
         sender.settle()
 
     plain = producer(cluster)
-    first, second, third = (producer(cluster, transactional_id=f"{topic}-{now_ms()}-{number}") for number in range(3))
+    ids = (f"{topic}-{now_ms()}-{number}" for number in range(3))
+    first, second, third = (producer(cluster, transactional_id=one, delivery_timeout_ms=60_000) for one in ids)
     for client in (first, second, third):
         client.init_transactions(30)
     first.begin_transaction()

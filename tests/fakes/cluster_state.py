@@ -46,7 +46,6 @@ class Node:
     registered: bool = True
     reachable: bool = True
     incarnation: int = 0
-    clean_stop: bool = True
     metadata_lag_s: float = 0.0
 
 
@@ -185,7 +184,6 @@ class ClusterState:
         if clean:
             self._unregister(node)
         broker.up = False
-        broker.clean_stop = clean
         broker.incarnation += 1
         self.on_broker_stopped(node)
         if not clean:
@@ -201,10 +199,8 @@ class ClusterState:
         now_ms, now_s = self.clock.wall_ms(), self.clock.monotonic()
         for partition in self._partitions_on(node):
             replica = partition.replicas[node]
-            if broker.clean_stop and not replica.diverged:
-                replica.table.reload(now_ms)
-            elif not replica.diverged:
-                replica.table.rebuild(partition.log.from_offset(0, replica.end_offset))
+            if not replica.diverged:
+                replica.table.reload(now_ms)  # after a crash too: recovery ends with a snapshot
             if partition.leader == NO_LEADER:
                 if node in partition.isr:
                     partition.elect(node, [node], now_s=now_s)

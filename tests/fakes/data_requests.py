@@ -27,10 +27,14 @@ from mm2py.kafka.port import (
 from tests.fakes.cluster_state import ClusterState, Topic
 from tests.fakes.partition_model import Partition
 from tests.fakes.producer_state import Refused
-from tests.fakes.record_batch import BadBatch, parse_batch
+from tests.fakes.produce_rules import look_at_frames
+from tests.fakes.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 _FRAME_HEAD_BYTES: Final = 64
 """Stands for what precedes the records in a reply: views do not begin where their buffer does."""
+
+_WITHOUT_LOG_START: Final = frozenset({ErrorCode.message_too_large, ErrorCode.corrupt_message})
+"""Refusals that the broker answers without telling the log's start."""
 
 _keys = itertools.count()
 
@@ -127,6 +131,7 @@ class _Produced:
     base_offset: int = -1
     last_offset: int = -1
     log_append_time_ms: int = -1
+    log_start_offset: int = -1
     done: bool = True
 
 
@@ -153,14 +158,12 @@ class PendingProduce(Pending):
         self._node = node
         self._interfere = interfere
         self._results: list[_Produced] = []
-        forbidden = any(_is_transactional(one) for topic in request.topics for one in topic.partitions)
+        door = _refused_at_the_door(request)
         for topic in request.topics:
             found = resolve(state, node, topic.name, topic.topic_id if by_topic_id else None)
             for one in topic.partitions:
-                if forbidden:
-                    result = _Produced(
-                        None, topic.name, one.partition, code=ErrorCode.transactional_id_authorization_failed
-                    )
+                if door is not None:
+                    result = _Produced(None, topic.name, one.partition, code=door)
                 elif isinstance(found, ErrorCode):
                     result = _Produced(None, topic.name, one.partition, code=found)
                 else:
@@ -190,8 +193,11 @@ class PendingProduce(Pending):
             stored, batch = partition.append_from_client(one.records, topic.config, now_ms=self._state.clock.wall_ms())
         except Refused as refused:
             result.code, result.message = refused.code, refused.message
+            if refused.code not in _WITHOUT_LOG_START and not refused.at_the_door:
+                result.log_start_offset = partition.log.log_start_offset
             return result
         result.partition = partition
+        result.log_start_offset = partition.log.log_start_offset
         if fault is not None:
             result.code, result.message = fault[0], "injected, but stored"
         else:
@@ -237,7 +243,7 @@ class PendingProduce(Pending):
                     int(result.code),
                     result.base_offset,
                     result.log_append_time_ms,
-                    -1 if result.partition is None or result.code else result.partition.log.log_start_offset,
+                    result.log_start_offset,
                     result.message,
                 )
                 for result in self._results
@@ -245,11 +251,17 @@ class PendingProduce(Pending):
         )
 
 
-def _is_transactional(one: PartitionProduce) -> bool:
-    try:
-        return parse_batch(one.records).transactional
-    except BadBatch:
-        return False
+def _refused_at_the_door(request: ProduceRequest) -> ErrorCode | None:
+    """Return the code that answers the whole request, because one of its batches cannot be or must not come."""
+    for topic in request.topics:
+        for one in topic.partitions:
+            try:
+                frames = look_at_frames(one.records)
+            except Refused as refused:
+                return refused.code
+            if any(one.records[begin + ATTRIBUTES_AT] & TRANSACTIONAL for begin, _ in frames):
+                return ErrorCode.transactional_id_authorization_failed
+    return None
 
 
 # ---- fetch
@@ -389,7 +401,7 @@ class PendingFetch(Pending):
             read.size += len(read.parts[-1])
             if read.size >= max_bytes:
                 break
-        if self._request.read_committed:
+        if self._request.read_committed and read.parts:
             read.aborted = partition.log.aborted_within(want.fetch_offset, end_offset)
 
 

@@ -5,6 +5,8 @@ Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, Lo
 
 from __future__ import annotations
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
 
 from tests.fakes.producer_state import Refused
@@ -12,10 +14,12 @@ from tests.fakes.record_batch import (
     CODEC_MASK,
     CODECS,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     BadBatch,
     Batch,
     StoredRecord,
+    Undecodable,
     has_valid_crc,
     parse_batch,
     read_records,
@@ -23,6 +27,10 @@ from tests.fakes.record_batch import (
     rewrite,
 )
 from tests.fakes.topic_config import TopicConfig
+
+
+_LEAST_LENGTH: Final = 14
+_MAGIC_AT: Final = 16
 
 
 class WouldCorrupt(AssertionError):
@@ -58,24 +66,54 @@ def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms:
         raise Refused(ErrorCode.unknown_server_error, f"Unknown compression type id: {batch.attributes & CODEC_MASK}")
     try:
         records = read_records(batch)
+    except Undecodable as cause:
+        raise Refused(ErrorCode.unknown_server_error, str(cause)) from cause
     except BadBatch as cause:
         raise Refused(ErrorCode.invalid_record, str(cause)) from cause
     _check_records(batch, records, config, now_ms=now_ms)
     return _as_stored(batch, records, config, now_ms=now_ms)
 
 
+def look_at_frames(data: bytes | bytearray | memoryview) -> list[tuple[int, int]]:
+    """Return (begin, end) of each batch, as a broker finds them before it looks into any; a cut one ends the search.
+
+    Raises:
+        Refused: a length or a magic number that no batch has. The whole request is answered with it.
+    """
+    frames = []
+    at = 0
+    while len(data) - at >= LOG_OVERHEAD:
+        length = int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
+        if length < _LEAST_LENGTH:
+            raise Refused(ErrorCode.corrupt_message, f"Record size {length} is too small", at_the_door=True)
+        if len(data) - at <= _MAGIC_AT:
+            break
+        magic = data[at + _MAGIC_AT]
+        if magic > 2:
+            raise Refused(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}", at_the_door=True)
+        if len(data) - at < LOG_OVERHEAD + length:
+            break
+        frames.append((at, at + LOG_OVERHEAD + length))
+        at += LOG_OVERHEAD + length
+    return frames
+
+
 def _only_batch(data: bytes | bytearray | memoryview) -> Batch:
+    frames = look_at_frames(data)
+    if not frames:
+        raise _at_the_door("Produce requests must have at least one record batch")
+    if data[frames[0][0] + _MAGIC_AT] != 2:
+        raise _at_the_door("Produce requests may contain record batches of magic version 2 only")
+    if len(frames) > 1:
+        raise _at_the_door("Produce requests may contain exactly one record batch per partition")
     try:
-        batch = parse_batch(data)
+        return parse_batch(data)
     except BadBatch as cause:
-        raise Refused(ErrorCode.invalid_record, "Produce requests must have at least one record batch") from cause
-    if batch.magic != 2:
-        raise Refused(ErrorCode.invalid_record, "Produce requests may contain record batches of magic version 2 only")
-    try:
-        parse_batch(data, len(batch.raw))
-    except BadBatch:
-        return batch  # what is left is not a batch: the broker trims it
-    raise Refused(ErrorCode.invalid_record, "Produce requests may contain exactly one record batch per partition")
+        raise Refused(ErrorCode.corrupt_message, str(cause)) from cause
+
+
+def _at_the_door(message: str) -> Refused:
+    return Refused(ErrorCode.invalid_record, message, at_the_door=True)
 
 
 def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfig, *, now_ms: int) -> None:

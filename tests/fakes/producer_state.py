@@ -22,12 +22,16 @@ NO_SEQUENCE: Final = -1
 
 
 class Refused(Exception):
-    """The broker answers this error for the partition, and stores nothing."""
+    """The broker answers this error for the partition, and stores nothing.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    ``at_the_door``: before the log was looked at, so the answer does not tell the log's start.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, at_the_door: bool = False) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+        self.at_the_door = at_the_door
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +162,14 @@ class ProducerTable:
             self._drop_expired(ticks * self.check_interval_ms)
 
     def reload(self, now_ms: int) -> None:
-        """Go through a clean restart: the snapshot has each producer's last batch only, and no expired one (H1, C1)."""
+        """Go through a restart: the snapshot has each producer's last batch only, and no expired one (H1, C1)."""
         self._drop_expired(now_ms)
         for producer in self.producers.values():
             while len(producer.batches) > 1:
                 producer.batches.popleft()
 
     def rebuild(self, batches: Iterable[Batch]) -> None:
-        """Start over from the log alone, as after a truncation or a crash."""
+        """Start over from the log alone, as after a truncation."""
         self.producers.clear()
         for batch in batches:
             self.learn(batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,6 +23,8 @@ LOG_OVERHEAD: Final = 12
 """Base offset and length come before what the length counts."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+ATTRIBUTES_AT: Final = 22
+"""The lower of the two bytes, which has all bits in use."""
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -34,10 +37,16 @@ SEQUENCES: Final = 1 << 31
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_INDEPENDENT: Final = 0x20
 
 
 class BadBatch(ValueError):
     """The bytes are no readable record batch."""
+
+
+class Undecodable(BadBatch):
+    """Compressed data, or a number among them, that cannot be decoded at all: brokers answer it with code -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,17 +398,19 @@ def compress(codec: str, data: bytes) -> bytes:
             packed = bytes(cramjam.snappy.compress_raw(data))
             return _XERIAL_MAGIC + struct.pack(">iii", 1, 1, len(packed)) + packed
         case "lz4":
-            return bytes(cramjam.lz4.compress(data))
+            compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+            compressor.compress(data)
+            return bytes(compressor.finish())
         case "zstd":
             return bytes(cramjam.zstd.compress(data))
     raise BadBatch(f"nobody compresses with {codec}")
 
 
 def decompress(codec: str, data: bytes) -> bytes:
-    """Return what was compressed.
+    """Return what was compressed, as Java would: it reads no lz4 frame whose blocks depend on each other.
 
     Raises:
-        BadBatch: the codec is unknown, or the data are not what it wrote.
+        Undecodable: the codec is unknown, or the data are not what it wrote.
     """
     try:
         match codec:
@@ -410,12 +421,14 @@ def decompress(codec: str, data: bytes) -> bytes:
             case "snappy":
                 return _read_snappy(data)
             case "lz4":
+                if len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+                    raise Undecodable("lz4 frame with dependent blocks, which Java does not read")
                 return bytes(cramjam.lz4.decompress(data))
             case "zstd":
                 return bytes(cramjam.zstd.decompress(data))
-    except (OSError, EOFError, cramjam.DecompressionError) as cause:
-        raise BadBatch(f"not {codec}: {cause}") from cause
-    raise BadBatch(f"unknown {codec}")
+    except (OSError, EOFError, cramjam.DecompressionError, struct.error, zlib.error) as cause:
+        raise Undecodable(f"not {codec}: {cause}") from cause
+    raise Undecodable(f"unknown {codec}")
 
 
 def _read_snappy(data: bytes) -> bytes:
@@ -455,8 +468,10 @@ class _Reader:
     def varint(self) -> int:
         value = shift = 0
         while True:
-            if self.at >= len(self.data) or shift > 63:
-                raise BadBatch(f"bad varint at {self.at}")
+            if self.at >= len(self.data):
+                raise BadBatch(f"cut at {self.at}")
+            if shift > 63:
+                raise Undecodable(f"bad varint at {self.at}")
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift

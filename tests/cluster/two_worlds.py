@@ -1,0 +1,196 @@
+"""The same steps on the broker model and on a real broker, each giving answers that can be compared.
+
+Both stand behind ``mm2py.kafka.port.Brokers``: the real one through mm2py's own wire layer. What the port has no
+request for (transactions, DeleteRecords, deleting a topic) the real side does through librdkafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from confluent_kafka import Producer, TopicPartition
+
+from deploy.local.kafka import KafkaCluster
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
+from tests.cluster import kafka_client
+from tests.cluster.running import DEADLINE_S
+from tests.fakes.broker_model import ClusterModel, Record, Transaction
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+NODE: Final = BrokerId(1)
+"""Both sides have one broker of this id."""
+
+ResultT = TypeVar("ResultT")
+
+
+class World(Protocol):
+    """One side. Topics go by the names of the schedule; ``name_of`` tells what a side calls them."""
+
+    @property
+    def brokers(self) -> Brokers: ...
+    def name_of(self, topic: str) -> str: ...
+    async def create_topic(self, topic: str, configs: Mapping[str, str]) -> None: ...
+    async def recreate_topic(self, topic: str) -> None: ...
+    async def delete_records(self, topic: str, before_offset: int) -> None: ...
+    async def write_in_transaction(self, client: str, topic: str, values: list[bytes]) -> None: ...
+    async def end_transaction(self, client: str, *, commit: bool) -> None: ...
+    async def restart(self, *, clean: bool) -> None: ...
+
+
+class ModelWorld:
+    """The broker model."""
+
+    def __init__(self, *, now_ms: int, seed: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        self.clock = VirtualClock(epoch_ms=now_ms)
+        self.cluster = ClusterModel("model", self.clock, random.Random(seed), broker_config=settings)
+        self._transactions: dict[str, Transaction] = {}
+
+    @property
+    def brokers(self) -> Brokers:
+        return self.cluster
+
+    def name_of(self, topic: str) -> str:
+        return topic
+
+    async def create_topic(self, topic: str, configs: Mapping[str, str]) -> None:
+        self.cluster.create_topic(topic, configs=configs)
+
+    async def recreate_topic(self, topic: str) -> None:
+        self.cluster.recreate_topic(topic)
+
+    async def delete_records(self, topic: str, before_offset: int) -> None:
+        self.cluster.delete_records(topic, 0, before_offset)
+
+    async def write_in_transaction(self, client: str, topic: str, values: list[bytes]) -> None:
+        transaction = self._transactions.setdefault(client, self.cluster.transaction())
+        transaction.append(topic, 0, [Record(value) for value in values])
+
+    async def end_transaction(self, client: str, *, commit: bool) -> None:
+        if commit:
+            self._transactions[client].commit()
+        else:
+            self._transactions[client].abort()
+
+    async def restart(self, *, clean: bool) -> None:
+        self.cluster.stop_broker(NODE, clean=clean)
+        await asyncio.sleep(20)
+        self.cluster.start_broker(NODE)
+        await asyncio.sleep(1)
+
+
+class RealWorld:
+    """A real broker of one node, whose topics get names of their own."""
+
+    def __init__(self, kafka: KafkaCluster) -> None:
+        self._kafka = kafka
+        self._suffix = uuid.uuid4().hex[:8]
+        host, port = kafka.bootstrap.split(":")
+        self._cluster = Cluster("real", [(host, int(port))], rng=random.Random(1), client_id="two-worlds")
+        self._producers: dict[str, Producer] = {}
+        self._touched: dict[str, dict[str, None]] = {}
+        self._configs: dict[str, dict[str, str]] = {}
+
+    @property
+    def brokers(self) -> Brokers:
+        return self._cluster
+
+    def name_of(self, topic: str) -> str:
+        return f"{topic}-{self._suffix}"
+
+    async def create_topic(self, topic: str, configs: Mapping[str, str]) -> None:
+        self._configs[topic] = dict(configs)
+        await asyncio.to_thread(kafka_client.create_topic, self._kafka, self.name_of(topic), 1, configs)
+
+    async def recreate_topic(self, topic: str) -> None:
+        await asyncio.to_thread(kafka_client.delete_topic, self._kafka, self.name_of(topic))
+        await self.create_topic(topic, self._configs[topic])
+
+    async def delete_records(self, topic: str, before_offset: int) -> None:
+        place = TopicPartition(self.name_of(topic), 0, before_offset)
+        client = kafka_client.admin(self._kafka)
+        await asyncio.to_thread(lambda: client.delete_records([place])[place].result(30))
+
+    async def write_in_transaction(self, client: str, topic: str, values: list[bytes]) -> None:
+        self._touched.setdefault(client, {})[topic] = None
+        await asyncio.to_thread(self._write, client, topic, values)
+
+    def _write(self, client: str, topic: str, values: list[bytes]) -> None:
+        producer = self._producers.get(client)
+        if producer is None:
+            producer = self._producers[client] = Producer(
+                {
+                    "bootstrap.servers": self._kafka.internal_bootstrap,
+                    "transactional.id": self.name_of(client),
+                    "linger.ms": 50,
+                    "log_level": 0,
+                }
+            )
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for value in values:
+            producer.produce(self.name_of(topic), value, partition=0)
+        assert producer.flush(30) == 0
+
+    async def end_transaction(self, client: str, *, commit: bool) -> None:
+        producer, touched = self._producers[client], self._touched.pop(client)
+        before = {topic: await self._high_watermark(topic) for topic in touched}
+        await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction, 30)
+        producer.begin_transaction()
+        for topic in touched:  # the coordinator answers before the markers are written
+            end_s = time.monotonic() + DEADLINE_S
+            while await self._high_watermark(topic) == before[topic]:
+                assert time.monotonic() < end_s, f"no marker in {topic}"
+                await asyncio.sleep(0.01)
+
+    async def _high_watermark(self, topic: str) -> int:
+        want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, 0, 1)])
+        reply = await self.brokers.send(NODE, FetchRequest([want], 0, 0, 1, read_committed=False))
+        return reply.partitions[0].high_watermark
+
+    async def restart(self, *, clean: bool) -> None:
+        def bounce() -> None:
+            if clean:
+                self._kafka.brokers[0].stop()
+            else:
+                self._kafka.brokers[0].kill()
+            self._kafka.brokers[0].start()
+
+        await asyncio.to_thread(bounce)
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+
+def on_model(steps: Callable[[World], Awaitable[ResultT]], *, now_ms: int, **arguments: Any) -> ResultT:
+    """Play the steps on a new model whose clock shows ``now_ms``."""
+
+    async def play() -> ResultT:
+        return await steps(ModelWorld(now_ms=now_ms, **arguments))
+
+    return run_virtual(play())
+
+
+def on_broker(steps: Callable[[World], Awaitable[ResultT]], kafka: KafkaCluster) -> ResultT:
+    """Play the steps on a real broker."""
+
+    async def play() -> ResultT:
+        world = RealWorld(kafka)
+        try:
+            return await steps(world)
+        finally:
+            await world.close()
+
+    return asyncio.run(play())
+
+
+def on_both(
+    steps: Callable[[World], Awaitable[ResultT]], kafka: KafkaCluster, *, now_ms: int, **arguments: Any
+) -> tuple[ResultT, ResultT]:
+    """Play the steps on both sides; return what the model and what the broker answered."""
+    return on_model(steps, now_ms=now_ms, **arguments), on_broker(steps, kafka)

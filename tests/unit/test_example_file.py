@@ -1,0 +1,109 @@
+"""mm2.properties.example is true: it names every setting that works, and its defaults are the defaults."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mm2py.config import keys
+from mm2py.config.inventory import take_inventory
+from mm2py.config.keys import Key, Status
+from mm2py.config.properties import parse_properties
+from mm2py.config.settings import Configuration, load_configuration
+
+EXAMPLE = Path(__file__).parents[2] / "mm2.properties.example"
+SETTING = re.compile(r"[A-Za-z0-9.>-]+ = ")
+
+
+def uncommented(marks: str) -> bytes:
+    """The example with the lines that begin with so many ``#`` made settings, continued lines included."""
+    lines, continued = [], False
+    for line in EXAMPLE.read_text("ascii").splitlines():
+        bare = line.removeprefix(marks)
+        is_setting = line.startswith(marks) and (continued or SETTING.match(bare) is not None)
+        continued = is_setting and bare.endswith("\\")
+        lines.append(bare if is_setting else line)
+    return "\n".join(lines).encode()
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Any:
+    def load(text: bytes) -> Configuration:
+        path = tmp_path / "mm2.properties"
+        path.write_bytes(text)
+        return load_configuration(path, None)
+
+    return load
+
+
+def comparable(configuration: Configuration) -> dict[str, Any]:
+    (settings,) = configuration.flows
+    return {
+        "memory": configuration.memory_max_bytes,
+        **{
+            field.name: getattr(settings, field.name)
+            for field in fields(settings)
+            if field.name not in ("topic_filter", "config_filter", "policy")
+        },
+    }
+
+
+def test_the_example_runs_as_it_is_and_has_nothing_to_warn_of(loaded: Any) -> None:
+    configuration = loaded(EXAMPLE.read_bytes())
+    assert [str(settings.flow) for settings in configuration.flows] == ["A->B"]
+    assert configuration.warnings == ()
+
+
+def test_writing_down_every_default_changes_nothing(loaded: Any) -> None:
+    configuration = loaded(uncommented("#"))
+    assert configuration.warnings == ()
+    assert comparable(configuration) == comparable(loaded(EXAMPLE.read_bytes()))
+
+
+def test_the_shown_defaults_are_those_of_the_code() -> None:
+    entries = parse_properties(uncommented("#")).entries
+    items, problems = take_inventory(entries, ["A", "B"])
+    assert problems == []
+    compared = set()
+    for item in items:
+        assert item.key is not None and item.advice is None, item.entry.key
+        if item.key.name in (
+            "clusters",
+            "enabled",
+            "bootstrap.servers",
+            keys.OFFSETS_TOPIC.name,  # default in the layers; the test above compares it
+            keys.GROUP_ID.name,
+        ):
+            continue
+        assert item.key.kind(item.entry.value) == item.key.default, item.entry.key
+        compared.add(item.key.name)
+    assert len(compared) > 20
+
+
+def test_examples_without_a_default_are_legal_and_have_none(loaded: Any) -> None:
+    configuration = loaded(uncommented("##"))
+    assert configuration.warnings == ()
+    settings = configuration.flows[0]
+    assert settings.compression == "zstd"
+    assert settings.bytes_per_second_max == 52_428_800
+    assert settings.source.client_id == settings.target.client_id == "mirror"
+
+
+def test_every_setting_that_works_is_in_the_example_and_no_other() -> None:
+    entries = parse_properties(uncommented("#") + b"\n" + uncommented("##")).entries
+    items, _ = take_inventory(entries, ["A", "B"])
+    shown = {item.key.name for item in items if item.key is not None}
+    tables = [keys.FILE, keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.OWN_TOP, keys.OWN_CLUSTER, keys.OWN_FLOW]
+    everything: list[Key[Any]] = [key for table in (*tables, *keys.CLIENTS.values()) for key in table.values()]
+    assert shown == {key.name for key in everything if key.status is Status.WORKS}
+
+
+def test_what_is_refused_or_not_there_yet_is_not_promised() -> None:
+    """A key may work for one client and do nothing for another: only those that work are shown."""
+    entries = parse_properties(uncommented("#") + b"\n" + uncommented("##")).entries
+    items, _ = take_inventory(entries, ["A", "B"])
+    assert {item.key.status for item in items if item.key is not None} == {Status.WORKS}

@@ -1,0 +1,313 @@
+"""Flows started, kept going, stopped in order: with connectors of the tests' own, under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mm2py.connector import Connector, FlowStatus
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow, parse_flow
+from mm2py.logs import make_logger
+from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Herder
+from tests.fakes.virtual_time import run_virtual
+
+AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
+
+
+class Refused(Mm2Error):
+    """What the herder is told not to begin again."""
+
+
+@dataclass
+class FakeConnector:
+    """Does what its script says; without one it runs until it is cancelled."""
+
+    flow: Flow
+    history: list[str]
+    fails_with: Exception | None = None
+    fails_after_s: float = 0.0
+    drain_takes_s: float = 0.0
+    drain_fails_with: Exception | None = None
+
+    async def run(self) -> None:
+        self.history.append(f"{self.flow} runs")
+        try:
+            if self.fails_with is not None:
+                await asyncio.sleep(self.fails_after_s)
+                raise self.fails_with
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.history.append(f"{self.flow} is cancelled")
+            raise
+
+    async def drain(self) -> None:
+        self.history.append(f"{self.flow} drains")
+        await asyncio.sleep(self.drain_takes_s)
+        if self.drain_fails_with is not None:
+            raise self.drain_fails_with
+        self.history.append(f"{self.flow} is drained")
+
+    def status(self) -> FlowStatus:
+        return FlowStatus(self.flow, "running", "", "at-least-once", (), {})
+
+
+@dataclass
+class Worker:
+    """A herder with its log and with what its connectors did, in order."""
+
+    connectors: Mapping[Flow, Callable[[int, list[str]], FakeConnector]]
+    refused: Mapping[Flow, Mm2Error] = field(default_factory=dict)
+    history: list[str] = field(default_factory=list)
+    began: list[tuple[Flow, int, float]] = field(default_factory=list)
+    """Flow, life, and when."""
+    log: io.StringIO = field(default_factory=io.StringIO)
+
+    def herder(self) -> Herder:
+        def begin(flow: Flow) -> Callable[[int], Connector]:
+            def new_life(life: int) -> Connector:
+                self.began.append((flow, life, asyncio.get_running_loop().time()))
+                return self.connectors[flow](life, self.history)
+
+            return new_life
+
+        return Herder(
+            {flow: begin(flow) for flow in self.connectors},
+            self.refused,
+            is_refusal=lambda error: isinstance(error, Refused),
+            rng=random.Random(1),
+            log=make_logger("info", "json", self.log),
+        )
+
+    def run(self, *, stop_at_s: float | None = None, limit_s: float = 10_000.0) -> int:
+        """Run to the end, or stop after so many seconds; returns the exit code."""
+
+        async def main() -> int:
+            herder = self.herder()
+            if stop_at_s is not None:
+                asyncio.get_running_loop().call_later(stop_at_s, herder.stop)
+            return await herder.run()
+
+        return run_virtual(main(), limit_s=limit_s)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        logged = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [event for event in logged if event["event"] == name]
+
+    def pauses_s(self, flow: Flow) -> list[float]:
+        times = [at_s for began, _, at_s in self.began if began == flow]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def runs(flow: Flow, **script: Any) -> Callable[[int, list[str]], FakeConnector]:
+    return lambda life, history: FakeConnector(flow, history, **script)
+
+
+def refuses(flow: Flow, why: str = "It must not run.") -> Callable[[int, list[str]], FakeConnector]:
+    return runs(flow, fails_with=Refused(why, remedy="Do this."))
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_flow_is_not_begun_again_and_the_others_go_on() -> None:
+    worker = Worker({AB: refuses(AB), BA: runs(BA)})
+    assert worker.run(stop_at_s=1_000) == 0
+    assert [(flow, life) for flow, life, _ in worker.began] == [(AB, 0), (BA, 0)]
+    (refusal,) = worker.events("flow.refused")
+    assert (refusal["flow"], refusal["why"]) == ("A->B", "It must not run. Do this.")
+
+
+def test_the_process_ends_with_1_when_nothing_is_left() -> None:
+    worker = Worker({AB: refuses(AB), BA: runs(BA, fails_with=Refused("No.", remedy=""), fails_after_s=500)})
+    assert worker.run() == 1
+    assert [event["flow"] for event in worker.events("flow.refused")] == ["A->B", "B->A"]
+    assert [event["why"] for event in worker.events("worker.nothing_left")] == ["Every flow was refused."]
+
+
+def test_what_the_file_refuses_is_named_and_the_rest_runs() -> None:
+    worker = Worker({AB: runs(AB)}, refused={BA: Refused("Flow B->A is not started.", remedy="")})
+    assert worker.run(stop_at_s=1) == 0
+    assert [event["flow"] for event in worker.events("flow.refused")] == ["B->A"]
+
+
+def test_a_file_that_refuses_all_ends_with_1() -> None:
+    worker = Worker({}, refused={AB: Refused("Flow A->B is not started.", remedy="")})
+    assert worker.run() == 1
+
+
+def test_a_flow_that_keeps_failing_is_not_nothing_left() -> None:
+    """Its cluster may come back: only what was refused for good ends the process."""
+    worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target is full.", remedy="Wait."))})
+    assert worker.run(stop_at_s=5_000) == 0
+    assert len(worker.events("flow.failed")) > 100
+
+
+# -- begun again -------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_flow_begins_a_new_life_after_pauses_that_grow_to_half_a_minute() -> None:
+    worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target said no.", remedy="Look there."))})
+    worker.run(stop_at_s=300)
+    assert [life for _, life, _ in worker.began] == list(range(len(worker.began)))
+    for pause_s, planned_s in zip(worker.pauses_s(AB), [1, 2, 4, 8, 16, 30, 30, 30], strict=False):
+        assert 0.8 * planned_s <= pause_s <= 1.2 * planned_s
+    first = worker.events("flow.failed")[0]
+    assert (first["flow"], first["why"], first["level"]) == ("A->B", "The target said no. Look there.", "error")
+    assert first["again_in_s"] == round(worker.pauses_s(AB)[0], 1)
+
+
+def test_a_defect_is_reported_with_its_place_and_the_flow_begins_again() -> None:
+    worker = Worker({AB: runs(AB, fails_with=ZeroDivisionError("division by zero")), BA: runs(BA)})
+    assert worker.run(stop_at_s=10) == 0
+    crash = worker.events("flow.crashed")[0]
+    assert crash["flow"] == "A->B"
+    assert crash["why"] == "ZeroDivisionError: division by zero"
+    assert crash["at"].startswith("run:")
+    assert "report it" in crash["remedy"]
+    assert "Traceback" in crash["exception"]
+    assert [life for flow, life, _ in worker.began if flow == BA] == [0]
+
+
+def test_a_flow_that_cannot_even_be_made_begins_again_too() -> None:
+    """The connector's constructor raised: the flow ended without a word, as if it had been refused."""
+
+    def broken(life: int, history: list[str]) -> FakeConnector:
+        if life == 0 and not history:
+            history.append("A->B broke")
+            raise RuntimeError("no connector")
+        return FakeConnector(AB, history)
+
+    worker = Worker({AB: broken})
+    assert worker.run(stop_at_s=60) == 0
+    assert len(worker.events("flow.crashed")) == 1
+    assert "A->B runs" in worker.history
+
+
+def test_failures_of_long_ago_do_not_lengthen_todays_pause() -> None:
+    """Six bad starts on Monday; the broker that goes away on Friday must not cost half a minute."""
+
+    def script(life: int, history: list[str]) -> FakeConnector:
+        after_s = 0.0 if life < 6 else HEALTHY_AFTER_S + 1
+        return FakeConnector(AB, history, fails_with=Mm2Error("Gone.", remedy=""), fails_after_s=after_s)
+
+    worker = Worker({AB: script})
+    worker.run(stop_at_s=600)
+    early, late = worker.pauses_s(AB)[5], worker.pauses_s(AB)[6] - HEALTHY_AFTER_S - 1
+    assert early >= 24.0
+    assert late <= 1.2
+
+
+# -- stopped -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_flow_is_drained_before_any_is_cancelled_and_they_drain_side_by_side() -> None:
+    worker = Worker({AB: runs(AB, drain_takes_s=10), BA: runs(BA, drain_takes_s=1)})
+    assert worker.run(stop_at_s=5, limit_s=15.5) == 0
+    assert worker.history[:2] == ["A->B runs", "B->A runs"]
+    assert worker.history[2:] == [
+        "A->B drains",
+        "B->A drains",
+        "B->A is drained",
+        "A->B is drained",
+        "A->B is cancelled",
+        "B->A is cancelled",
+    ]
+    assert [event["flows"] for event in worker.events("worker.draining")] == [2]
+    assert worker.events("worker.drained")
+
+
+def test_one_that_cannot_drain_does_not_keep_the_others_from_it_and_the_exit_code_tells() -> None:
+    worker = Worker({AB: runs(AB, drain_fails_with=OSError("target is gone")), BA: runs(BA, drain_takes_s=2)})
+    assert worker.run(stop_at_s=5) == 1
+    assert "B->A is drained" in worker.history
+    (failed,) = worker.events("drain.failed")
+    assert (failed["flow"], failed["why"]) == ("A->B", "target is gone")
+    assert not worker.events("worker.drained")
+
+
+def test_a_drain_that_never_ends_is_given_up() -> None:
+    """The target is gone and takes no positions: the operator's stop must not hang on it."""
+    worker = Worker({AB: runs(AB, drain_takes_s=10**6), BA: runs(BA)})
+    assert worker.run(stop_at_s=5, limit_s=5 + DRAIN_MOST_S + 1) == 1
+    (failed,) = worker.events("drain.failed")
+    assert failed["why"] == "not done within 40 s"
+    assert worker.history[-2:] == ["A->B is cancelled", "B->A is cancelled"]
+
+
+def test_a_stop_in_the_pause_of_a_failed_flow_is_immediate_and_drains_nothing_dead() -> None:
+    worker = Worker({AB: runs(AB, fails_with=Mm2Error("No.", remedy=""), drain_takes_s=30)})
+    assert worker.run(stop_at_s=20, limit_s=20.1) == 0
+    assert "A->B drains" not in worker.history
+    assert [event["flows"] for event in worker.events("worker.draining")] == [0]
+
+
+def test_a_stop_before_the_first_turn_is_heard() -> None:
+    worker = Worker({AB: runs(AB)})
+
+    async def main() -> int:
+        herder = worker.herder()
+        herder.stop()
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+
+
+def test_a_second_stop_changes_nothing() -> None:
+    worker = Worker({AB: runs(AB, drain_takes_s=10)})
+
+    async def main() -> int:
+        herder = worker.herder()
+        for at_s in (1.0, 2.0, 3.0):
+            asyncio.get_running_loop().call_later(at_s, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+    assert worker.history.count("A->B drains") == 1
+
+
+def test_whoever_cancels_the_herder_leaves_no_flow_behind() -> None:
+    worker = Worker({AB: runs(AB), BA: runs(BA)})
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.herder().run())
+        await asyncio.sleep(1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    run_virtual(main())
+    assert worker.history[-2:] == ["A->B is cancelled", "B->A is cancelled"]
+
+
+# -- what it shows -----------------------------------------------------------------------------------------------------
+
+
+def test_the_status_names_every_flow_and_why_it_does_not_run() -> None:
+    worker = Worker({AB: refuses(AB), BA: runs(BA)}, refused={AC: Refused("Flow A->C is not started.", remedy="")})
+
+    async def main() -> Sequence[FlowStatus]:
+        herder = worker.herder()
+        asyncio.get_running_loop().call_later(2, herder.stop)
+        running = asyncio.create_task(herder.run())
+        before = herder.status()
+        assert {status.state for status in before} == {"starting", "refused"}
+        await asyncio.sleep(1)
+        found = herder.status()
+        await running
+        return found
+
+    found = {str(status.flow): (status.state, status.reason) for status in run_virtual(main())}
+    assert found == {
+        "A->B": ("refused", "It must not run. Do this."),
+        "B->A": ("running", ""),
+        "A->C": ("refused", "Flow A->C is not started."),
+    }

@@ -1,0 +1,152 @@
+"""One event a line, readable by a person or a machine, whatever strangers put into names and messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.logs import LEVELS, LogFormat, make_logger
+
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
+
+
+def logged(log_format: LogFormat, event: str = "topic.refused", level: str = "info", **fields: Any) -> str:
+    """Return what one event becomes."""
+    out = io.StringIO()
+    make_logger(level, log_format, out).error(event, **fields)
+    return out.getvalue()
+
+
+def text_after_time(line: str) -> str:
+    time, _, rest = line.partition(" ")
+    assert TIMESTAMP.fullmatch(time)
+    return rest
+
+
+def test_a_text_line_begins_with_time_level_and_event() -> None:
+    line = logged("text", flow="A->B", topic="orders", why="Topic orders is refused.", partitions=3)
+    assert (
+        text_after_time(line)
+        == 'ERROR   topic.refused flow=A->B topic=orders why="Topic orders is refused." partitions=3\n'
+    )
+
+
+def test_a_json_line_has_the_same_fields_with_their_types() -> None:
+    fields = json.loads(logged("json", flow="A->B", partitions=3, degraded=None, lag_s=1.5))
+    assert TIMESTAMP.fullmatch(fields.pop("timestamp"))
+    assert fields == {
+        "event": "topic.refused",
+        "level": "error",
+        "flow": "A->B",
+        "partitions": 3,
+        "degraded": None,
+        "lag_s": 1.5,
+    }
+
+
+def test_a_flow_bound_once_stands_in_every_line() -> None:
+    out = io.StringIO()
+    log = make_logger("info", "json", out).bind(flow="A->B")
+    log.info("one")
+    log.warning("two", flow="B->A")
+    assert [json.loads(line)["flow"] for line in out.getvalue().splitlines()] == ["A->B", "B->A"]
+
+
+@pytest.mark.parametrize("number", range(len(LEVELS)))
+def test_levels_below_the_wanted_one_are_left_out(number: int) -> None:
+    out = io.StringIO()
+    log = make_logger(LEVELS[number], "json", out)
+    for level in LEVELS:
+        getattr(log, level)("event")
+    assert [json.loads(line)["level"] for line in out.getvalue().splitlines()] == list(LEVELS[number:])
+
+
+HOSTILE = [
+    "two\nlines",
+    "carriage\rreturn",
+    "\x1b[31mred\x1b[0m",
+    "\x00",
+    "tab\there",
+    "\u2028",
+    "\u202egnp.exe",
+    "\x85",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
+def test_nobody_elses_text_breaks_a_line_or_moves_a_cursor(log_format: LogFormat, hostile: str) -> None:
+    line = logged(log_format, why=f"The broker said {hostile}!")
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    line.encode()
+
+
+@settings(deadline=None)
+@given(why=st.text(), topic=st.text())
+def test_json_gives_back_any_text_as_it_was(why: str, topic: str) -> None:
+    line = logged("json", why=why, topic=topic)
+    fields = json.loads(line)
+    assert (fields["why"], fields["topic"]) == (why, topic)
+    assert line.count("\n") == 1
+
+
+@settings(deadline=None)
+@given(why=st.text(), topic=st.text())
+def test_text_stays_one_printable_line_with_any_text(why: str, topic: str) -> None:
+    assert logged("text", why=why, topic=topic)[:-1].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("plain", "x=plain"),
+        ("", 'x=""'),
+        ("two words", 'x="two words"'),
+        ('say "no"', r'x="say \"no\""'),
+        ('"', r'x="\""'),
+        ("a=b", 'x="a=b"'),
+        (5, "x=5"),
+        (None, "x=None"),
+    ],
+)
+def test_text_values_can_be_told_apart(value: object, shown: str) -> None:
+    """A topic named ``a level=error`` must not look like two fields."""
+    assert text_after_time(logged("text", x=value)) == f"ERROR   topic.refused {shown}\n"
+
+
+def test_a_crash_carries_its_trace() -> None:
+    def crash(log: FilteringBoundLogger) -> None:
+        try:
+            raise ZeroDivisionError("division by zero")
+        except ZeroDivisionError:
+            log.exception("flow.crashed", why="x")
+
+    out = io.StringIO()
+    crash(make_logger("info", "json", out))
+    (line,) = out.getvalue().splitlines()
+    assert "Traceback" in json.loads(line)["exception"]
+    out = io.StringIO()
+    crash(make_logger("info", "text", out))
+    assert "ZeroDivisionError: division by zero" in out.getvalue()
+
+
+def test_a_trace_shows_no_variables_because_they_may_hold_secrets() -> None:
+    def crash(log: FilteringBoundLogger, password: str) -> None:
+        try:
+            raise ValueError("bad")
+        except ValueError:
+            log.exception("flow.crashed", why="x")
+
+    for log_format in ("text", "json"):
+        out = io.StringIO()
+        crash(make_logger("debug", log_format, out), "canary-4711")
+        assert "canary-4711" not in out.getvalue()

@@ -1,0 +1,242 @@
+"""Reading properties: Java's rules, the line of each key, and files that are none (B01 to B05, B22)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mm2py.config.properties import Entry, Properties, bom_hides_a_key, parse_properties, read_properties
+from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_key, shown_value
+from mm2py.errors import ConfigError
+
+
+def parsed(data: bytes) -> dict[str, str]:
+    return {key: entry.value for key, entry in parse_properties(data).entries.items()}
+
+
+def test_equals_sign_colon_and_blank_all_separate() -> None:
+    assert parsed(b"a=1\nb:2\nc 3\nd = 4\ne : 5\nf\t=6\ng\x0c7") == dict(zip("abcdefg", "1234567", strict=True))
+
+
+def test_only_the_first_separator_separates() -> None:
+    assert parsed(b"a==1\nb=:2\nc = = 3\nA->B.topics = x=y:z") == {
+        "a": "=1",
+        "b": ":2",
+        "c": "= 3",
+        "A->B.topics": "x=y:z",
+    }
+
+
+def test_a_key_alone_has_the_empty_value() -> None:
+    assert parsed(b"a\nb=\nc:") == {"a": "", "b": "", "c": ""}
+
+
+def test_blanks_before_a_value_go_and_behind_it_stay() -> None:
+    assert parsed(b"a =  1 \t\n") == {"a": "1 \t"}
+
+
+def test_a_comment_needs_a_line_of_its_own() -> None:
+    text = b"# one\n  ! two\n#three\\\na = true     # on\n"
+    assert parsed(text) == {"a": "true     # on"}
+
+
+def test_a_line_ends_with_cr_lf_or_both() -> None:
+    assert parsed(b"a=1\rb=2\nc=3\r\n\r\nd=4") == {"a": "1", "b": "2", "c": "3", "d": "4"}
+
+
+def test_an_odd_number_of_backslashes_continues_a_line() -> None:
+    assert parsed(b"a=1,\\\n    2,\\\r\n\t3\nb=1\\\\\nc=2\\\\\\\n3") == {"a": "1,2,3", "b": "1\\", "c": "2\\3"}
+
+
+def test_a_continued_line_may_look_like_a_comment() -> None:
+    assert parsed(b"a=1\\\n#2") == {"a": "1#2"}
+
+
+def test_a_line_of_one_backslash_continues_nothing() -> None:
+    """A quirk of Java since version 9: what follows is a new line, and may be a comment."""
+    assert parsed(b"\\\n#a=1\nb=2") == {"b": "2"}
+
+
+def test_escapes() -> None:
+    text = rb"a\ b\=c\:d = \t|\n|\r|\f|\\|\z|\u0041\u00e9|\uD83D\uDE00"
+    assert parsed(text) == {"a b=c:d": "\t|\n|\r|\f|\\|z|Aé|😀"}
+
+
+def test_bytes_are_latin_1() -> None:
+    assert parsed("a=é".encode("latin-1")) == {"a": "é"}
+    assert parsed("a=é".encode()) == {"a": "Ã©"}
+
+
+@pytest.mark.parametrize("text", [rb"a=\u12", rb"\u12=a", rb"a=\u12G4", rb"a=\u", rb"a=\u 041"])
+def test_a_broken_escape_is_an_error_with_its_line(text: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"line 3 has \\u without four hexadecimal digits"):
+        parse_properties(b"# one\n\n" + text)
+
+
+def test_of_equal_keys_the_last_counts_and_a_warning_says_so() -> None:
+    properties = parse_properties(b"a=1\nb=2\na=3\n")
+    assert properties.entries["a"] == Entry("3", "a", 3)
+    assert properties.warnings == ("line 3: a is set again (first in line 1); the last one counts",)
+
+
+def test_many_repetitions_make_few_warnings() -> None:
+    properties = parse_properties(b"a=1\n" * 1000)
+    assert len(properties.warnings) == 21
+    assert properties.warnings[-1].startswith("979 more")
+
+
+def test_an_entry_knows_the_line_it_begins_in() -> None:
+    entries = parse_properties(b"# x\r\n\r\na=1,\\\r\n  2\r\nb=3").entries
+    assert (entries["a"].line, entries["b"].line) == (3, 5)
+
+
+def test_a_byte_order_mark_is_named_and_kept_as_java_keeps_it() -> None:
+    properties = parse_properties(b"\xef\xbb\xbfclusters=A,B\n")
+    assert list(properties.entries) == ["\xef\xbb\xbfclusters"]
+    assert "byte order mark" in properties.warnings[0]
+    assert bom_hides_a_key(properties) is not None
+
+
+def test_a_byte_order_mark_before_a_comment_hides_no_key() -> None:
+    assert bom_hides_a_key(parse_properties(b"\xef\xbb\xbf# clusters\nclusters=A,B\n")) is None
+
+
+@given(st.binary(max_size=400))
+@example(b"\\")
+@example(b"\\\r\n")
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        properties = parse_properties(data)
+    except ConfigError as error:
+        assert "hexadecimal" in error.what
+        return
+    lines = data.count(b"\n") + data.count(b"\r") + 1
+    assert all(entry.line is not None and 1 <= entry.line <= lines for entry in properties.entries.values())
+
+
+def escaped(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code).isalnum() and code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()), st.sampled_from(["=", ":", " ", " = ", "\t:\t"]))
+def test_what_is_escaped_comes_back(settings: dict[str, str], separator: str) -> None:
+    text = "".join(f"{escaped(key)}{separator}{escaped(value)}\n" for key, value in settings.items())
+    assert parsed(text.encode()) == settings
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Cannot read .*missing\.properties: No such file"):
+        read_properties(tmp_path / "missing.properties")
+    with pytest.raises(ConfigError, match="is a directory"):
+        read_properties(tmp_path)
+    with pytest.raises(ConfigError, match="not a plain file"):
+        read_properties(Path("/dev/null"))
+    with pytest.raises(ConfigError, match="is not a file name"):
+        read_properties(Path("a\0b"))
+    with pytest.raises(ConfigError, match="File name too long"):
+        read_properties(tmp_path / ("x" * 5000))
+
+
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(ConfigError, match="not a plain file"):
+        read_properties(fifo)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_the_right_to_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "secret.properties"
+    path.write_text("a=1")
+    path.chmod(stat.S_IWUSR)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        read_properties(path)
+
+
+def test_errors_of_a_file_are_one_line_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_bytes(b"a=1\nb=\\u12")
+    with pytest.raises(ConfigError) as caught:
+        read_properties(path)
+    assert str(caught.value).startswith(f"{path}: The entry of line 2 ")
+    assert "\n" not in str(caught.value)
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_bytes("clusters=A,B".encode("utf-16"))
+    with pytest.raises(ConfigError, match="is UTF-16"):
+        read_properties(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"a=" + b"x" * 10_000_000, "longer than 1,048,576 characters"),
+        (b"a=\\\n" + b"x\\\n" * 2_000_000, "longer than 1,048,576 characters"),
+        (b"".join(b"k%d=1\n" % number for number in range(1_000_000)), "more than 100,000 keys"),
+        (b"a=1\n" * 5_000_000, "larger than 16,777,216 bytes"),
+    ],
+    ids=["one line", "one continued line", "many keys", "repeated"],
+)
+def test_absurd_files_are_refused_soon(tmp_path: Path, data: bytes, what: str) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_bytes(data)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=what):
+        read_properties(path)
+    assert time.monotonic() - began < 10
+
+
+SECRET_KEYS = [
+    "ssl.keystore.password",
+    "A.sasl.jaas.config",
+    "A->B.consumer.ssl.key.password",
+    "ssl.keystore.key",
+    "ssl.truststore.certificates",
+    "my.secret",
+    "vault.token",
+    "api.key",
+    "aws.secret.access.key",
+    "filter.credentials",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "basic.auth.user.info",
+    "db.pwd",
+]
+
+
+@pytest.mark.parametrize("key", SECRET_KEYS)
+def test_values_of_keys_that_may_hold_secrets_are_never_shown(key: str) -> None:
+    assert may_hold_secret(key)
+    assert shown_value(key, "canary") == HIDDEN
+    assert "canary" not in repr(Entry("canary", key, 1))
+    assert "canary" not in repr(Properties({key: Entry("canary", key, 1)}))
+
+
+@pytest.mark.parametrize(
+    "key", ["topics", "key.converter", "A.key.converter", "B.producer.key.serializer", "tasks.max"]
+)
+def test_values_of_ordinary_keys_are_shown(key: str) -> None:
+    assert not may_hold_secret(key)
+    assert shown_value(key, "x y") == "'x y'"
+
+
+def test_what_is_shown_stays_in_its_line() -> None:
+    assert shown_key("a\nb\x1b[2J") == "a\\nb\\x1b[2J"
+    assert "\n" not in shown_value("topics", "a\nb")
+    assert len(shown_key("x." * 5000)) < 200
+    assert len(shown_value("topics", "x." * 5000)) < 200
+
+
+def test_a_torn_key_block_is_not_shown_as_a_key() -> None:
+    """A continuation line is missing: the middle of a private key becomes the name of a key."""
+    line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+    assert line[:20] not in shown_key(line)

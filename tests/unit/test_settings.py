@@ -1,0 +1,688 @@
+"""Settings: what a file means for each flow, and what its operator hears (B02 to B22, S05)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mm2py.config import keys
+from mm2py.config.inventory import nearest, take_inventory
+from mm2py.config.keys import Status
+from mm2py.config.properties import parse_properties
+from mm2py.config.refusals import FlowRefused
+from mm2py.config.settings import Configuration, FlowSettings, load_configuration
+from mm2py.errors import ConfigError
+from mm2py.flow import Flow, TopicName, parse_flow
+
+FILES = Path(__file__).parent / "files"
+TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"
+ONE_FLOW = f"{TWO}A->B.enabled=true\n"
+
+Load = Callable[..., Configuration]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def load(text: str, clusters: list[str] | None = None) -> Configuration:
+        path = tmp_path / "mm2.properties"
+        path.write_bytes(text.encode("latin-1"))
+        return load_configuration(path, clusters)
+
+    return load
+
+
+@pytest.fixture
+def problem(load: Load) -> Callable[..., str]:
+    """The message of a file that is wrong: one line, with the file's name."""
+
+    def problem(text: str, clusters: list[str] | None = None) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load(text, clusters)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert "mm2.properties" in message
+        return message.partition("mm2.properties")[2].lstrip(":, ")
+
+    return problem
+
+
+def only(configuration: Configuration) -> FlowSettings:
+    (settings,) = configuration.flows
+    return settings
+
+
+def by_name(configuration: Configuration) -> dict[str, FlowSettings]:
+    return {str(settings.flow): settings for settings in configuration.flows}
+
+
+def set_line(line: str) -> str:
+    return f"{ONE_FLOW}{line}\n"
+
+
+# --- whole files ------------------------------------------------------------------------------------------------------
+
+
+def test_six_clusters_in_three_regions() -> None:
+    configuration = load_configuration(FILES / "six_clusters.properties", None)
+    assert len(configuration.flows) == 12
+    assert configuration.warnings == ()
+    assert configuration.refused == {}
+    west = by_name(configuration)["oslo-1->rome-1"]
+    assert west.source.bootstrap_servers == (("oslo-1a.example", 9092), ("oslo-1b.example", 9092))
+    assert west.target.bootstrap_servers == (("rome-1a.example", 9092),)
+    assert west.offsets_topic == "mm2-offsets.oslo-1.internal"
+    assert west.mm2_group_id == "oslo-1-mm2"
+
+
+def test_a_process_near_two_clusters_runs_the_flows_into_them() -> None:
+    configuration = load_configuration(FILES / "six_clusters.properties", ["oslo-1", "oslo-2"])
+    assert sorted(by_name(configuration)) == [
+        "lima-1->oslo-1",
+        "oslo-1->oslo-2",
+        "oslo-2->oslo-1",
+        "rome-1->oslo-1",
+    ]
+
+
+def test_fan_out_with_topics_of_each_flow() -> None:
+    flows = by_name(load_configuration(FILES / "fan_out.properties", None))
+    accepted = {
+        name: [topic for topic in ("orders", "orders-eu", "prices", "stock-7", "stock-x") if accepts(settings, topic)]
+        for name, settings in flows.items()
+    }
+    assert accepted == {
+        "hub->bern": ["orders", "orders-eu"],
+        "hub->kiel": ["prices", "stock-7"],
+        "hub->graz": [],  # an empty list matches nothing
+    }
+
+
+def accepts(settings: FlowSettings, topic: str) -> bool:
+    return settings.topic_filter.should_replicate(topic)
+
+
+def test_aggregation_under_the_identity_policy() -> None:
+    flows = by_name(load_configuration(FILES / "aggregation.properties", None))
+    assert {name: settings.many_to_one for name, settings in flows.items()} == {
+        "bern->hub": True,
+        "kiel->hub": False,
+        "graz->hub": True,
+    }
+    bern = flows["bern->hub"]
+    assert str(bern.policy.format_remote_topic(bern.flow.source, TopicName("orders"))) == "orders"
+
+
+def test_overrides_on_every_level() -> None:
+    flows = by_name(load_configuration(FILES / "overrides.properties", None))
+    there, back = flows["west->east"], flows["east->west"]
+
+    assert there.source.bootstrap_servers == (("west-a.example", 9092), ("west-b.example", 9093))
+    assert there.target.bootstrap_servers == back.source.bootstrap_servers == (("2001:db8::7", 9092),)
+    assert (there.source.client_id, there.target.client_id) == ("reader", "writer")
+    assert (back.source.client_id, back.target.client_id) == (None, None)
+    assert (there.source.request_timeout_s, there.target.request_timeout_s) == (7.0, 30.0)
+
+    assert accepts(there, "payments") and not accepts(there, "orders")
+    assert accepts(back, "invoices-7") and not accepts(back, "payments")
+    assert (there.replication_factor, back.replication_factor) == (-1, 3)
+    assert (there.refresh_topics_interval_s, back.refresh_topics_interval_s) == (30.0, None)
+    assert (there.topics_watch_interval_s, back.topics_watch_interval_s) == (0.5, 0.5)
+    assert (there.heartbeats_replication, back.heartbeats_replication) == (False, True)
+    assert there.policy.separator == back.policy.separator == "_"
+    assert (there.config_filter.replicates_source_defaults, back.config_filter.replicates_source_defaults) == (
+        True,
+        False,
+    )
+
+    assert (there.read_committed, back.read_committed) == (True, False)
+    assert (there.fetch_max_bytes, back.fetch_max_bytes) == (1_000_000, 52_428_800)
+    assert (there.fetch_min_bytes, there.fetch_max_wait_ms) == (10, 50)
+    assert (back.fetch_min_bytes, back.fetch_max_wait_ms) == (1, 500)
+    assert (there.compression, back.compression) == ("zstd", None)
+    assert (there.source_request_timeout_s, there.target_request_timeout_s) == (30.0, 11.0)
+
+    assert (there.offsets_topic, back.offsets_topic) == ("positions", "mm2-offsets.east.internal")
+    assert (there.offsets_topic_partitions, back.offsets_topic_partitions) == (5, 25)
+    assert (there.offsets_topic_replication_factor, back.offsets_topic_replication_factor) == (2, 2)
+    assert (there.position_interval_s, back.position_interval_s) == (0.25, 1.0)
+    assert (there.mm2_group_id, back.mm2_group_id) == ("mirrors-of-east", "east-mm2")
+    assert (there.group, back.group) == ("mirrors-east", "mirrors")
+    assert (there.bytes_per_second_max, back.bytes_per_second_max) == (5_000_000, None)
+
+
+def test_excludes_under_their_old_names_still_exclude() -> None:
+    configuration = load_configuration(FILES / "old_names.properties", None)
+    flows = by_name(configuration)
+    there, back = flows["A->B"], flows["B->A"]
+    for topic in ("secret-plans", "x.private"):
+        assert not accepts(there, topic) and not accepts(back, topic)
+    assert not accepts(there, "drafts")
+    assert accepts(back, "drafts")
+    assert there.config_filter.should_replicate("retention.ms")
+    assert not back.config_filter.should_replicate("retention.ms")
+    assert [warning.partition(",")[0] for warning in configuration.warnings] == [
+        "line 7: topics.blacklist is an old name",
+        "line 8: groups.blacklist is an old name",
+        "line 10: B->A.config.properties.blacklist is an old name",
+    ]
+
+
+def test_what_careless_files_hear() -> None:
+    configuration = load_configuration(FILES / "careless.properties", None)
+    settings = only(configuration)
+    assert not settings.read_committed
+    assert settings.position_interval_s == 1.0
+    assert settings.offsets_topic == "positions"
+    assert settings.fetch_min_bytes == 6
+    assert list(configuration.warnings) == [
+        "line 6: A->B.emit.heartbeats is not known; did you mean A->B.emit.heartbeats.enabled?",
+        "line 7: A->B.sync.group.offsets is not known; did you mean A->B.sync.group.offsets.enabled?",
+        "line 9: consumer.isolation.level has no effect there, as in MirrorMaker 2;"
+        " write it as <source>.consumer.isolation.level",
+        "line 10: offset.flush.interval.ms has no effect there, as in MirrorMaker 2;"
+        " write it as <target>.offset.flush.interval.ms",
+        "line 11: use.defaults.from has no effect there, as in MirrorMaker 2;"
+        " write it as <source>-><target>.use.defaults.from",
+        "line 12: A.topics has no effect there, as in MirrorMaker 2;"
+        " write it as <source>-><target>.topics, or topics for all flows",
+        "line 13: A.isolation.level has no effect there, as in MirrorMaker 2;"
+        " write it as <source>.consumer.isolation.level",
+        "line 14: A->B.offset.storage.topic has no effect there, as in MirrorMaker 2;"
+        " write it as <target>.offset.storage.topic",
+        "line 15: A->B.consumer.fetch.min.bytes has no effect, as in MirrorMaker 2,"
+        " because A.consumer.fetch.min.bytes (line 16) comes first",
+        "line 17: B.offset.storage.topic has no effect, as in MirrorMaker 2,"
+        " because offset.storage.topic (line 18) comes first",
+        "line 19: A->B.enable is not known; did you mean A->B.enabled?",
+        "line 20: replication.facter is not known; did you mean replication.factor?",
+        "line 21: C.bootstrap.servers is not known; C is not in clusters",
+        "these settings do nothing yet: A->B.emit.checkpoints.interval.seconds, tasks.max",
+        "these settings have no effect, because mm2py goes its own way:"
+        " B.producer.linger.ms (batches are passed as they are);"
+        " B.producer.acks (mm2py always waits for all replicas in sync)",
+    ]
+
+
+def test_flows_to_secured_clusters_are_refused_and_no_secret_is_told() -> None:
+    configuration = load_configuration(FILES / "secured.properties", None)
+    assert list(by_name(configuration)) == ["plain->late"]  # it says PLAINTEXT, so its ssl settings mean nothing
+    assert sorted(map(str, configuration.refused)) == ["plain->odd", "plain->tls", "sasl->plain"]
+    said = [str(error) for error in configuration.refused.values()] + list(configuration.warnings)
+    assert "tls.security.protocol (line 8)" in said[0]
+    assert "canary" not in repr((said, configuration))
+
+
+def test_what_would_change_the_copy_refuses_its_flow_alone() -> None:
+    configuration = load_configuration(FILES / "not_yet.properties", None)
+    assert configuration.flows == ()
+    reasons = {flow.target: str(error) for flow, error in configuration.refused.items()}
+    named = {target: re.findall(r"(\S+) \(line \d+\)", reason) for target, reason in reasons.items()}
+    assert named == {
+        "eos": ["eos.exactly.once.source.support"],
+        "filters": ["S->filters.topic.filter.class"],
+        "smt": ["S->smt.transforms"],
+        "identity": ["S->identity.source.cluster.alias"],
+        "converter": ["converter.key.converter"],
+        "provider": ["provider.config.providers"],
+        "admin": ["S->admin.forwarding.admin.class"],
+        "intercept": ["S->intercept.consumer.interceptor.classes"],
+        "duration": ["S->duration.consumer.auto.offset.reset"],
+        "serial": ["serial.producer.value.serializer"],
+        "positions": ["S->positions.offsets.storage.topic"],
+    }
+    assert all(isinstance(error, FlowRefused) for error in configuration.refused.values())
+    assert configuration.warnings == ()
+
+
+def test_aliases_may_be_odd_where_no_topic_bears_them() -> None:
+    configuration = load_configuration(FILES / "odd_aliases.properties", None)
+    assert len(configuration.flows) == 3
+    assert configuration.warnings == ()
+    assert not accepts(configuration.flows[0], "drafts")  # topics.exclude, although a cluster is called topics
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
+    configuration = load(ONE_FLOW)
+    settings = only(configuration)
+    assert configuration.memory_max_bytes == 96 * 1024 * 1024
+    assert {
+        field.name: getattr(settings, field.name)
+        for field in fields(settings)
+        if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter")
+    } == {
+        "heartbeats_replication": True,
+        "replication_factor": 2,
+        "refresh_topics_interval_s": 600.0,
+        "topics_watch_interval_s": 2.0,
+        "read_committed": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_bytes": 52_428_800,
+        "fetch_partition_max_bytes": 1_048_576,
+        "fetch_min_bytes": 1,
+        "fetch_max_wait_ms": 500,
+        "source_request_timeout_s": 30.0,
+        "target_request_timeout_s": 30.0,
+        "compression": None,
+        "offsets_topic": "mm2-offsets.A.internal",
+        "offsets_topic_partitions": 25,
+        "offsets_topic_replication_factor": 3,
+        "position_interval_s": 1.0,
+        "bytes_per_second_max": None,
+        "many_to_one": False,
+        "mm2_group_id": "A-mm2",
+        "group": "mm2py",
+    }
+    assert [topic for topic in ("a", "mm2-x.internal", "b.replica", "__c") if accepts(settings, topic)] == ["a"]
+    assert not settings.config_filter.should_replicate("min.insync.replicas")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        ("A.consumer.auto.offset.reset=latest", "auto_offset_reset", "latest"),
+        ("A.consumer.auto.offset.reset= none ", "auto_offset_reset", "none"),
+        ("A.consumer.max.partition.fetch.bytes=7", "fetch_partition_max_bytes", 7),
+        ("refresh.topics.enabled=False", "refresh_topics_interval_s", None),
+        ("refresh.topics.interval.seconds=-1", "refresh_topics_interval_s", None),
+        ("B.offset.flush.interval.ms=60000", "position_interval_s", 1.0),
+        ("B.offset.flush.interval.ms=200", "position_interval_s", 0.2),
+        ("B.producer.compression.type=producer", "compression", None),
+        ("B.producer.compression.type=none", "compression", "none"),
+        ("replication.factor=-1", "replication_factor", -1),
+        ("B.offset.storage.partitions=-1", "offsets_topic_partitions", -1),
+        ("A->B.many.to.one=true", "many_to_one", True),
+        ("B.mm2py.group=g", "group", "g"),
+        ("A.mm2py.group=g", "group", "mm2py"),
+        ("topics.watch.interval.ms=100", "topics_watch_interval_s", 0.1),
+        ("A->B.topics.watch.interval.ms=300", "topics_watch_interval_s", 0.3),
+        ("bytes.per.second.max=10", "bytes_per_second_max", 10),
+    ],
+)
+def test_every_setting_that_works_reaches_its_flow(load: Load, line: str, name: str, expected: object) -> None:
+    assert getattr(only(load(set_line(line))), name) == expected
+
+
+def test_the_flow_beats_the_top_for_mm2pys_own(load: Load) -> None:
+    text = set_line("bytes.per.second.max=1\nA->B.bytes.per.second.max=2\nmm2py.group=x\nB.mm2py.group=y")
+    settings = only(load(text))
+    assert (settings.bytes_per_second_max, settings.group) == (2, "y")
+
+
+def test_a_top_level_enabled_counts_where_mirror_maker_has_a_herder(load: Load) -> None:
+    assert sorted(by_name(load(f"{TWO}enabled=true\n"))) == ["A->B", "B->A"]
+    text = f"{TWO}enabled=true\nemit.heartbeats.enabled=false\nA->B.enabled=true\n"
+    assert sorted(by_name(load(text))) == ["A->B"]
+
+
+def test_addresses_at_the_top_serve_every_cluster_without_its_own(load: Load) -> None:
+    settings = only(load("clusters=A,B\nbootstrap.servers=x:1\nB.bootstrap.servers=y:2\nA->B.enabled=true\n"))
+    assert (settings.source.bootstrap_servers, settings.target.bootstrap_servers) == ((("x", 1),), (("y", 2),))
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "clusters is required"),
+        ("# nothing\n! at all\n", "clusters is required"),
+        ("source.cluster.alias=A\n", "looks like the settings of one connector"),
+        ("clusters=\n", "line 1: clusters is empty"),
+        ("clusters=A,,B\n", "line 1: clusters is a list with an empty entry"),
+        ("clusters=A,B,A\n", "line 1: clusters is a list that names 'A' twice"),
+        ("clusters=A,B\\u0007C\n", "alias with a control character"),
+        (TWO, "No source->target replication flows"),
+        (f"{TWO}A->B.enabled=false\n", "No source->target replication flows"),
+        ("clusters=A\nA.bootstrap.servers=a:1\n", "No source->target replication flows"),
+        (set_line("A->A.enabled=true"), "line 5: flow A->A leads from a cluster to itself"),
+        (set_line("A->C.enabled=true"), "line 5: flow A->C.enabled ends at C, which is not in clusters"),
+        (set_line("C->A.topics=x"), "line 5: flow C->A.topics begins at C, which is not in clusters"),
+        (set_line("A\\ ->\\ B.topics=x"), "line 5: A -> B.topics has blanks at its arrow"),
+        (set_line("A->B->C.topics=x"), "line 5: A->B->C.topics names more than two clusters"),
+        (set_line("->B.topics=x"), "line 5: ->B.topics lacks a cluster"),
+        (set_line("A->.topics=x"), "line 5: A->.topics lacks a cluster"),
+        (set_line("A->B=true"), "line 5: A->B has no setting behind its flow"),
+        (set_line("A->B.=true"), "has no setting behind its flow"),
+        ("clusters=A,B\nA->B.enabled=true\nA.bootstrap.servers=a:1\n", "B.bootstrap.servers is missing, flow A->B"),
+        ("clusters=A,B\nA->B.enabled=true\nB.bootstrap.servers=a:1\n", "A.bootstrap.servers is missing, flow A->B"),
+        ("\xef\xbb\xbfclusters=A,B\n", "byte order mark"),
+        (f"{ONE_FLOW}topics=\\ud800\n", "line 5: topics holds half of a character"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(problem: Callable[..., str], text: str, said: str) -> None:
+    assert said in problem(text)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "said"),
+    [
+        ("", "empty; write host:port"),
+        ("a", "there is no port"),
+        ("a:", "write host:port"),
+        ("a:b", "write host:port"),
+        ("a:0", "the port is not from 1 to 65535"),
+        ("a:99999", "the port is not from 1 to 65535"),
+        ("a:999999999999", "the port is not from 1 to 65535"),
+        (":9092", "there is no host"),
+        ("::1:9092", "an IPv6 address needs brackets"),
+        ("SSL://a:9092", "write the host without SSL://"),
+        ("http://a:9092/x", "write host:port"),
+        ("a:9092,,b:9092", "a list with an empty entry"),
+        ("a:9092;b:9092", "write host:port"),
+        ("a:9092 b:9092", "write host:port"),
+    ],
+)
+def test_wrong_addresses_are_told_with_their_line(problem: Callable[..., str], addresses: str, said: str) -> None:
+    text = f"clusters=A,B\nA.bootstrap.servers={addresses}\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
+    message = problem(text)
+    assert said in message
+    assert "line 2: A.bootstrap.servers" in message
+
+
+@pytest.mark.parametrize("addresses", ["[::1]:9092", "PLAINTEXT://[::1]:9092", " [::1]:9092 , [::1]:9092"])
+def test_addresses_of_ipv6_are_read(load: Load, addresses: str) -> None:
+    text = f"clusters=A,B\nA.bootstrap.servers={addresses}\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
+    assert only(load(text)).source.bootstrap_servers == (("::1", 9092),)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tasks.max=-1",
+        "tasks.max=0",
+        "tasks.max=1e3",
+        "replication.factor=two",
+        "replication.factor=0",
+        "replication.factor=9223372036854775808",
+        "A->B.replication.factor=1.5",
+        "refresh.topics.interval.seconds=0",
+        "refresh.topics.enabled=yes",
+        "A.consumer.isolation.level=READ_COMMITTED",
+        "A.consumer.fetch.max.bytes=-1",
+        "A.consumer.request.timeout.ms=0",
+        "A.consumer.request.timeout.ms=500",
+        "A.consumer.fetch.max.wait.ms=30000",
+        "B.producer.compression.type=brotli",
+        "B.producer.acks=2",
+        "B.offset.storage.topic=a/b",
+        "B.offset.storage.partitions=0",
+        "B.offset.flush.interval.ms=0",
+        "memory.max.bytes=1000",
+        "topics.watch.interval.ms=1",
+        "bytes.per.second.max=0",
+        "many.to.one=maybe",
+        "mm2py.group=a b",
+        "A->B.bytes.per.second.max=-5",
+        "topics=a,,b",
+        "A->B.topics=[",
+        "topics.exclude=a,(b",
+        "topics.blacklist=(",
+        "config.properties.exclude=*",
+        "replication.policy.class=com.example.Ours",
+        "replication.policy.separator=/",
+        "replication.policy.separator=",
+        "security.protocol=TLS",
+        "offset-syncs.topic.location=both",
+        "exactly.once.source.support=x\nB.exactly.once.source.support=maybe",
+        "A->B.emit.checkpoints.interval.seconds=often",
+        "A->B.consumer.auto.offset.reset=first",
+    ],
+)
+def test_a_wrong_value_is_told_with_line_and_key(problem: Callable[..., str], line: str) -> None:
+    message = problem(set_line(line))
+    key = line.rsplit("\n", maxsplit=1)[-1].partition("=")[0]
+    assert re.search(rf"line \d: {re.escape(key)}( =|:|$)", message), message
+    assert "Traceback" not in message
+
+
+def test_a_remark_behind_a_value_is_explained(problem: Callable[..., str]) -> None:
+    assert problem(f"{TWO}A->B.enabled = true     # disabled by default\n") == (
+        "line 4: A->B.enabled = 'true     # disabled by default' is neither true nor false"
+        " (in these files a comment has a line of its own; behind a value it belongs to the value)."
+    )
+    assert "a comment has a line of its own" in problem(set_line("B.security.protocol = SSL // for the target"))
+
+
+def test_all_problems_are_told_at_once(problem: Callable[..., str]) -> None:
+    message = problem(set_line("tasks.max=0\nA->A.enabled=true\nreplication.factor=x\nA->B.topics=["))
+    assert message.startswith("4 problems: ")
+    assert all(f"line {line}" in message for line in (5, 6, 7, 8))
+
+
+def test_many_problems_do_not_flood(problem: Callable[..., str]) -> None:
+    message = problem(ONE_FLOW + "".join(f"A->X{number}.topics=x\n" for number in range(500)))
+    assert message.startswith("500 problems: ")
+    assert message.endswith("and 480 more.")
+
+
+def test_a_problem_of_all_flows_is_told_once(problem: Callable[..., str]) -> None:
+    assert problem(f"{TWO}A->B.enabled=true\nB->A.enabled=true\ntopics=[\n").startswith("line 6: topics: ")
+
+
+def test_an_alias_that_no_topic_can_bear_is_told(problem: Callable[..., str]) -> None:
+    text = "clusters=a/b,B\nbootstrap.servers=x:1\na/b->B.enabled=true\n"
+    assert "a/b" in problem(text)
+
+
+def test_values_that_may_be_secret_are_not_told(problem: Callable[..., str]) -> None:
+    assert "canary" not in problem(
+        set_line("A.ssl.keystore.password=canary\nA->A.ssl.key.password=canary\ntasks.max=x")
+    )
+
+
+@pytest.mark.parametrize("line", ["A->C.enabled=true", "B->A.tasks.max=0"])
+def test_flows_that_are_off_may_hold_wrong_values_but_not_strangers(load: Load, line: str) -> None:
+    if line.startswith("B->A"):
+        assert len(load(set_line(line)).flows) == 1
+    else:
+        with pytest.raises(ConfigError):
+            load(set_line(line))
+
+
+# --- --clusters -------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_cluster_on_the_command_line_is_told(problem: Callable[..., str]) -> None:
+    assert "--clusters names 'C', not in clusters, which are A, B" in problem(ONE_FLOW, ["B", "C"])
+
+
+def test_a_selection_without_flows_is_told(problem: Callable[..., str]) -> None:
+    assert problem(ONE_FLOW, ["A"]) == "No source->target replication flows into A; enabled are A->B."
+
+
+def test_an_empty_selection_selects_all(load: Load) -> None:
+    assert len(load(ONE_FLOW, []).flows) == 1
+
+
+def test_only_clusters_of_selected_flows_need_addresses(load: Load) -> None:
+    text = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\nA->C.enabled=true\n"
+    assert list(by_name(load(text, ["B"]))) == ["A->B"]
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "security.protocol=plaintext",
+        "B.exactly.once.source.support=DISABLED",
+        "A->B.transforms=",
+        "config.providers=",
+        "key.converter=org.apache.kafka.connect.converters.ByteArrayConverter",
+        "topic.filter.class=org.apache.kafka.connect.mirror.DefaultTopicFilter",
+        "A->B.exactly.once.support=requested",
+        "A->B.source.cluster.alias=A",
+        "C.security.protocol=SSL",
+    ],
+)
+def test_a_value_that_asks_for_what_is_done_anyway_refuses_nothing(load: Load, line: str) -> None:
+    assert load(set_line(line)).refused == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "security.protocol=SSL",
+        "ssl.truststore.location=/x",
+        "sasl.mechanism=PLAIN",
+        "A.consumer.security.protocol=SASL_SSL",
+        "B.producer.ssl.keystore.location=/x",
+        "A.admin.sasl.mechanism=PLAIN",
+        "A->B.source.consumer.security.protocol=SSL",
+        "A->B.producer.override.security.protocol=SSL",
+        "A->B.target.cluster.security.protocol=SSL",
+        "B.exactly.once.source.support=preparing",
+        "A->B.exactly.once.support=required",
+        "transforms=mask",
+        "A->B.predicates=p",
+        "config.providers=file\nA.consumer.client.id=${file:/x:y}",
+        "config.providers=env\nA->B.replication.factor=${env:RF}",
+        "header.converter=org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        "config.property.filter.class=com.example.Filter",
+    ],
+)
+def test_what_must_not_be_ignored_refuses_the_flow(load: Load, line: str) -> None:
+    configuration = load(set_line(line))
+    assert configuration.flows == ()
+    (reason,) = map(str, configuration.refused.values())
+    assert line.split("\n", maxsplit=1)[0].partition("=")[0] in reason
+    assert "(line 5)" in reason
+    assert "\n" not in reason
+
+
+def test_levels_that_mirror_maker_ignores_refuse_nothing_and_are_named(load: Load) -> None:
+    configuration = load(set_line("A->B.security.protocol=SSL\nexactly.once.source.support=enabled"))
+    assert len(configuration.flows) == 1
+    assert list(configuration.warnings) == [
+        "line 5: A->B.security.protocol has no effect there, as in MirrorMaker 2;"
+        " write it as <cluster>.security.protocol",
+        "line 6: exactly.once.source.support has no effect there, as in MirrorMaker 2;"
+        " write it as <target>.exactly.once.source.support",
+    ]
+
+
+def test_the_identity_policy_both_ways_is_refused(load: Load) -> None:
+    policy = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+    both = f"{TWO}A->B.enabled=true\nB->A.enabled=true\n{policy}"
+    configuration = load(both)
+    assert sorted(configuration.refused) == [parse_flow("A->B"), parse_flow("B->A")]
+    assert "would come back by B -> A and be copied without end" in str(configuration.refused[parse_flow("A->B")])
+    assert len(load(f"{both}A->B.topics=a-.*\nB->A.topics=b-.*\n").flows) == 2
+    # The other flow runs in another process, near its own target.
+    assert list(load(both, ["B"]).refused) == [parse_flow("A->B")]
+
+
+def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str]) -> None:
+    assert "tasks.max" in problem(set_line("security.protocol=SSL\ntasks.max=0"))
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_do_nothing_yet_are_named_in_one_warning(load: Load) -> None:
+    text = set_line("groups=g\nsync.topic.acls.interval.seconds=5\nA.consumer.client.rack=r\nB.session.timeout.ms=9\n")
+    assert list(load(text).warnings) == [
+        "these settings do nothing yet: groups, sync.topic.acls.interval.seconds, A.consumer.client.rack,"
+        " B.session.timeout.ms"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "emit.heartbeats.enabled=false",
+        "sync.topic.acls.enabled=false",
+        "dedicated.mode.enable.internal.rest=false",
+        "B.producer.acks=all",
+        "B.producer.enable.idempotence=true",
+        "A.consumer.check.crcs=true",
+        "errors.tolerance=none",
+        "B->A.groups=g",
+    ],
+)
+def test_there_is_nothing_to_say_where_nothing_differs(load: Load, line: str) -> None:
+    assert load(set_line(line)).warnings == ()
+
+
+def test_unknown_keys_are_named_without_their_values_and_not_without_end(load: Load) -> None:
+    text = ONE_FLOW + "".join(f"odd.thing.{number}=canary\n" for number in range(1000))
+    warnings = load(text).warnings
+    assert len(warnings) == 21
+    assert warnings[0] == "line 5: odd.thing.0 is not known"
+    assert warnings[-1] == "980 more keys are not known"
+    assert "canary" not in repr(warnings)
+
+
+def test_warnings_of_the_file_itself_are_passed_on(load: Load) -> None:
+    assert load(set_line("topics=a\ntopics=b")).warnings == (
+        "line 6: topics is set again (first in line 5); the last one counts",
+    )
+
+
+def test_a_list_that_repeats_itself_is_named(load: Load) -> None:
+    assert load(set_line("topics=a, b ,a")).warnings == ("line 5: topics lists something twice; it counts once",)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("topcs", "topics"),
+        ("A->B.topics.exlude", "A->B.topics.exclude"),
+        ("A->B.enable", "A->B.enabled"),
+        ("A.bootstrap.server", "A.bootstrap.servers"),
+        ("A.consumer.isolation.levl", "A.consumer.isolation.level"),
+        ("memory.max.byte", "memory.max.bytes"),
+        ("A->B.topics.whitelist", "A->B.topics"),
+    ],
+)
+def test_a_slip_of_the_pen_finds_what_was_meant(key: str, meant: str) -> None:
+    (item,), problems = take_inventory(parse_properties(f"{key}=x".encode()).entries, ["A", "B"])
+    assert problems == []
+    assert nearest(item, ["A", "B"]) == f"did you mean {meant}?"
+
+
+# --- the table of keys ------------------------------------------------------------------------------------------------
+
+
+def test_every_key_says_why_it_is_not_what_mirror_maker_does() -> None:
+    tables = [keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.CONSUMER, keys.PRODUCER, keys.ADMIN, keys.FILE]
+    for table in tables:
+        for name, key in table.items():
+            assert key.name == name
+            if key.status in (Status.SUPERSEDED, Status.REFUSED):
+                assert key.note, name
+
+
+# --- anything at all --------------------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    [
+        *["A", "B", "C", "->", ".", "clusters", "enabled", "topics", "bootstrap.servers", "consumer.", "producer."],
+        *["=", ":", " ", "\\", "\n", "true", "x:1", ",", "#", "ssl.key.password", "offset.storage.topic", "[", "é"],
+    ]
+)
+
+
+@given(st.lists(WORDS, max_size=30).map("".join))
+def test_any_file_loads_or_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.properties"
+    path.write_bytes((ONE_FLOW + text).encode("latin-1"))
+    try:
+        configuration = load_configuration(path, None)
+    except ConfigError as error:
+        assert "\n" not in str(error)
+        return
+    assert configuration.flows or configuration.refused
+    assert all("\n" not in warning for warning in configuration.warnings)
+    assert all(isinstance(settings.flow, Flow) for settings in configuration.flows)
