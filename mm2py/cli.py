@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
+import io
 import os
 import random
 import signal
@@ -15,7 +17,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
@@ -37,6 +39,7 @@ EXIT_DRAINED: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+STDERR: Final = 2
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
 
@@ -62,7 +65,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(prog="mm2py", description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.")
+    parser = _Parser(
+        prog="mm2py",
+        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
+        allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
+    )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
     parser.add_argument(
         "--clusters", nargs="+", metavar="A", help="only run flows into these clusters, the nearby ones"
@@ -179,7 +186,11 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
-    log = make_logger(options.log_level, "json" if options.log_format == "json" else "text")
+    log = make_logger(
+        options.log_level,
+        "json" if options.log_format == "json" else "text",
+        cast("TextIO", _LogFile(STDERR)),
+    )
     configuration = load_configuration(options.file, options.clusters)
     flows = {settings.flow for settings in configuration.flows} | set(configuration.refused)
     strangers = sorted(set(recopies) - flows)
@@ -203,17 +214,60 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Entry point of the command."""
+    _fill_standard_descriptors()
     try:
         code = run(sys.argv[1:])
     except Mm2Error as error:
-        print(f"mm2py: {error}", file=sys.stderr)  # noqa: T201  (the logger may not exist yet)
+        line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in f"mm2py: {error}")
+        _LogFile(STDERR).write_line(line)  # the logger may not exist yet
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_FAILED
+    finally:
+        _flush_output()
     sys.exit(code)
+
+
+class _LogFile(io.TextIOBase):
+    """Writes whole lines to a descriptor, and loses them where it must: a full disk or a reader that went away behind
+    the log stops neither a flow nor the process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pending = ""
+
+    def write(self, text: str) -> int:
+        self._pending += text
+        return len(text)
+
+    def flush(self) -> None:
+        data, self._pending = self._pending.encode(errors="backslashreplace"), ""
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def write_line(self, line: str) -> None:
+        self.write(line + "\n")
+        self.flush()
+
+
+def _flush_output() -> None:
+    """What --help and --version printed may have no reader: that is no failure, and Python must not make it one."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fill_standard_descriptors() -> None:
+    """Open what the caller closed of 0, 1 and 2: a socket that got such a number would be sent stray output."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115  (for as long as the process lives)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

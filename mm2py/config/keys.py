@@ -129,7 +129,14 @@ CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
 )
 USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
 REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
-REFRESH_TOPICS_INTERVAL = Key("refresh.topics.interval.seconds", _LONG, 600)
+REFRESH_TOPICS_INTERVAL = Key(
+    "refresh.topics.interval.seconds",
+    _LONG,
+    600,
+    Status.SUPERSEDED,
+    "topics.watch.interval.ms counts; only a negative number still means something, never",
+    agrees=lambda value: java_trim(value).startswith("-"),
+)
 HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
 REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
@@ -138,6 +145,7 @@ POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.ena
 
 CLIENT_ID: Key[str | None] = Key("client.id", string, None)
 REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000)
+ADMIN_REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000, Status.NOT_YET)
 ISOLATION_LEVEL = Key("isolation.level", one_of("read_committed", "read_uncommitted"), "read_uncommitted")
 AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
     "auto.offset.reset",
@@ -440,7 +448,8 @@ PRODUCER = _table(
 )
 
 ADMIN = _table(
-    [key for key in _CLIENT.values() if key is not CLIENT_ID],
+    [key for key in _CLIENT.values() if key not in (CLIENT_ID, REQUEST_TIMEOUT)],
+    ADMIN_REQUEST_TIMEOUT,
     _not_yet(string, "client.id"),
     _not_yet(_COUNT, "default.api.timeout.ms retries"),
     _superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),

@@ -25,6 +25,8 @@ from mm2py.flow import ClusterAlias, Flow
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
 from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
 
+__all__ = ["ClusterSettings", "Configuration", "FlowRefused", "FlowSettings", "HostPort", "load_configuration"]
+
 T = TypeVar("T")
 
 POSITION_INTERVAL_MAX_S = 1.0
@@ -104,6 +106,7 @@ def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configurat
     try:
         return _configuration(properties, clusters or (), problems)
     except _Unusable:
+        problems.sort(key=_line)
         shown = problems[:_PROBLEMS_SHOWN_MAX]
         if len(problems) > len(shown):
             shown.append(f"and {len(problems) - len(shown)} more")
@@ -343,13 +346,13 @@ class _Reading:
             source=ClusterSettings(
                 flow.source,
                 value(consumer, keys.BOOTSTRAP_SERVERS),
-                value(layers.source_admin, keys.REQUEST_TIMEOUT) / 1000,
+                value(layers.source_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
                 value(consumer, keys.CLIENT_ID) or None,
             ),
             target=ClusterSettings(
                 flow.target,
                 value(producer, keys.BOOTSTRAP_SERVERS),
-                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
+                value(layers.target_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
                 value(producer, keys.CLIENT_ID) or None,
             ),
             policy=policy,
@@ -453,7 +456,7 @@ class _Reading:
         return told
 
 
-def _line(warning: str) -> int:
-    """Warnings go by the lines they speak of; those that speak of many come last."""
-    line = warning.removeprefix("line ").partition(":")[0]
-    return int(line) if warning.startswith("line ") and line.isdecimal() else 2**31
+def _line(text: str) -> int:
+    """Order by the line that is spoken of; what speaks of many comes last."""
+    line = text.removeprefix("line ").partition(":")[0]
+    return int(line) if text.startswith("line ") and line.isdecimal() else 2**31

@@ -51,7 +51,7 @@ def judge_compacted(
     in_source = {record.offset for record in source}
     copied = {place for _, place in copies}
     known = [place for place, entry in enumerate(history) if entry.offset in in_source or place in copied]
-    _judge_holes(copies, history, known, verdict, target_end=target_end)
+    _judge_holes(copies, history, known, verdict, target_end=target_end, exact=exact)
     _judge_last_of_each_key(copies, history, verdict, source_start=source_start)
 
 
@@ -119,19 +119,26 @@ def _judge_holes(
     verdict: Verdict,
     *,
     target_end: int | None,
+    exact: bool,
 ) -> None:
     """Hold what the target passes over against the room that its cleaner left.
 
     Args:
         known: the places of the records that were there to be copied: the source has them still, or the target does.
+        exact: then the room for a record is right where it is passed over. With rewinds a run may begin beyond records
+            whose first copies stood, and were cleaned, further up: all room so far counts, but only once.
     """
     copied = {place for _, place in copies}
     seen: set[int] = set()
+    room = 0
     for (offset, place), (next_offset, next_place) in _neighbours(copies, len(history), target_end):
+        room = next_offset - offset - 1 + (0 if exact else room)
         seen.add(place)
         passed = known[bisect_left(known, place + 1) : bisect_left(known, next_place)]
         missing = [place for place in passed if place not in seen]
-        if len(missing) <= next_offset - offset - 1:
+        seen.update(missing)
+        if len(missing) <= room:
+            room -= len(missing)
             continue
         lost = [place for place in missing if place not in copied]
         if lost:

@@ -50,7 +50,7 @@ class Copy:
         return digest(record) in self.unique
 
     def breaks(self, places: Iterable[int]) -> bool:
-        """Whether cutting or repeating these must be a breach: without a ledger numbers tell, with one uniqueness does."""
+        """Whether to cut or repeat these must be a breach: without a ledger numbers tell, with one uniqueness."""
         return not self.ledger or any(self.is_unique(self.target[place]) for place in places)
 
 

@@ -239,7 +239,7 @@ async def init_producer_id(
     world: World, names: Names, name: str | None, expected: tuple[int, int] = (-1, -1)
 ) -> tuple[Answer, tuple[int, int]]:
     request = messages.InitProducerIdRequest(
-        transactional_id=TransactionalId(world.name_of(name)) if name else name,
+        transactional_id=None if name is None else TransactionalId(name and world.name_of(name)),
         transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=10)),
         producer_id=ProducerId(expected[0]),
         producer_epoch=i16(expected[1]),

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from confluent_kafka import Producer, TopicPartition
 
 from deploy.local.kafka import KafkaCluster
+from mm2py.kafka.admin import LATEST, list_offsets
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from tests.cluster import kafka_client
@@ -148,6 +149,11 @@ class RealWorld:
                 assert time.monotonic() < end_s, f"no marker in {topic}"
                 await asyncio.sleep(0.01)
 
+    async def _is_led(self, topic: str) -> bool:
+        """Ask what only a leader answers; a fetch would not do, for a follower answers that too."""
+        reply = await list_offsets(self.brokers, NODE, [(self.name_of(topic), 0)], LATEST)
+        return all(answer.error_code == 0 for answer in reply.values())
+
     async def _high_watermark(self, topic: str) -> int:
         want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, 0, 1)])
         reply = await self.brokers.send(NODE, FetchRequest([want], 0, 0, 1, read_committed=False))
@@ -162,6 +168,10 @@ class RealWorld:
             self._kafka.brokers[0].start()
 
         await asyncio.to_thread(bounce)
+        for topic in self._configs:
+            end_s = time.monotonic() + DEADLINE_S
+            while not await self._is_led(topic) and time.monotonic() < end_s:
+                await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         await self._cluster.close()

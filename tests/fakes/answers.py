@@ -236,9 +236,7 @@ def _listed_offset(
             offset, epoch = fetchable, partition.leader_epoch
     else:
         at_ms = int(want.timestamp)
-        if at_ms == MAX_TIMESTAMP:
-            at_ms = max((batch.max_timestamp for batch in log.batches), default=-1)
-        found = log.find_timestamp(at_ms) if at_ms >= 0 else None
+        found = log.find_newest() if at_ms == MAX_TIMESTAMP else log.find_timestamp(at_ms)
         if found is not None and found.offset < fetchable:
             timestamp, offset, epoch = found.timestamp_ms, found.offset, found.partition_leader_epoch
         elif lagging:

@@ -321,6 +321,7 @@ class ClusterState:
         replicas = {node: Replica(self._new_table()) for node in ids[:factor]}
         living = [node for node in replicas if self.nodes[node].registered]
         partition = Partition(topic.name, topic.id, index, replicas, living[0] if living else NO_LEADER, living)
+        partition.obey(topic.config)
         partition.log.assign_epoch(0, 0)
         partition.remember(since_s)
         topic.partitions.append(partition)
@@ -354,6 +355,8 @@ class ClusterState:
         topic = self.topics[name]
         topic.overrides.update(configs)
         topic.config = parse_topic_config(topic.overrides)
+        for partition in topic.partitions:
+            partition.obey(topic.config)
 
     def deny(self, topic: str) -> None:
         """Take every right to a topic away; it need not exist."""
@@ -462,7 +465,8 @@ class ClusterState:
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
         """Return every batch of a partition, control batches included."""
-        return list(self.partition(topic, partition).log.batches)
+        log = self.partition(topic, partition).log
+        return list(log.from_offset(log.log_start_offset, log.end_offset))
 
     def compact(self, topic: str) -> None:
         """Let the cleaner run over all of a topic's closed transactions."""
@@ -472,10 +476,21 @@ class ClusterState:
             partition.log.compact(limit, delete_retention_ms=config.delete_retention_ms, now_ms=self.clock.wall_ms())
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Move the log start, as DeleteRecords or retention do."""
+        """Move the log start, as DeleteRecords does."""
         found = self.partition(topic, partition)
         found.log.delete_before(min(before_offset, found.high_watermark))
         found.notify()
+
+    def expire(self, topic: str) -> None:
+        """Let the broker's retention check run: whole segments go whose newest *record* is older than retention.ms."""
+        config = self.topics[topic].config
+        for partition in self.topics[topic].partitions:
+            partition.log.remove_old_segments(
+                high_watermark=partition.high_watermark,
+                retention_ms=config.retention_ms,
+                now_ms=self.clock.wall_ms(),
+            )
+            partition.notify()
 
     def truncate(self, topic: str, partition: int, to_offset: int) -> None:
         """Elect an unclean leader: everything from ``to_offset`` on is lost, answered or not; a new leader epoch."""

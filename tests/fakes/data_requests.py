@@ -26,8 +26,8 @@ from mm2py.kafka.port import (
 )
 from tests.fakes.cluster_state import ClusterState, Topic
 from tests.fakes.partition_model import Partition
-from tests.fakes.producer_state import Refused
 from tests.fakes.produce_rules import look_at_frames
+from tests.fakes.producer_state import Refused
 from tests.fakes.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 _FRAME_HEAD_BYTES: Final = 64
@@ -256,7 +256,7 @@ def _refused_at_the_door(request: ProduceRequest) -> ErrorCode | None:
     for topic in request.topics:
         for one in topic.partitions:
             try:
-                frames = look_at_frames(one.records)
+                frames = look_at_frames(one.records, only_first=True)
             except Refused as refused:
                 return refused.code
             if any(one.records[begin + ATTRIBUTES_AT] & TRANSACTIONAL for begin, _ in frames):
@@ -393,9 +393,12 @@ class PendingFetch(Pending):
         for batch in partition.log.from_offset(want.fetch_offset, limit):
             raw = batch.raw
             if not read.parts:
+                limit_of_segment = partition.log.segment_end(batch.base_offset)
                 if len(raw) > max_bytes and not at_least_one:
                     break
                 max_bytes = max(max_bytes, len(raw))
+            elif batch.base_offset >= limit_of_segment:
+                break
             end_offset = batch.last_offset + 1
             read.parts.append(raw[: max_bytes - read.size])  # the last one is cut where the bytes end
             read.size += len(read.parts[-1])

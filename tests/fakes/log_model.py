@@ -1,12 +1,14 @@
 """The log of one partition: batches, leader epochs and transactions, with what retention, cleaning and truncation do.
 
-There are no segments and no indexes; where a broker's answer depends on them it is said at the place.
+Segments are kept as the offsets where they begin, for their borders show: a fetch never reads over one, a search by
+time looks into one only, and retention takes whole ones. A mirrored log has more of them than one expects, because a
+broker also begins a new one when the *records'* times are further apart than ``segment.ms``.
 Source: UnifiedLog, LeaderEpochFileCache, TransactionIndex, Cleaner, MemoryRecords.filterTo, Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +16,9 @@ from tests.fakes.record_batch import Batch, StoredRecord, read_marker, read_reco
 
 _INDEX_INTERVAL_BYTES = 4096
 """An index entry comes after so many bytes; up to there a broker lists aborted transactions it need not have listed."""
+
+_MOST_ENDED = 200
+"""So many ended transactions are remembered in case their markers are not replicated yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +45,49 @@ class PartitionLog:
         self._ended: list[tuple[int, int]] = []
         """(first offset, offset of the marker) of transactions whose marker may not be replicated yet."""
         self._last_offsets: list[int] = []
+        self.segments: list[int] = [0]
+        """Where each segment begins, ascending; the last one is active."""
+        self.segment_bytes = 1 << 30
+        self.segment_ms = 7 * 24 * 3_600_000
+        self._active_bytes = 0
+        self._active_since_ms = -1
 
     def append(self, batch: Batch) -> None:
         """Add a batch that already has its offsets and leader epoch."""
         assert batch.base_offset >= self.end_offset, "a log only grows at its end"
+        self._roll_for(batch)
         self.batches.append(batch)
         self._last_offsets.append(batch.last_offset)
         self.end_offset = batch.last_offset + 1
         self.assign_epoch(batch.partition_leader_epoch, batch.base_offset)
+        self._learn_transaction(batch)
+
+    def _roll_for(self, batch: Batch) -> None:
+        size = len(batch.raw)
+        if self._active_bytes:
+            too_long = self._active_since_ms >= 0 and batch.max_timestamp - self._active_since_ms > self.segment_ms
+            too_far = batch.last_offset - self.segments[-1] >= 1 << 31
+            if too_long or too_far or self._active_bytes + size > self.segment_bytes:
+                self.roll()
+        if not self._active_bytes:
+            self._active_since_ms = batch.max_timestamp
+        self._active_bytes += size
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        if self._active_bytes:
+            self.segments.append(self.end_offset)
+            self._active_bytes = 0
+
+    def segment_end(self, offset: int) -> int:
+        """Return where the segment that holds ``offset`` ends: the begin of the next one, or the log's end."""
+        index = bisect_right(self.segments, offset)
+        return self.segments[index] if index < len(self.segments) else self.end_offset
+
+    def _in_segment(self, base_offset: int) -> list[Batch]:
+        return list(self.from_offset(base_offset, self.segment_end(base_offset)))
+
+    def _learn_transaction(self, batch: Batch) -> None:
         if not batch.transactional:
             return
         if not batch.control:
@@ -57,7 +97,7 @@ class PartitionLog:
         first_offset = self._open.pop(batch.producer_id, None)
         if marker is None or first_offset is None:
             return
-        self._ended.append((first_offset, batch.base_offset))
+        self._ended = [*self._ended[-_MOST_ENDED:], (first_offset, batch.base_offset)]
         if marker[0]:
             stable = min(self._open.values(), default=batch.base_offset + 1)
             self.aborted.append(AbortedTransaction(batch.producer_id, first_offset, batch.base_offset, stable))
@@ -68,6 +108,7 @@ class PartitionLog:
         self.end_offset = offset
         if not self.batches:
             self.log_start_offset = offset
+            self.segments = [offset]
             self.epochs = [(epoch, offset) for epoch, _ in self.epochs[-1:]]
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
@@ -94,8 +135,7 @@ class PartitionLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return up to where every transaction is decided."""
-        self._ended = [(first, marker) for first, marker in self._ended if marker >= high_watermark]
-        undecided = [*self._open.values(), *(first for first, _ in self._ended)]
+        undecided = [*self._open.values(), *(first for first, marker in self._ended if marker >= high_watermark)]
         return min([high_watermark, *undecided])
 
     @property
@@ -120,12 +160,12 @@ class PartitionLog:
 
         A broker finds the end of the stretch through its sparse index, so later ones may be among them.
         """
-        upper = end_offset
+        upper = self.segment_end(end_offset - 1)
         passed = 0
-        for batch in self.from_offset(end_offset, self.end_offset):
+        for batch in self.from_offset(end_offset, upper):
             passed += len(batch.raw)
-            upper = batch.last_offset + 1
             if passed >= _INDEX_INTERVAL_BYTES:
+                upper = batch.last_offset + 1
                 break
         found = []
         for transaction in self.aborted:
@@ -136,25 +176,62 @@ class PartitionLog:
         return found
 
     def find_timestamp(self, timestamp_ms: int) -> StoredRecord | None:
-        """Return the first record that is at least as new; aborted ones and control records count."""
-        for batch in self.from_offset(self.log_start_offset, self.end_offset):
-            if batch.max_timestamp < timestamp_ms:
+        """Return the first record that is at least as new, out of the first segment that has one.
+
+        Aborted and control records count. If all such records of that segment lie before the log start, because
+        nobody has removed it yet, there is none.
+        """
+        for segment in self.segments:
+            batches = self._in_segment(segment)
+            if max((batch.max_timestamp for batch in batches), default=-1) < timestamp_ms:
                 continue
-            for record in read_records(batch):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
-                    return record
+            for batch in batches:
+                if batch.max_timestamp < timestamp_ms:
+                    continue
+                for record in read_records(batch):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
+                        return record
+            return None
         return None
 
+    def find_newest(self) -> StoredRecord | None:
+        """Return the record with the largest timestamp, be it before the log start while its segment is still there."""
+        newest: Batch | None = None
+        for batch in self.batches:
+            if batch.count and (newest is None or batch.max_timestamp > newest.max_timestamp):
+                newest = batch
+        if newest is None:
+            return None
+        return next((record for record in read_records(newest) if record.timestamp_ms == newest.max_timestamp), None)
+
     def delete_before(self, offset: int) -> None:
-        """Move the log start, as DeleteRecords or retention do; a batch goes once all of it lies before the start."""
+        """Move the log start, as DeleteRecords does; the bytes stay until ``remove_old_segments``."""
         assert offset <= self.end_offset
         self.log_start_offset = max(self.log_start_offset, offset)
-        keep = self.index_of(self.log_start_offset)
-        del self.batches[:keep], self._last_offsets[:keep]
         before = [entry for entry in self.epochs if entry[1] <= self.log_start_offset]
         if before:
             self.epochs = [(before[-1][0], self.log_start_offset), *self.epochs[len(before) :]]
         self.aborted = [entry for entry in self.aborted if entry.last_offset >= self.log_start_offset]
+
+    def remove_old_segments(self, *, high_watermark: int, retention_ms: int | None, now_ms: int) -> None:
+        """Remove segments from the oldest on, as long as all of their records are too old or before the log start.
+
+        Even the active one goes, a new one being begun, if all of its records are too old: old records that have just
+        been mirrored vanish at the next check.
+        """
+        while True:
+            first = self.segments[0]
+            batches = self._in_segment(first)
+            newest_ms = max((batch.max_timestamp for batch in batches), default=-1)
+            expired = retention_ms is not None and bool(batches) and now_ms - newest_ms > retention_ms
+            before_start = len(self.segments) > 1 and self.segments[1] <= self.log_start_offset
+            if not before_start and not (expired and self.segment_end(first) <= high_watermark):
+                return
+            if len(self.segments) == 1:
+                self.roll()
+            self.delete_before(max(self.log_start_offset, self.segments[1]))
+            keep = self.index_of(self.segments[1])
+            del self.batches[:keep], self._last_offsets[:keep], self.segments[0]
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log at ``offset``, or at the begin of the batch that holds it."""
@@ -168,25 +245,23 @@ class PartitionLog:
         self.end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
+        self.segments = [base for base in self.segments if base <= offset] or [offset]
+        active = self._in_segment(self.segments[-1])
+        self._active_bytes = sum(len(batch.raw) for batch in active)
+        self._active_since_ms = active[0].max_timestamp if active else -1
         if any(batch.transactional for batch in removed):
-            self._replay_transactions()
-
-    def _replay_transactions(self) -> None:
-        kept = self.batches
-        self.batches, self._last_offsets, self.aborted, self._open, self._ended = [], [], [], {}, []
-        end_offset, self.end_offset = self.end_offset, 0
-        epochs = list(self.epochs)
-        for batch in kept:
-            self.append(batch)
-        self.end_offset = end_offset
-        self.epochs = epochs
+            self.aborted, self._open, self._ended = [], {}, []
+            for batch in self.batches:
+                self._learn_transaction(batch)
 
     def compact(self, limit_offset: int, *, delete_retention_ms: int, now_ms: int) -> None:
         """Clean the log up to ``limit_offset``: of each key the last record stays, of each producer the last batch.
 
         A tombstone stays for ``delete_retention_ms`` after the first cleaning that meets it, unless its batch already
         carries a delete horizon, whoever set it (H6). Markers stay for good, which a broker does only for a while.
+        The cleaner leaves the active segment alone, so a new one is begun.
         """
+        self.roll()
         latest: dict[bytes, int] = {}
         aborted = self._aborted_records()
         for batch in self.from_offset(self.log_start_offset, limit_offset):
@@ -197,7 +272,7 @@ class PartitionLog:
         last_of_producer = {batch.producer_id: batch.base_offset for batch in self.batches if not batch.control}
         cleaned = []
         for batch in self.batches:
-            if batch.control or batch.base_offset >= limit_offset:
+            if batch.control or not self.log_start_offset <= batch.base_offset < limit_offset:
                 cleaned.append(batch)
                 continue
             kept = self._clean(batch, latest, aborted, delete_retention_ms=delete_retention_ms, now_ms=now_ms)

@@ -82,6 +82,10 @@ class Partition:
         """Where the present leader's epoch began."""
         return self.log.epochs[-1][1] if self.log.epochs else 0
 
+    def obey(self, config: TopicConfig) -> None:
+        """Take on what the topic's settings say about segments."""
+        self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.segment_ms
+
     def notify(self) -> None:
         for watcher in list(self.watchers.values()):
             watcher()

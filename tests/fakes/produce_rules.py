@@ -13,6 +13,7 @@ from tests.fakes.producer_state import Refused
 from tests.fakes.record_batch import (
     CODEC_MASK,
     CODECS,
+    DELETE_HORIZON,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -27,7 +28,6 @@ from tests.fakes.record_batch import (
     rewrite,
 )
 from tests.fakes.topic_config import TopicConfig
-
 
 _LEAST_LENGTH: Final = 14
 _MAGIC_AT: Final = 16
@@ -74,15 +74,16 @@ def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms:
     return _as_stored(batch, records, config, now_ms=now_ms)
 
 
-def look_at_frames(data: bytes | bytearray | memoryview) -> list[tuple[int, int]]:
+def look_at_frames(data: bytes | bytearray | memoryview, *, only_first: bool = False) -> list[tuple[int, int]]:
     """Return (begin, end) of each batch, as a broker finds them before it looks into any; a cut one ends the search.
 
     Raises:
-        Refused: a length or a magic number that no batch has. The whole request is answered with it.
+        Refused: a length or a magic number that no batch has. In the first batch of any partition it answers the
+            whole request.
     """
-    frames = []
+    frames: list[tuple[int, int]] = []
     at = 0
-    while len(data) - at >= LOG_OVERHEAD:
+    while len(data) - at >= LOG_OVERHEAD and not (only_first and frames):
         length = int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
         if length < _LEAST_LENGTH:
             raise Refused(ErrorCode.corrupt_message, f"Record size {length} is too small", at_the_door=True)
@@ -117,10 +118,11 @@ def _at_the_door(message: str) -> Refused:
 
 
 def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfig, *, now_ms: int) -> None:
+    null_key = False
     for record in records:
         if config.compacted and record.key is None:
-            raise Refused(ErrorCode.invalid_record, "Compacted topic cannot accept message without key")
-        if not config.log_append_time and record.timestamp_ms != NO_TIMESTAMP:
+            null_key = True  # of a record with both faults this one counts, of a batch the other
+        elif not config.log_append_time and record.timestamp_ms != NO_TIMESTAMP:
             if (
                 now_ms - record.timestamp_ms > config.timestamp_before_max_ms
                 or record.timestamp_ms - now_ms > config.timestamp_after_max_ms
@@ -128,6 +130,8 @@ def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfi
                 raise Refused(ErrorCode.invalid_timestamp, f"Timestamp {record.timestamp_ms} is out of range")
         elif batch.log_append_time:
             raise Refused(ErrorCode.invalid_timestamp, "Producer should not set timestamp type to LogAppendTime")
+    if null_key:
+        raise Refused(ErrorCode.invalid_record, "Compacted topic cannot accept message without key")
     if any(record.offset != index for index, record in enumerate(records)):
         raise WouldCorrupt(f"offset deltas {[record.offset for record in records]} in a batch of {batch.count}")
 
@@ -142,8 +146,9 @@ def _as_stored(batch: Batch, records: list[StoredRecord], config: TopicConfig, *
     else:
         max_timestamp = max(record.timestamp_ms for record in records)
     if wanted != batch.codec:
-        stored = reencode(batch, records, codec=wanted)
-        attributes = attributes & ~CODEC_MASK | stored.attributes & CODEC_MASK
+        plain = rewrite(batch, attributes=batch.attributes & ~DELETE_HORIZON)  # a rebuilt batch has no horizon
+        stored = reencode(plain, records, codec=wanted)
+        attributes = attributes & ~(CODEC_MASK | DELETE_HORIZON) | stored.attributes & CODEC_MASK
     if (stored.attributes, stored.max_timestamp) != (attributes, max_timestamp):
         stored = rewrite(stored, attributes=attributes, max_timestamp=max_timestamp)
     if len(stored.raw) > config.max_message_bytes:

@@ -64,13 +64,16 @@ class TopicConfig:
 
     max_message_bytes: int
     compacted: bool
-    deleted_by_time: bool
     log_append_time: bool
     compression: str
     min_insync_replicas: int
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     delete_retention_ms: int
+    retention_ms: int | None
+    """None: for ever."""
+    segment_bytes: int
+    segment_ms: int
 
 
 class BadConfig(ValueError):
@@ -105,13 +108,15 @@ def parse_topic_config(overrides: Mapping[str, str]) -> TopicConfig:
     return TopicConfig(
         max_message_bytes=numbers["max.message.bytes"],
         compacted="compact" in policies,
-        deleted_by_time="delete" in policies,
         log_append_time=values["message.timestamp.type"] == "LogAppendTime",
         compression=values["compression.type"],
         min_insync_replicas=numbers["min.insync.replicas"],
         timestamp_before_max_ms=numbers["message.timestamp.before.max.ms"],
         timestamp_after_max_ms=numbers["message.timestamp.after.max.ms"],
         delete_retention_ms=numbers["delete.retention.ms"],
+        retention_ms=numbers["retention.ms"] if "delete" in policies and numbers["retention.ms"] >= 0 else None,
+        segment_bytes=numbers["segment.bytes"],
+        segment_ms=numbers["segment.ms"],
     )
 
 

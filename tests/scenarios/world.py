@@ -156,5 +156,3 @@ def _dump(cluster: ClusterModel, topic: str, partition: int, *, committed: bool)
         Dumped(record.offset, CREATE_TIME, record.timestamp_ms, record.key, record.value, record.headers)
         for record in cluster.records(topic, partition, committed=committed)
     ]
-
-

@@ -129,8 +129,6 @@ def test_a_waiter_cancelled_the_moment_it_is_served_gives_back() -> None:
     run(main())
 
 
-
-
 def test_a_waiter_passed_over_because_it_was_cancelled_gives_back_nothing() -> None:
     """A lane is cancelled while it waits; before it runs again another lane gives memory back and passes it over."""
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, parse_properties, read_properties
@@ -107,6 +107,7 @@ def test_a_byte_order_mark_before_a_comment_hides_no_key() -> None:
     assert bom_hides_a_key(parse_properties(b"\xef\xbb\xbf# clusters\nclusters=A,B\n")) is None
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 @example(b"\\")
 @example(b"\\\r\n")
@@ -126,10 +127,11 @@ def escaped(text: str) -> str:
     return "".join(chr(code) if chr(code).isalnum() and code < 128 else f"\\u{code:04x}" for code in codes)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), st.text()), st.sampled_from(["=", ":", " ", " = ", "\t:\t"]))
-def test_what_is_escaped_comes_back(settings: dict[str, str], separator: str) -> None:
-    text = "".join(f"{escaped(key)}{separator}{escaped(value)}\n" for key, value in settings.items())
-    assert parsed(text.encode()) == settings
+def test_what_is_escaped_comes_back(entries: dict[str, str], separator: str) -> None:
+    text = "".join(f"{escaped(key)}{separator}{escaped(value)}\n" for key, value in entries.items())
+    assert parsed(text.encode()) == entries
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:

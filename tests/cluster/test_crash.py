@@ -1,0 +1,196 @@
+"""Workers and brokers that stop, die and freeze under load: nothing is lost, nothing changes places.
+
+A worker that stops in order repeats nothing either. One that is killed comes back to its last stored position, so each
+kill may cost one rewind of each partition; so may a broker that forgets what it had stored.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from deploy.local.kafka import KafkaCluster, start_clusters
+from tests.checker.traffic import Traffic
+from tests.cluster.copies import Load, assert_copied, new_topic, now_ms
+from tests.cluster.kafka_client import new_name, record_count
+from tests.cluster.running import Mm2py, one_way_properties
+
+PARTITIONS = 4
+AGES_MS = {"young": 0, "old": 30 * 86_400_000}
+"""What they stored of old records the target's brokers forget at once; of young ones they remember it for a day."""
+
+
+class Loads:
+    """Two topics under load: one of records of today, one of a month ago."""
+
+    def __init__(self, cluster: KafkaCluster, stem: str, *, per_second: int = 1_500) -> None:
+        self.cluster = cluster
+        self.topics = {age: new_topic(cluster, f"{stem}.{age}", PARTITIONS) for age in AGES_MS}
+        self.per_second = per_second
+        self._running = ExitStack()
+        self._loads: list[Load] = []
+
+    def __enter__(self) -> Loads:
+        for seed, (age, topic) in enumerate(self.topics.items()):
+            traffic = Traffic(seed=seed, partitions=PARTITIONS, first_timestamp_ms=now_ms() - AGES_MS[age])
+            load = Load(self.cluster, topic, traffic, per_second=self.per_second, compression_type="lz4")
+            self._loads.append(self._running.enter_context(load))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more records of each were sent."""
+        for load in self._loads:
+            load.wait_for(more)
+
+    def assert_copied(self, target: KafkaCluster, run: Mm2py, *, max_rewinds: int) -> None:
+        """Judge both topics against the ledger too: what the source acknowledged, the source must hold."""
+        for load, topic in zip(self._loads, self.topics.values(), strict=True):
+            assert_copied(
+                self.cluster,
+                target,
+                topic,
+                f"A.{topic}",
+                run=run,
+                ledger=load.ledger,
+                max_rewinds=max_rewinds,
+                max_rewound_records=max_rewinds * 10 * self.per_second,
+            )
+
+    def copied(self, target: KafkaCluster) -> int:
+        """Return how many records the remote topics hold."""
+        return sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics.values())
+
+    def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
+        """Wait until the remote topics have grown by so many records."""
+        goal = self.copied(target) + more
+        run.wait_until(lambda: self.copied(target) >= goal, f"{more} more records are copied")
+
+
+# Workers
+
+
+def test_a_clean_stop_repeats_nothing(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
+    """F02, F03: SIGTERM under load, three times over; the copy is exact."""
+    loads = Loads(source_cluster, new_name("stopped"))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    with run:
+        with loads:
+            run.wait_for_event("topics.copying")
+            for _ in range(3):
+                loads.wait_for_copies(target_cluster, run, 2_000)
+                assert run.terminate() == 0
+                loads.wait_for(500)
+                run.start()
+        loads.assert_copied(target_cluster, run, max_rewinds=0)
+        assert run.terminate() == 0
+        assert not run.events("drain.timeout")
+
+
+def _kill_workers(loads: Loads, target: KafkaCluster, run: Mm2py, kills: int, chance: random.Random) -> None:
+    for number in range(kills):
+        if number % 3 == 2:  # while it is still starting
+            loads.wait_for(chance.randrange(200, 2_000))
+        else:
+            loads.wait_for_copies(target, run, chance.randrange(1, 4_000))
+        run.kill()
+        run.start()
+
+
+def test_a_killed_worker_loses_and_reorders_nothing(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
+    """F01, F05: SIGKILL under load, also while it is starting."""
+    loads = Loads(source_cluster, new_name("killed"))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    with run:
+        with loads:
+            run.wait_for_event("topics.copying")
+            _kill_workers(loads, target_cluster, run, 4, random.Random(1))
+        loads.assert_copied(target_cluster, run, max_rewinds=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_worker_killed_over_and_over_loses_and_reorders_nothing(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, seed: int
+) -> None:
+    """F04."""
+    loads = Loads(source_cluster, new_name("killed"))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    with run:
+        with loads:
+            run.wait_for_event("topics.copying")
+            _kill_workers(loads, target_cluster, run, 12, random.Random(seed))
+        loads.assert_copied(target_cluster, run, max_rewinds=12)
+
+
+# Brokers
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Source and target whose brokers may be killed and frozen."""
+    with start_clusters([KafkaCluster("fragile-source"), KafkaCluster("fragile-target")]) as (source, target):
+        yield source, target
+
+
+@pytest.fixture(scope="module")
+def run(pair: tuple[KafkaCluster, KafkaCluster]) -> Iterator[Mm2py]:
+    """One worker that lives through all that happens to the brokers."""
+    with Mm2py(one_way_properties(*pair, **{"A->B.topics": "broker-.*"})) as run:
+        run.wait_for_event("flow.ready")
+        yield run
+        assert run.terminate() == 0
+        assert not run.events("flow.crashed"), run.tail()
+
+
+def _kill_and_start(cluster: KafkaCluster) -> None:
+    cluster.brokers[0].kill()
+    cluster.brokers[0].start()
+
+
+def _restart(cluster: KafkaCluster) -> None:
+    cluster.brokers[0].restart()
+
+
+FAULTS: dict[str, tuple[int, Callable[[KafkaCluster], None]]] = {
+    "a source broker that restarts": (0, _restart),
+    "a source broker that is killed": (0, _kill_and_start),
+    "a target broker that restarts": (1, _restart),
+    "a target broker that is killed": (1, _kill_and_start),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broker_that_goes_and_comes_back_costs_no_record(
+    pair: tuple[KafkaCluster, KafkaCluster], run: Mm2py, fault: str
+) -> None:
+    """F14, F15, F22, F23."""
+    side, strike = FAULTS[fault]
+    source, target = pair
+    loads = Loads(source, new_name("broker"))
+    with loads:
+        loads.wait_for_copies(target, run, 2_000)
+        strike(pair[side])
+        loads.wait_for_copies(target, run, 2_000)
+    loads.assert_copied(target, run, max_rewinds=1 if side else 0)
+
+
+def test_a_target_broker_that_freezes_for_a_while_costs_no_record(
+    pair: tuple[KafkaCluster, KafkaCluster], run: Mm2py
+) -> None:
+    """F19: its connections stay open and nothing answers."""
+    source, target = pair
+    loads = Loads(source, new_name("broker"))
+    with loads:
+        loads.wait_for_copies(target, run, 2_000)
+        for _ in range(3):
+            target.brokers[0].freeze()
+            loads.wait_for(3_000)
+            target.brokers[0].thaw()
+            loads.wait_for_copies(target, run, 1_000)
+    loads.assert_copied(target, run, max_rewinds=0)
