@@ -38,10 +38,8 @@ from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.selection import should_replicate
 
-REFUSED_AGAIN_S: Final = 30.0
-"""How often a refused topic is looked at again: the way out may have been taken."""
-REMOTE_METADATA_S: Final = 30.0
-"""How often the remote topics are looked at while no copier asks for it."""
+LOOK_AGAIN_MOST_S: Final = 30.0
+"""How often, at least, refused topics are looked at again (the way out may have been taken), and the remote topics."""
 INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a topic that was just made has no leader yet."""
 UNKNOWN_TOPIC: Final = 3
@@ -88,6 +86,7 @@ class SourceConnector:
         self._source_id: str | None = None
         self._refused: dict[str, TopicRefused] = {}
         self._narrow: dict[str, Mm2Error] = {}
+        self._look_again_s = min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
         self._look_again_at_s = 0.0
         self._remotes_again_at_s = 0.0
         self._missing_rounds: dict[str, int] = {}
@@ -238,7 +237,7 @@ class SourceConnector:
         now_s = self._clock.monotonic()
         if not task.partitions or not (asked or now_s >= self._remotes_again_at_s):
             return
-        self._remotes_again_at_s = now_s + REMOTE_METADATA_S
+        self._remotes_again_at_s = now_s + self._look_again_s
         names = sorted({part.target_topic for part in task.partitions.values()})
         metadata = await fetch_metadata(self._target.brokers, names, channel="watch")
         task.learn_target(metadata)
@@ -285,7 +284,7 @@ class SourceConnector:
         now_s = self._clock.monotonic()
         if now_s < self._look_again_at_s:
             return {*self._refused, *self._narrow}
-        self._look_again_at_s = now_s + REFUSED_AGAIN_S
+        self._look_again_at_s = now_s + self._look_again_s
         return set()
 
     async def _begin(

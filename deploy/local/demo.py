@@ -52,7 +52,7 @@ STILL_S: Final = 1.5
 LOG_BYTES_SHOWN: Final = 4_000
 
 PROPERTIES: Final = """\
-# Run it yourself while the demo lasts: mm2py mm2.properties --clusters {first} {second}
+# What the demo runs is: mm2py mm2.properties --clusters {first} {second}
 clusters = {first}, {second}
 {first}.bootstrap.servers = {first_bootstrap}
 {second}.bootstrap.servers = {second_bootstrap}

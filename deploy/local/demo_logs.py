@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from deploy.local.errors import StarterError
-from tests.checker.dumped import Dumped
+from tests.checker.dumped import Dumped, Headers
 
 ANSWER_S: Final = 30.0
 AT_ONCE: Final = 5_000
@@ -68,11 +68,14 @@ def _fill(consumer: Consumer, topic: str, logs: dict[int, Log]) -> None:
         for message in messages:
             error = message.error()
             if error is None:
-                kind, timestamp_ms = message.timestamp()
-                headers = tuple(message.headers() or ())
-                record = Dumped(message.offset(), kind, timestamp_ms, message.key(), message.value(), headers)
-                logs[message.partition()].records.append(record)
+                logs[message.partition() or 0].records.append(_dumped(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
+                unread.discard(message.partition() or 0)
             else:
                 raise StarterError(f"{topic} cannot be read: {error}.", remedy="Look at the broker's log.")
+
+
+def _dumped(message: Message) -> Dumped:
+    kind, timestamp_ms = message.timestamp()
+    headers = cast(Headers, tuple(message.headers() or ()))
+    return Dumped(message.offset() or 0, kind, timestamp_ms, message.key(), message.value(), headers)

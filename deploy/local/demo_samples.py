@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.demo_logs import read_logs
 from tests.checker.dumped import Dumped, Sent, sent

@@ -129,14 +129,7 @@ CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
 )
 USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
 REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
-REFRESH_TOPICS_INTERVAL = Key(
-    "refresh.topics.interval.seconds",
-    _LONG,
-    600,
-    Status.SUPERSEDED,
-    "topics.watch.interval.ms counts; only a negative number still means something, never",
-    agrees=lambda value: java_trim(value).startswith("-"),
-)
+REFRESH_TOPICS_INTERVAL = Key("refresh.topics.interval.seconds", _LONG, 600)
 HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
 REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")

@@ -22,8 +22,9 @@ from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, sh
 from mm2py.config.secrets import shown_key, shown_value
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
+from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy, make_policy
 
 __all__ = ["ClusterSettings", "Configuration", "FlowRefused", "FlowSettings", "HostPort", "load_configuration"]
 
@@ -248,8 +249,9 @@ class _Reading:
             {flow: self._value(of_flow.connector, keys.POLICY_CLASS) for flow, of_flow in layers.items()},
             {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
         )
+        growing = self._growing_flows(layers)
         for flow in self._flows:
-            reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, [])
+            reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, []) + growing.get(flow, [])
             if reasons:
                 self._check_numbers(flow, layers[flow])
                 refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
@@ -271,6 +273,19 @@ class _Reading:
             memory_max_bytes,
             tuple(sorted(dict.fromkeys(warnings), key=_line)),
         )
+
+    def _growing_flows(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
+        """Return the flows of rings in which each round would add a hop to the names, as separators differ."""
+        policies: dict[Flow, ReplicationPolicy] = {}
+        for flow, of_flow in layers.items():
+            names = self._names(flow, of_flow.connector)
+            if names is not None and not isinstance(names[0], IdentityReplicationPolicy):
+                policies[flow] = names[0]
+        reason = (
+            "it is part of a ring whose flows have different replication.policy.separator, so that no name shows that"
+            " it has been there before and every round would make a new topic (give them all the same separator)"
+        )
+        return {flow: [reason] for flow in endless_flows(policies)}
 
     def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
         """Look for numbers that are legal alone and wrong together."""

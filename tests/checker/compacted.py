@@ -11,16 +11,19 @@ The history is the ledger of acknowledged sends together with the source dump, b
 What no dump can tell: a record that was superseded, was never copied, and lies where the target's cleaner has worked.
 
 Equal records of one key are told apart from the end: each target record stands for the latest record of the history
-before the next one's. If any assignment shows the last record of every key, this one does.
+before the next one's.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from tests.checker.dumped import Dumped, Sent, digest, sent
 from tests.checker.verdict import Rewind, Verdict
+
+LOOKBACK = 1_000
+"""How many equal records in a row are searched for one that stands for itself alone."""
 
 
 def judge_compacted(
@@ -77,17 +80,37 @@ def _assign(target: Sequence[Dumped], history: Sequence[Sent]) -> list[int | Non
     places: dict[bytes, list[int]] = {}
     for place, entry in enumerate(history):
         places.setdefault(entry.digest, []).append(place)
-    assigned: list[int | None] = []
+    candidates = [places.get(digest(record)) for record in target]
+    assigned: list[int | None] = [None] * len(target)
     before = len(history)
-    for record in reversed(target):
-        candidates = places.get(digest(record))
-        if candidates is None:
-            assigned.append(None)
+    for index in range(len(target) - 1, -1, -1):
+        if (here := candidates[index]) is None:
             continue
-        lower = bisect_left(candidates, before)
-        before = candidates[lower - 1]  # none is lower: index -1, the last of all, ends an earlier run
-        assigned.append(before)
-    return assigned[::-1]
+        lower = bisect_left(here, before)
+        before = here[lower - 1] if lower else _end_of_run(candidates, index)
+        assigned[index] = before
+    return assigned
+
+
+def _end_of_run(candidates: Sequence[list[int] | None], index: int) -> int:
+    """Return the place of a record behind which the target goes back: the nearest to what stands before it.
+
+    A run may have ended anywhere, so the latest of equal records is no better guess here; it may lie where the copy had
+    not been yet.
+    """
+    here = candidates[index]
+    assert here is not None
+    first = index
+    while first > max(0, index - LOOKBACK) and len(candidates[first] or ()) != 1:
+        first -= 1
+    place = -1
+    for one in candidates[first : index + 1]:
+        if one is not None:
+            lower = bisect_right(one, place)
+            if lower == len(one):
+                return here[-1]
+            place = one[lower]
+    return place
 
 
 def _judge_order(
@@ -130,12 +153,18 @@ def _judge_holes(
     """
     copied = {place for _, place in copies}
     seen: set[int] = set()
+    shown: set[bytes] = set()
     room = 0
     for (offset, place), (next_offset, next_place) in _neighbours(copies, len(history), target_end):
         room = next_offset - offset - 1 + (0 if exact else room)
         seen.add(place)
         passed = known[bisect_left(known, place + 1) : bisect_left(known, next_place)]
         missing = [place for place in passed if place not in seen]
+        if not exact:  # which of equal records came first is then anybody's guess
+            shown.update(history[here].digest for here in (place, next_place) if 0 <= here < len(history))
+            late = {history[place].digest: place for place in missing if place in copied}
+            missing = [place for place in missing if place not in copied]
+            missing += [place for equal, place in late.items() if equal not in shown]
         seen.update(missing)
         if len(missing) <= room:
             room -= len(missing)
@@ -181,7 +210,9 @@ def _judge_last_of_each_key(
     for key, place in last_sent.items():
         entry = history[place]
         shown, target_offset = last_shown.get(key, (None, None))
-        if key is None or entry.offset < source_start or (shown is not None and shown >= place):
+        if key is None or entry.offset < source_start:
+            continue
+        if shown is not None and (shown >= place or history[shown].digest == entry.digest):
             continue
         if shown is None and entry.is_tombstone:
             continue  # cleaned away on both sides, as it should be in the end

@@ -22,3 +22,10 @@ def guarded_cluster() -> Iterator[KafkaCluster]:
     }
     with KafkaCluster("guarded", settings=settings) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def three_node_cluster() -> Iterator[KafkaCluster]:
+    """Three nodes, for tests of leaders that move, hang or go. A test leaves all of them running."""
+    with KafkaCluster("three", nodes=3) as cluster:
+        yield cluster

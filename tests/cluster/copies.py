@@ -69,6 +69,7 @@ def producer(cluster: KafkaCluster, **settings: Any) -> Producer:
             "bootstrap.servers": cluster.internal_bootstrap,
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
+            "reconnect.backoff.max.ms": 500,
             "log_level": 0,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from confluent_kafka import KafkaException
 
 from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import Load, assert_copied, new_topic, now_ms
+from tests.cluster.copies import COPY_DEADLINE_S, Load, assert_copied, new_topic, now_ms
 from tests.cluster.kafka_client import new_name, record_count
 from tests.cluster.running import Mm2py, one_way_properties
 
@@ -62,14 +63,24 @@ class Loads:
                 max_rewound_records=max_rewinds * 10 * self.per_second,
             )
 
-    def copied(self, target: KafkaCluster) -> int:
-        """Return how many records the remote topics hold."""
-        return sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics.values())
+    def copied(self, target: KafkaCluster) -> int | None:
+        """Return how many records the remote topics hold; None while the target cannot say."""
+        try:
+            return sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics.values())
+        except KafkaException:
+            return None
 
     def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
         """Wait until the remote topics have grown by so many records."""
-        goal = self.copied(target) + more
-        run.wait_until(lambda: self.copied(target) >= goal, f"{more} more records are copied")
+        found: list[int] = []
+
+        def grown() -> bool:
+            count = self.copied(target)
+            if count is not None:
+                found.append(count)
+            return bool(found) and found[-1] >= found[0] + more
+
+        run.wait_until(grown, f"{more} more records are copied", deadline_s=COPY_DEADLINE_S)
 
 
 # Workers

@@ -107,6 +107,7 @@ class RealWorld:
     async def create_topic(self, topic: str, configs: Mapping[str, str]) -> None:
         self._configs[topic] = dict(configs)
         await asyncio.to_thread(kafka_client.create_topic, self._kafka, self.name_of(topic), 1, configs)
+        await self._until_led(topic)
 
     async def recreate_topic(self, topic: str) -> None:
         await asyncio.to_thread(kafka_client.delete_topic, self._kafka, self.name_of(topic))
@@ -149,10 +150,13 @@ class RealWorld:
                 assert time.monotonic() < end_s, f"no marker in {topic}"
                 await asyncio.sleep(0.01)
 
-    async def _is_led(self, topic: str) -> bool:
-        """Ask what only a leader answers; a fetch would not do, for a follower answers that too."""
-        reply = await list_offsets(self.brokers, NODE, [(self.name_of(topic), 0)], LATEST)
-        return all(answer.error_code == 0 for answer in reply.values())
+    async def _until_led(self, topic: str) -> None:
+        """Ask what only a leader answers until it does; a fetch would not do, for a follower answers that too."""
+        place = self.name_of(topic), 0
+        end_s = time.monotonic() + DEADLINE_S
+        while (await list_offsets(self.brokers, NODE, [place], LATEST))[place].error_code:
+            assert time.monotonic() < end_s, f"nobody leads {topic}"
+            await asyncio.sleep(0.01)
 
     async def _high_watermark(self, topic: str) -> int:
         want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, 0, 1)])
@@ -169,9 +173,7 @@ class RealWorld:
 
         await asyncio.to_thread(bounce)
         for topic in self._configs:
-            end_s = time.monotonic() + DEADLINE_S
-            while not await self._is_led(topic) and time.monotonic() < end_s:
-                await asyncio.sleep(0.05)
+            await self._until_led(topic)
 
     async def close(self) -> None:
         await self._cluster.close()

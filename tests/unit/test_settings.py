@@ -687,3 +687,11 @@ def test_any_file_loads_or_is_refused_in_one_line(tmp_path_factory: pytest.TempP
     assert configuration.flows or configuration.refused
     assert all("\n" not in warning for warning in configuration.warnings)
     assert all(isinstance(settings.flow, Flow) for settings in configuration.flows)
+
+
+def test_a_ring_with_different_separators_is_refused_because_names_would_grow_for_ever(load: Load) -> None:
+    both_ways = f"{ONE_FLOW}B->A.enabled=true\nB->A.replication.policy.separator=_\n"
+    refused = load(both_ways).refused
+    assert set(refused) == {parse_flow("A->B"), parse_flow("B->A")}
+    assert "separator" in str(refused[parse_flow("A->B")])
+    assert not load(f"{both_ways}A->B.replication.policy.separator=_\n").refused

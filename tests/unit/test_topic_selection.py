@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.flow import ClusterAlias, Flow, TopicName
+from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.meetings import RemotePlace, endless_flows, meeting_topics
 from mm2py.topics.names import metric_collisions, remote_name_problem
 from mm2py.topics.replication_policy import (
     DefaultReplicationPolicy,
@@ -206,24 +206,6 @@ def test_identity_both_ways_is_endless_and_the_flows_are_named() -> None:
 def test_two_separators_do_not_see_each_others_hops() -> None:
     assert endless_flows({Flow(A, B): DOT, Flow(B, A): UNDERSCORE}) == [Flow(A, B), Flow(B, A)]
     assert endless_flows({Flow(A, B): DOT, Flow(B, A): DOT}) == []
-
-
-def test_flows_meet_where_target_and_remote_name_coincide() -> None:
-    orders, bills = TopicName("orders"), TopicName("bills")
-    meeting = meeting_topics(
-        {
-            Flow(A, C): {orders: orders, bills: bills},
-            Flow(B, C): {orders: orders},
-            Flow(A, B): {orders: orders},
-        }
-    )
-    assert meeting == {RemotePlace(C, orders): [(Flow(A, C), orders), (Flow(B, C), orders)]}
-
-
-def test_prefixed_topic_of_one_flow_can_meet_a_plain_one_of_another() -> None:
-    remote = TopicName("A.orders")
-    meeting = meeting_topics({Flow(A, C): {TopicName("orders"): remote}, Flow(B, C): {remote: remote}})
-    assert meeting == {RemotePlace(C, remote): [(Flow(A, C), TopicName("orders")), (Flow(B, C), remote)]}
 
 
 @pytest.mark.parametrize("name", ["a", "A.orders", "a_b-c.9", "...", "a" * 249])

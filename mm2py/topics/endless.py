@@ -1,39 +1,14 @@
-"""Meetings: where what one flow writes gets in the way of another flow, or of itself.
+"""Endless flows: rings whose records, or whose topic names, would never come to rest.
 
-MM2 has no counterpart; there two flows into one remote topic mix in silence, and identity both ways never ends.
+MM2 has no counterpart; there a ring under the identity policy never ends, nor does one with different separators.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from mm2py.flow import ClusterAlias, Flow, TopicName
+from mm2py.flow import Flow
 from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RemotePlace:
-    """A remote topic on one target cluster."""
-
-    target: ClusterAlias
-    remote_topic: TopicName
-
-
-def meeting_topics(
-    remote_names: Mapping[Flow, Mapping[TopicName, TopicName]],
-) -> dict[RemotePlace, list[tuple[Flow, TopicName]]]:
-    """Return the remote topics that more than one flow writes to, with the flows and upstream topics that meet there.
-
-    Args:
-        remote_names: of each flow, what it copies and under which name.
-    """
-    places: defaultdict[RemotePlace, list[tuple[Flow, TopicName]]] = defaultdict(list)
-    for flow, topics in sorted(remote_names.items()):
-        for topic, remote_topic in sorted(topics.items()):
-            places[RemotePlace(flow.target, remote_topic)].append((flow, topic))
-    return {place: meeting for place, meeting in sorted(places.items()) if len(meeting) > 1}
 
 
 def endless_flows(policies: Mapping[Flow, ReplicationPolicy]) -> list[Flow]:

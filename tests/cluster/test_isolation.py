@@ -1,0 +1,157 @@
+"""One bad partition, topic or broker leaves all others at full speed, and what was held up is copied afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from deploy.local.kafka import Broker, KafkaCluster
+from tests.checker.traffic import Planned, Traffic
+from tests.cluster.copies import assert_copied, new_topic, send
+from tests.cluster.kafka_client import admin, record_count
+from tests.cluster.running import Mm2py, one_way_properties
+
+PACE_RECORDS = 20_000
+SLOWER_MOST, SLOWER_MOST_S = 3.0, 4.0
+"""A copy beside a fault may take so much longer than before: a stuck neighbour shows as ten seconds and more."""
+
+
+class Pace:
+    """A topic by which a flow's speed is measured: the same records again and again, on the partitions given."""
+
+    def __init__(self, source: KafkaCluster, target: KafkaCluster, topic: str, partitions: list[int], width: int) -> None:
+        self.topic = topic
+        self._source, self._target = source, target
+        self._numbers = partitions
+        self._records = Traffic(seed=21, partitions=width, plain=True).records()
+        self._sent = 0
+        self._wanted = partitions
+
+    def measure(self, run: Mm2py) -> float:
+        """Send records to the partitions and return how long it takes until they are copied, in seconds."""
+        records = islice((record for record in self._records if record.partition in self._wanted), PACE_RECORDS)
+        begun_s = time.monotonic()
+        send(self._source, self.topic, records)
+        self._sent += PACE_RECORDS
+        run.wait_until(
+            lambda: record_count(self._target, f"A.{self.topic}", self._numbers) >= self._sent, "the records are copied"
+        )
+        return time.monotonic() - begun_s
+
+
+def _assert_not_held_up(before_s: float, beside_s: float) -> None:
+    assert beside_s < SLOWER_MOST * before_s + SLOWER_MOST_S, f"{beside_s:.1f} s beside the fault, {before_s:.1f} s before"
+
+
+# A right is missing
+
+
+@contextmanager
+def _without_right(cluster: KafkaCluster, topic: str, operation: AclOperation) -> Iterator[None]:
+    """Leave all rights on a topic but one."""
+    wanted = [AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS]
+    rules = [
+        AclBinding(
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", one, AclPermissionType.ALLOW
+        )
+        for one in wanted
+        if one != operation
+    ]
+    client = admin(cluster)
+    for made in client.create_acls(rules).values():
+        made.result(30)
+    try:
+        yield
+    finally:
+        for gone in client.delete_acls(rules).values():
+            gone.result(30)
+
+
+def test_a_topic_that_may_not_be_read_holds_up_no_other(
+    guarded_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    good, bad = new_topic(guarded_cluster, "readable", 3), new_topic(guarded_cluster, "unreadable", 3)
+    pace = Pace(guarded_cluster, target_cluster, good, [0, 1, 2], 3)
+    properties = one_way_properties(guarded_cluster, target_cluster, **{"A->B.topics": f"{good},{bad}"})
+    with Mm2py(properties) as run:
+        run.wait_for_event("topics.copying")
+        before_s = pace.measure(run)
+        with _without_right(guarded_cluster, bad, AclOperation.READ):
+            send(guarded_cluster, bad, islice(Traffic(seed=22, partitions=3).records(), 500))
+            said = run.wait_for_event("source.denied", topic=bad)
+            assert "may not read" in said["why"]
+            _assert_not_held_up(before_s, pace.measure(run))
+        assert_copied(guarded_cluster, target_cluster, bad, f"A.{bad}", run=run)
+        assert_copied(guarded_cluster, target_cluster, good, f"A.{good}", run=run)
+        assert run.terminate() == 0
+
+
+def test_a_remote_topic_that_may_not_be_written_holds_up_no_other(
+    source_cluster: KafkaCluster, guarded_cluster: KafkaCluster
+) -> None:
+    good, bad = new_topic(source_cluster, "writable", 3), new_topic(source_cluster, "unwritable", 3)
+    pace = Pace(source_cluster, guarded_cluster, good, [0, 1, 2], 3)
+    properties = one_way_properties(source_cluster, guarded_cluster, **{"A->B.topics": f"{good},{bad}"})
+    with Mm2py(properties) as run:
+        run.wait_for_event("topics.copying")
+        before_s = pace.measure(run)
+        with _without_right(guarded_cluster, f"A.{bad}", AclOperation.WRITE):
+            send(source_cluster, bad, islice(Traffic(seed=23, partitions=3).records(), 500))
+            said = run.wait_for_event("target.denied", topic=bad)
+            assert "may not write" in said["why"]
+            _assert_not_held_up(before_s, pace.measure(run))
+        assert_copied(source_cluster, guarded_cluster, bad, f"A.{bad}", run=run)
+        assert_copied(source_cluster, guarded_cluster, good, f"A.{good}", run=run)
+        assert run.terminate() == 0
+
+
+# A leader is broken
+
+
+def _by_leader(cluster: KafkaCluster, topic: str) -> dict[int, list[int]]:
+    """Return the partitions that each broker leads."""
+    found: dict[int, list[int]] = {}
+    for number, partition in admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions.items():
+        found.setdefault(partition.leader, []).append(number)
+    return found
+
+
+@contextmanager
+def _frozen(broker: Broker) -> Iterator[None]:
+    broker.freeze()
+    try:
+        yield
+    finally:
+        broker.thaw()
+
+
+@contextmanager
+def _killed(broker: Broker) -> Iterator[None]:
+    broker.kill()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+BREAKS: dict[str, Callable[[Broker], contextmanager[None]]] = {"frozen": _frozen, "killed": _killed}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_source_leader_holds_up_no_other_partition(
+    three_node_cluster: KafkaCluster, target_cluster: KafkaCluster, how: str
+) -> None:
+    topic = new_topic(three_node_cluster, "led", 12)
+    led = _by_leader(three_node_cluster, topic)
+    broken, *healthy = sorted(led)
+    numbers = [number for broker in healthy for number in led[broker]]
+    pace = Pace(three_node_cluster, target_cluster, topic, numbers, 12)
+    with Mm2py(one_way_properties(three_node_cluster, target_cluster, **{"A->B.topics": topic})) as run:
+        run.wait_for_event("topics.copying")
+        send(three_node_cluster, topic, islice(Traffic(seed=24, partitions=12).records(), 2_000))
+        before_s = pace.measure(run)
