@@ -33,8 +33,11 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
 
 
 def _quoted(value: Any) -> str:
+    """Quote what could be taken for several fields: a topic may be named ``a level=error``."""
     text = str(value)
-    return f'"{text}"' if " " in text or not text else text
+    if text and not any(char in text for char in ' "='):
+        return text
+    return '"' + text.replace('"', r"\"") + '"'
 
 
 def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> FilteringBoundLogger:

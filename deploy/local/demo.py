@@ -74,18 +74,19 @@ Expected = Mapping[tuple[Flow, str], int | None]
 class Demo:
     """One run, on clusters that are up: makes the topics, writes, mirrors, shows, and compares in the end."""
 
-    def __init__(self, clusters: Sequence[KafkaCluster], directory: Path, console: Console, seconds: float | None):
+    def __init__(
+        self, clusters: Sequence[KafkaCluster], directory: Path, console: Console, seconds: float | None
+    ) -> None:
         self._clusters = {ClusterAlias(cluster.name): cluster for cluster in clusters}
         self._directory = directory
         self._console = console
         self._seconds = seconds
         self._halt = threading.Event()
         first, second = self._clusters
-        flows = {first: Flow(first, second), second: Flow(second, first)}
         self._writers = [
-            (flows[ClusterAlias(alias)], Writer(self._clusters[ClusterAlias(alias)].bootstrap, sample, seed))
-            for alias, samples in SAMPLES.items()
-            for seed, sample in enumerate(samples, start=1)
+            (flow, Writer(self._clusters[flow.source].bootstrap, sample, seed, endless=seconds is None))
+            for flow in (Flow(first, second), Flow(second, first))
+            for seed, sample in enumerate(SAMPLES[flow.source], start=1)
         ]
 
     def run(self) -> int:
@@ -119,10 +120,9 @@ class Demo:
         names = {"first": first.name, "second": second.name}
         addresses = {"first_bootstrap": first.bootstrap, "second_bootstrap": second.bootstrap}
         (self._directory / "mm2.properties").write_text(PROPERTIES.format(**names, **addresses))
-        endless = self._seconds is None
         with ThreadPoolExecutor(len(self._writers)) as pool:
             try:
-                made = [pool.submit(writer.prepare, self._halt, endless=endless) for _, writer in self._writers]
+                made = [pool.submit(writer.prepare, self._halt) for _, writer in self._writers]
                 for each in made:
                     each.result()
             except BaseException:
@@ -198,14 +198,14 @@ class Demo:
             text = f"mm2py mirrored both ways for {time.monotonic() - begun_s:.0f} s; rates are averages."
             await asyncio.to_thread(screen.show, herder.status(), text, last=True)
         if code != DONE:
-            self._say("mm2py stopped by itself.")
+            self._say(f"mm2py ended with exit code {code}.")
             return FAILED
         if stop.done():
             self._say("Stopped; mm2py has drained.")
             return DONE if self._seconds is None else INTERRUPTED
-        for text in caught_up.behind:
-            self._say(f"Not copied within {CAUGHT_UP_S:g} s after the last record: {text}")
-        return FAILED if caught_up.behind else DONE
+        for text in caught_up.behind:  # how much that is, and whether it is all, is for the comparison to say
+            self._say(f"{CAUGHT_UP_S:g} s after the last record was written: {text}")
+        return DONE
 
     def _facts(self) -> list[str]:
         addresses = "   ".join(f"{alias} {cluster.bootstrap}" for alias, cluster in self._clusters.items())

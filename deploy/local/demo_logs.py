@@ -77,5 +77,5 @@ def _fill(consumer: Consumer, topic: str, logs: dict[int, Log]) -> None:
 
 def _dumped(message: Message) -> Dumped:
     kind, timestamp_ms = message.timestamp()
-    headers = cast(Headers, tuple(message.headers() or ()))
+    headers = cast("Headers", tuple(message.headers() or ()))
     return Dumped(message.offset() or 0, kind, timestamp_ms, message.key(), message.value(), headers)

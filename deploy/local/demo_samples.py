@@ -77,10 +77,12 @@ class TrafficFailed(Exception):
 class Writer:
     """Writes one sample topic, and keeps the ledger of what the cluster acknowledged."""
 
-    def __init__(self, bootstrap: str, sample: Sample, seed: int) -> None:
+    def __init__(self, bootstrap: str, sample: Sample, seed: int, *, endless: bool) -> None:
+        """An ``endless`` writer keeps no ledger: nothing is compared in the end."""
         self.sample = sample
         self.ledger: dict[int, list[Sent]] = {number: [] for number in range(sample.partitions)}
         self._bootstrap = bootstrap
+        self._endless = endless
         self._failure: KafkaError | None = None
         settings: dict[str, str | int | bool] = {
             "bootstrap.servers": bootstrap,
@@ -103,13 +105,13 @@ class Writer:
             ).records()
         )
 
-    def prepare(self, halt: threading.Event, *, endless: bool) -> None:
+    def prepare(self, halt: threading.Event) -> None:
         """Make the topic; a compacted one gets its history, and has been cleaned when this returns.
 
         Raises:
             TrafficFailed, KafkaException: the cluster does not take the records, or its cleaner does not come.
         """
-        new = NewTopic(self.sample.topic, self.sample.partitions, 1, config=self.sample.configs(endless=endless))
+        new = NewTopic(self.sample.topic, self.sample.partitions, 1, config=self.sample.configs(endless=self._endless))
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         admin.create_topics([new])[self.sample.topic].result(ANSWER_S)
         if self.sample.transactional:
@@ -164,6 +166,7 @@ class Writer:
         def settled(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._failure = error
+            if error is not None or self._endless:
                 return
             entry = Dumped(message.offset() or 0, 1, *record[1:])
             self.ledger[record.partition].append(sent(entry, is_aborted=aborted))

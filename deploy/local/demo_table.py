@@ -67,7 +67,7 @@ def _rates(first: Sample, last: Sample) -> tuple[float, float]:
 
 Row = tuple[str, str, str, str, str, str, str, str, str]
 """One line of the table, a text for each of ``HEADINGS``."""
-HEADINGS: Final = ("flow", "topic", "records", "records/s", "MB/s", "lag", "lag s", "batches passed", "rebuilt")
+HEADINGS: Final = ("flow", "topic", "records", "records/s", "MB/s", "lag", "lag s", "batches\npassed", "rebuilt")
 NUMBERS: Final = frozenset(HEADINGS[2:-1])
 
 
@@ -98,7 +98,9 @@ def table_of(rows: Sequence[Row]) -> Table:
     """Return the table, at most ``WIDTH`` columns wide; a flow is named in the first of its lines."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
+        number = heading in NUMBERS
+        # what does not fit is wrapped in the last column; numbers never are
+        table.add_column(heading, justify="right" if number else "left", no_wrap=heading != HEADINGS[-1])
     above = ""
     for flow, *rest in rows:
         if above and flow != above:

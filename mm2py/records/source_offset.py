@@ -16,6 +16,7 @@ from typing import Any, Final
 
 CONNECTOR: Final = "MirrorSourceConnector"
 FORMAT_VERSION: Final = 1
+OFFSET_MOST: Final = (1 << 63) - 1
 BY_OPERATOR: Final = "operator"
 """``by`` of a position that somebody set: copy from here, whatever stands on the target."""
 
@@ -93,8 +94,8 @@ def decode_key(key: bytes | None, connector: str = CONNECTOR) -> SourcePartition
         if name != connector:
             return None
         partition = SourcePartition(inner["cluster"], inner["topic"], inner["partition"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedPosition(f"key {key!r}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MalformedPosition(f"key {(key or b'')[:200]!r}") from error
     right = isinstance(partition.cluster, str) and isinstance(partition.topic, str) and _is_int(partition.partition)
     if not right or partition.partition < 0:
         raise MalformedPosition(f"key {key!r}")
@@ -139,9 +140,12 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
         if not isinstance(fields, dict):
             raise TypeError("no object")
         own = "mm2py" in fields
-        next_source = fields["next_source"] if own else fields["offset"] + 1
-        if not _is_int(next_source):
+        stored = fields["next_source" if own else "offset"]
+        if not _is_int(stored):
             raise TypeError("offset is no integer")
+        next_source = stored if own else stored + 1
+        if next_source > OFFSET_MOST:
+            raise ValueError("no log holds that offset")
         if next_source < (0 if own else 1):
             return None
         return StoredPosition(
@@ -160,7 +164,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             skipped=_ranges(_text(fields, "skipped") or ""),
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MalformedPosition(f"value {value[:200]!r}") from error
 
 

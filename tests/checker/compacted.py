@@ -162,9 +162,9 @@ def _judge_holes(
         missing = [place for place in passed if place not in seen]
         if not exact:  # which of equal records came first is then anybody's guess
             shown.update(history[here].digest for here in (place, next_place) if 0 <= here < len(history))
-            late = {history[place].digest: place for place in missing if place in copied}
+            equals = {history[place].digest: place for place in missing if place in copied}
             missing = [place for place in missing if place not in copied]
-            missing += [place for equal, place in late.items() if equal not in shown]
+            missing += [place for equal, place in equals.items() if equal not in shown]
         seen.update(missing)
         if len(missing) <= room:
             room -= len(missing)

@@ -64,18 +64,23 @@ def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, p
     assert not failed, failed[0]
 
 
-def record_count(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> int:
-    """Return log end minus log start; 0 for a topic that is not there."""
+def offsets(cluster: KafkaCluster, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Return the first offset and the next one; (0, 0) for a topic that is not there."""
     consumer = _consumer(cluster)
     try:
-        ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30) for number in partitions]
-        return sum(last - first for first, last in ends)
+        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
     except KafkaException as error:
         if error.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
-            return 0
+            return 0, 0
         raise
     finally:
         consumer.close()
+
+
+def record_count(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> int:
+    """Return log end minus log start; 0 for a topic that is not there."""
+    ends = [offsets(cluster, topic, number) for number in partitions]
+    return sum(last - first for first, last in ends)
 
 
 def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[Message]:
@@ -84,8 +89,9 @@ def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) ->
     try:
         messages: list[Message] = []
         for number in partitions:
-            first, last = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
-            consumer.assign([TopicPartition(topic, number, first)])
+            first, last = offsets(cluster, topic, number)
+            if first < last:
+                consumer.assign([TopicPartition(topic, number, first)])
             while first < last:
                 message = consumer.poll(30)
                 assert message is not None, f"{topic}-{number} was not readable at {first}"

@@ -96,7 +96,7 @@ def closed_port() -> int:
 
 @contextlib.contextmanager
 def door(port: int, to: str) -> Iterator[None]:
-    """Listen at ``port`` and pass everything on to the broker at ``to`` (``host:port``): a broker that comes up late."""
+    """A broker that comes up late: listen at ``port`` and pass everything on to the one at ``to`` (``host:port``)."""
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):

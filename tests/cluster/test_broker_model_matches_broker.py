@@ -20,6 +20,7 @@ from kio.schema.types import BrokerId as KioBrokerId
 from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
+from deploy.local.broker_settings import COMPACT_AT_ONCE
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka import messages
 from mm2py.kafka.port import (
@@ -50,13 +51,15 @@ from tests.fakes.record_batch import (
     rewrite,
 )
 
+_KEPT: Final = {"retention.ms": "-1"}
+"""Half of the records are two years old, and neither retention nor the cleaner may strike while a schedule is played."""
 TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
-    "plain": {},
-    "small": {"max.message.bytes": "200"},
-    "compacted": {"cleanup.policy": "compact"},
-    "gzip": {"compression.type": "gzip"},
-    "unpacked": {"compression.type": "uncompressed"},
-    "appended": {"message.timestamp.type": "LogAppendTime"},
+    "plain": _KEPT,
+    "small": {**_KEPT, "max.message.bytes": "200"},
+    "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"},
+    "gzip": {**_KEPT, "compression.type": "gzip"},
+    "unpacked": {**_KEPT, "compression.type": "uncompressed"},
+    "appended": {**_KEPT, "message.timestamp.type": "LogAppendTime"},
 }
 RECOMPRESSED: Final = frozenset({"gzip", "unpacked"})
 HOUR_MS: Final = 3_600_000
@@ -552,6 +555,66 @@ def test_groups_that_nobody_knows_are_dead(target_cluster: KafkaCluster) -> None
 
     expected, got = on_both(play, target_cluster, now_ms=time.time_ns() // 1_000_000)
     assert expected == got
+
+
+def test_the_cleaner_leaves_the_same_records_in_batches_of_the_same_shape(
+    make_cluster: Callable[..., KafkaCluster],
+) -> None:
+    """Every kind of batch that a cleaned source holds: thinned, emptied, with a delete horizon, and untouched."""
+    now_ms = time.time_ns() // 1_000_000
+    rng = random.Random(4)
+    batches = []
+    sequences = {-1: 0, 9_000_001: 0, 9_000_002: 0}
+    for number in range(60):
+        producer_id = rng.choice(list(sequences))
+        records = [
+            Record(
+                None if rng.random() < 0.2 else rng.randbytes(10),
+                key=b"k%d" % rng.randrange(3 if number < 40 else 12),
+                timestamp_ms=now_ms - 1_000_000 + 1000 * number + part,
+            )
+            for part in range(rng.randint(1, 4))
+        ]
+        sequence = sequences[producer_id]
+        sequences[producer_id] += len(records)
+        known = producer_id >= 0
+        batches.append(
+            build_batch(
+                records,
+                codec=rng.choice(CODECS),
+                producer_id=producer_id,
+                producer_epoch=0 if known else -1,
+                base_sequence=sequence if known else -1,
+            )
+        )
+    last = build_batch([Record(b"last", key=b"alone", timestamp_ms=now_ms)])
+
+    async def play(world: World) -> list[Answer]:
+        await world.create_topic(
+            "cleaned", {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+        )
+        for raw in [*batches, last]:
+            assert (await produce(world, "cleaned", raw))[2] == 0
+        await world.clean("cleaned")
+        found: list[Answer] = []
+        offset = 0
+        while batches_from := (await fetch(world, "cleaned", offset))[-1]:
+            for batch in batches_from:
+                base, epoch, attributes, delta, base_ms, max_ms, *rest = batch[:-1]
+                found.append(
+                    (base, epoch, attributes, delta, None if attributes & DELETE_HORIZON else base_ms, max_ms, *rest)
+                )
+                offset = base + delta + 1
+        return found
+
+    kafka = make_cluster(settings=COMPACT_AT_ONCE)
+    expected, got = on_both(play, kafka, now_ms=now_ms)
+    assert {bool(batch[2] & DELETE_HORIZON) for batch in got} == {True, False}
+    assert {"thinned", "emptied", "whole"} == {
+        "emptied" if batch[9] == 0 else "whole" if batch[9] == batch[3] + 1 else "thinned" for batch in got
+    }
+    for model, broker in zip(expected, got, strict=True):
+        assert model == broker
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])

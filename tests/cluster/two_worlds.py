@@ -22,6 +22,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, To
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 from tests.fakes.broker_model import ClusterModel, Record, Transaction
+from tests.fakes.record_batch import parse_batches
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 NODE: Final = BrokerId(1)
@@ -41,6 +42,7 @@ class World(Protocol):
     async def delete_records(self, topic: str, before_offset: int) -> None: ...
     async def write_in_transaction(self, client: str, topic: str, values: list[bytes]) -> None: ...
     async def end_transaction(self, client: str, *, commit: bool) -> None: ...
+    async def clean(self, topic: str) -> None: ...
     async def restart(self, *, clean: bool) -> None: ...
 
 
@@ -77,6 +79,9 @@ class ModelWorld:
             self._transactions[client].commit()
         else:
             self._transactions[client].abort()
+
+    async def clean(self, topic: str) -> None:
+        self.cluster.compact(topic)
 
     async def restart(self, *, clean: bool) -> None:
         self.cluster.stop_broker(NODE, clean=clean)
@@ -162,6 +167,29 @@ class RealWorld:
         want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, 0, 1)])
         reply = await self.brokers.send(NODE, FetchRequest([want], 0, 0, 1, read_committed=False))
         return reply.partitions[0].high_watermark
+
+    async def clean(self, topic: str) -> None:
+        """Wait until the cleaner has left the log as it is for a while: nothing says that it is done."""
+        end_s = time.monotonic() + DEADLINE_S
+        before = None
+        while time.monotonic() < end_s:
+            await asyncio.sleep(3)
+            now = await self._all_bytes(topic)
+            if now == before:
+                return
+            before = now
+        raise AssertionError(f"{topic} is cleaned for ever")
+
+    async def _all_bytes(self, topic: str) -> list[bytes]:
+        found, offset = [], 0
+        while True:
+            want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, offset, 1 << 20)])
+            reply = await self.brokers.send(NODE, FetchRequest([want], 0, 0, 1 << 20, read_committed=False))
+            batches = parse_batches(reply.partitions[0].records)
+            if not batches:
+                return found
+            found += [batch.raw for batch in batches]
+            offset = batches[-1].last_offset + 1
 
     async def restart(self, *, clean: bool) -> None:
         def bounce() -> None:

@@ -142,6 +142,7 @@ class ClusterState:
     ) -> None:
         self.name = name
         self.clock = clock
+        self._since_ms = clock.wall_ms()
         self.broker_session_timeout_s = broker_session_timeout_s
         self.broker_config = {**BROKER_DEFAULTS, **(broker_config or {})}
         self._choices = random.Random(rng.getrandbits(64))
@@ -331,7 +332,7 @@ class ClusterState:
         return ProducerTable(
             expiration_ms=int(self.broker_config["producer.id.expiration.ms"]),
             check_interval_ms=int(self.broker_config["producer.id.expiration.check.interval.ms"]),
-            now_ms=self.clock.wall_ms(),
+            since_ms=self._since_ms,
         )
 
     def delete_topic(self, name: str) -> None:

@@ -55,23 +55,22 @@ class PartitionLog:
     def append(self, batch: Batch) -> None:
         """Add a batch that already has its offsets and leader epoch."""
         assert batch.base_offset >= self.end_offset, "a log only grows at its end"
-        self._roll_for(batch)
+        self.roll_for(batch)
+        if not self._active_bytes:
+            self._active_since_ms = batch.max_timestamp
+        self._active_bytes += len(batch.raw)
         self.batches.append(batch)
         self._last_offsets.append(batch.last_offset)
         self.end_offset = batch.last_offset + 1
         self.assign_epoch(batch.partition_leader_epoch, batch.base_offset)
         self._learn_transaction(batch)
 
-    def _roll_for(self, batch: Batch) -> None:
-        size = len(batch.raw)
-        if self._active_bytes:
-            too_long = self._active_since_ms >= 0 and batch.max_timestamp - self._active_since_ms > self.segment_ms
-            too_far = batch.last_offset - self.segments[-1] >= 1 << 31
-            if too_long or too_far or self._active_bytes + size > self.segment_bytes:
-                self.roll()
-        if not self._active_bytes:
-            self._active_since_ms = batch.max_timestamp
-        self._active_bytes += size
+    def roll_for(self, batch: Batch) -> None:
+        """Begin a new segment if this batch does not fit the active one."""
+        too_long = self._active_since_ms >= 0 and batch.max_timestamp - self._active_since_ms > self.segment_ms
+        too_far = self.end_offset + batch.last_offset_delta - self.segments[-1] >= 1 << 31
+        if too_long or too_far or self._active_bytes + len(batch.raw) > self.segment_bytes:
+            self.roll()
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty."""

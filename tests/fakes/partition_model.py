@@ -107,6 +107,7 @@ class Partition:
         batch = accept(data, config, now_ms=now_ms)
         table = self.replicas[self.leader].table
         table.tick(now_ms)
+        self.log.roll_for(batch)  # before the producer is looked at: a resent batch may begin a new segment
         duplicate = table.check(batch)
         if duplicate is not None:
             return Stored(duplicate.first_offset, duplicate.last_offset, duplicate.max_timestamp, duplicate=True), None

@@ -66,13 +66,19 @@ class Producer:
 
 
 class ProducerTable:
-    """The producers of one partition as one replica knows them."""
+    """The producers of one partition as one replica knows them.
 
-    def __init__(self, *, expiration_ms: int, check_interval_ms: int, now_ms: int) -> None:
+    Args:
+        expiration_ms: ``producer.id.expiration.ms``.
+        check_interval_ms: ``producer.id.expiration.check.interval.ms``; the first check is so long after ``since_ms``.
+    """
+
+    def __init__(self, *, expiration_ms: int, check_interval_ms: int, since_ms: int) -> None:
         self.expiration_ms = expiration_ms
         self.check_interval_ms = check_interval_ms
         self.producers: dict[int, Producer] = {}
-        self._last_tick = now_ms // check_interval_ms
+        self._since_ms = since_ms
+        self._last_tick = 0
 
     def check(self, batch: Batch) -> CachedBatch | None:
         """Judge a client's batch before it is stored; nothing is changed.
@@ -156,10 +162,10 @@ class ProducerTable:
 
     def tick(self, now_ms: int) -> None:
         """Forget whom the periodic check would have forgotten by now (C1): by the time of *records*, not of writing."""
-        ticks = now_ms // self.check_interval_ms
+        ticks = (now_ms - self._since_ms) // self.check_interval_ms
         if ticks != self._last_tick:
             self._last_tick = ticks
-            self._drop_expired(ticks * self.check_interval_ms)
+            self._drop_expired(self._since_ms + ticks * self.check_interval_ms)
 
     def reload(self, now_ms: int) -> None:
         """Go through a restart: the snapshot has each producer's last batch only, and no expired one (H1, C1)."""

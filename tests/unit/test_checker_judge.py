@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import islice, pairwise, product
 from random import Random
 
@@ -237,6 +238,7 @@ def test_what_cleaners_remove_is_never_counted_as_a_difference(seed: int, restar
     assert verdict.ok, [str(finding) for finding in verdict.findings]
 
 
+@cache
 def compacted_copies() -> list[Copy]:
     made = []
     for seed in range(6):

@@ -1,0 +1,198 @@
+"""What the demo shows and how it judges, without clusters."""
+
+from __future__ import annotations
+
+import argparse
+import io
+
+import pytest
+from rich.console import Console
+
+from deploy.local.demo import STILL_S, CaughtUp, parse_seconds
+from deploy.local.demo_table import RATE_WINDOW_S, WIDTH, Rates, problems_of, rows_of, table_of
+from deploy.local.demo_verdict import TopicVerdict, exit_code, lines_of
+from mm2py.connector import FlowStatus, TopicStatus
+from mm2py.flow import parse_flow
+from tests.checker.dumped import Dumped
+from tests.checker.judge import judge_partition
+
+FLOW = parse_flow("west-1->west-2")
+ORDERS = (FLOW, "orders")
+
+
+def topic(  # noqa: PLR0917
+    name: str = "orders",
+    records: int = 0,
+    size: int = 0,
+    lag_records: int | None = 0,
+    rebuilt: dict[str, int] | None = None,
+    problems: tuple[str, ...] = (),
+) -> TopicStatus:
+    return TopicStatus(
+        topic=name,
+        remote_topic=f"west-1.{name}",
+        partitions=1,
+        records=records,
+        bytes=size,
+        passed=3,
+        rebuilt=rebuilt or {},
+        dropped={},
+        lag_records=lag_records,
+        lag_s=None if lag_records is None else 0.0,
+        problems=problems,
+    )
+
+
+def status(*topics: TopicStatus, state: str = "running", reason: str = "") -> list[FlowStatus]:
+    return [FlowStatus(FLOW, state, reason, "at-least-once", topics, {})]
+
+
+def log(*values: bytes) -> list[Dumped]:
+    return [Dumped(offset, 1, 1_000 + offset, b"k", value) for offset, value in enumerate(values)]
+
+
+def verdict(source: list[Dumped], target: list[Dumped]) -> TopicVerdict:
+    return TopicVerdict("west-1->west-2", "orders", [judge_partition(source, target, topic="west-1.orders")])
+
+
+# The verdict
+
+
+def test_an_exact_copy_is_equal_and_the_exit_code_is_zero() -> None:
+    equal = verdict(log(b"a", b"b"), log(b"a", b"b"))
+    assert exit_code([equal]) == 0
+    *_, result = lines_of([equal])
+    assert result == "Both sides are equal in all 1 topics."
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    [
+        log(b"a", b"b"),
+        log(b"a", b"c", b"b"),
+        log(b"a", b"b", b"C"),
+        log(b"a", b"b", b"c", b"c"),
+        [record._replace(headers=(("h", b"1"),)) for record in log(b"a", b"b", b"c")],
+        [record._replace(timestamp_ms=0) for record in log(b"a", b"b", b"c")],
+        [],
+    ],
+    ids=["record lost", "order changed", "byte changed", "record twice", "header added", "time changed", "empty"],
+)
+def test_a_tampered_copy_makes_the_demo_fail_and_names_the_topic(tampered: list[Dumped]) -> None:
+    source = log(b"a", b"b", b"c")
+    verdicts = [verdict(source, source), verdict(source, tampered)]
+    assert exit_code(verdicts) == 1
+    text = "\n".join(lines_of(verdicts))
+    assert "DIFFERENT" in text
+    assert "west-1.orders-0" in text
+    assert text.endswith("1 of 2 topics differ.")
+
+
+def test_a_topic_without_records_proves_nothing() -> None:
+    assert exit_code([verdict([], [])]) == 1
+
+
+def test_comparing_nothing_is_a_failure() -> None:
+    assert exit_code([]) == 1
+
+
+def test_only_the_first_findings_of_a_topic_are_told() -> None:
+    source = log(*(b"%d" % number for number in range(30)))
+    lines = lines_of([verdict(source, [record._replace(value=b"x") for record in source])])
+    assert len(lines) < 10
+    assert any("more" in line for line in lines)
+
+
+# The table
+
+
+def test_rates_are_those_of_the_last_seconds_and_averages_those_of_the_run() -> None:
+    rates = Rates()
+    for second in range(11):
+        records = 100 * min(second, 5)  # nothing comes after five seconds
+        rates.add(status(topic(records=records, size=10 * records)), float(second))
+    assert rates.recent(ORDERS) == (0.0, 0.0)
+    assert rates.average(ORDERS) == (50.0, 500.0)
+    rates.add(status(topic(records=500 + int(100 * RATE_WINDOW_S), size=5_000)), 11.0)
+    assert rates.recent(ORDERS) == (100.0, 0.0)
+
+
+def test_a_flow_that_was_begun_anew_has_no_rate_below_zero() -> None:
+    rates = Rates()
+    rates.add(status(topic(records=500)), 0.0)
+    rates.add(status(topic(records=3)), 1.0)
+    assert rates.recent(ORDERS) == (0.0, 0.0)
+    assert rates.average(ORDERS) == (0.0, 0.0)
+
+
+def test_a_topic_that_no_status_has_named_has_no_rate() -> None:
+    assert Rates().recent(ORDERS) == (0.0, 0.0)
+    assert Rates().average(ORDERS) == (0.0, 0.0)
+
+
+def test_the_table_fits_into_a_hundred_columns_after_a_day() -> None:
+    day = topic("accounts", 345_600_000, 10**11, 1_234_567, {"offset gaps": 12_345})
+    console = Console(width=WIDTH, record=True, file=io.StringIO(), no_color=True)
+    console.print(table_of(rows_of(status(day, topic()), lambda _: (12_345.6, 23.4e6))))
+    text = console.export_text()
+    for part in ("345,600,000", "12,346", "23.40", "1,234,567", "12,345"):
+        assert part in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= WIDTH
+
+
+def test_a_flow_without_topics_shows_its_state() -> None:
+    assert rows_of(status(state="starting"))[0][:2] == ("west-1->west-2", "(starting)")
+
+
+def test_a_lag_that_nobody_knows_yet_is_no_number() -> None:
+    (row,) = rows_of(status(topic(lag_records=None)))
+    assert row[5:7] == ("?", "?")
+
+
+def test_each_problem_is_told_once() -> None:
+    waiting = topic(problems=("the target answered X",))
+    problems = problems_of(status(waiting, waiting, reason="west-2 cannot be reached"))
+    assert problems == [
+        "west-1->west-2: west-2 cannot be reached",
+        "west-1->west-2 orders: the target answered X",
+    ]
+
+
+# Waiting until everything is copied
+
+
+def test_a_copy_has_caught_up_when_nothing_is_behind_and_nothing_moves_any_more() -> None:
+    caught_up = CaughtUp({ORDERS: 10})
+    complete = status(topic(records=10))
+    assert not caught_up.by(complete, 100.0)
+    assert not caught_up.by(complete, 100.0 + STILL_S / 2)
+    assert caught_up.by(complete, 100.0 + STILL_S)
+    assert caught_up.behind == []
+
+
+@pytest.mark.parametrize(
+    "statuses",
+    [status(), status(topic(records=9)), status(topic(records=10, lag_records=1)), status(topic(lag_records=None))],
+    ids=["no topic", "records missing", "lag", "lag unknown"],
+)
+def test_what_is_behind_is_named_however_long_nothing_moves(statuses: list[FlowStatus]) -> None:
+    caught_up = CaughtUp({ORDERS: 10})
+    assert not caught_up.by(statuses, 100.0)
+    assert not caught_up.by(statuses, 200.0)
+    assert len(caught_up.behind) == 1
+    assert "orders" in caught_up.behind[0]
+
+
+def test_of_a_compacted_topic_only_the_lag_counts() -> None:
+    caught_up = CaughtUp({ORDERS: None})
+    assert not caught_up.by(status(topic(records=3)), 100.0)
+    assert caught_up.by(status(topic(records=3)), 100.0 + STILL_S)
+
+
+# The command line
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_seconds_have_to_be_a_positive_number(text: str) -> None:
+    with pytest.raises((ValueError, argparse.ArgumentTypeError)):
+        parse_seconds(text)
