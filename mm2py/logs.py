@@ -29,7 +29,7 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
     trace = event.pop("exception", None)
     fields = " ".join(f"{key}={_quoted(value)}" for key, value in event.items())
     line = f"{time} {level.upper():7} {name} {fields}".rstrip()
-    return f"{line}\n{trace}" if trace else line
+    return f"{line} trace={_quoted(_escaped(trace))}" if trace else line
 
 
 def _quoted(value: Any) -> str:

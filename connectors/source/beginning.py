@@ -7,7 +7,7 @@ empty; ``--allow-recopy`` is the operator's word that it need not be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,13 +35,6 @@ Key = tuple[str, int]
 """Source topic and partition."""
 Pair = tuple[TopicMetadata, TopicMetadata]
 """The upstream topic and its remote topic."""
-
-
-class NotYet(TopicRefused):
-    """Nothing is wrong; the next round will find a leader."""
-
-    def __init__(self, flow: object, topic: str, why: str) -> None:
-        super().__init__(f"Topic {topic} of {flow} waits: {why}.", remedy="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +70,8 @@ class Beginning:
         self._source_id = source_id
         self._store = store
         self._allow_recopy = allow_recopy
+        self._recopied: set[Key] = set()
+        """For what ``--allow-recopy`` was used: it works once each."""
         self._log = log
 
     async def begin(
@@ -95,11 +90,12 @@ class Beginning:
             for number in upstream.partitions
             if number in remote.partitions and (name, number) not in running and name not in refused
         }
+        self._say_unused_recopies(new)
         without = {key: pair for key, pair in new.items() if key not in self.positions}
-        await self._refuse_filled(without, refused)
-        begun = {key: pair for key, pair in new.items() if key[0] not in refused}
+        undecided = await self._refuse_filled(without, refused)
+        begun = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
         starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
-        await self._record_recopies({key: start for key, start in starts.items() if self._recopies(key[0])}, begun)
+        await self._record_recopies({key: start for key, start in starts.items() if self._recopies(key)}, begun)
         begun = {
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
@@ -110,8 +106,16 @@ class Beginning:
         ]
         return Begun(copied, len(copied) - len(starts), refused)
 
-    def _recopies(self, topic: str) -> bool:
-        return topic in self._allow_recopy
+    def _recopies(self, key: Key) -> bool:
+        return key[0] in self._allow_recopy and key not in self._recopied
+
+    def _say_unused_recopies(self, new: Iterable[Key]) -> None:
+        for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
+            self._log.warning(
+                "recopy.unused",
+                topic=name,
+                why="--allow-recopy names it, and a position is stored that fits both topics: it goes on from there.",
+            )
 
     def _refuse_recreated(
         self, upstream: TopicMetadata, remote: TopicMetadata, refused: dict[str, TopicRefused]
@@ -133,7 +137,7 @@ class Beginning:
                 stale[name, number] = f"{remote.name} on {self._flow.target} was deleted and made anew"
         if not stale:
             return
-        if self._recopies(name):
+        if all(map(self._recopies, stale)):
             for key in stale:
                 del self.positions[key]
         else:
@@ -143,24 +147,29 @@ class Beginning:
         self,
         partitions: Mapping[Key, Pair],
         refused: dict[str, TopicRefused],
-    ) -> None:
-        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise."""
+    ) -> set[Key]:
+        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
+
+        Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
+        """
         if self._settings.many_to_one:
-            return
+            return set()
         asked = {
-            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key[0])
+            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
         }
         leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
         first = await self._list_offsets(self._target, leaders, admin.EARLIEST)
         last = await self._list_offsets(self._target, leaders, admin.LATEST)
         filled: dict[str, list[int]] = {}
-        for at, (name, remote) in asked.items():
+        undecided: set[Key] = set()
+        for at, (name, _) in asked.items():
             if at not in first or at not in last:
-                refused.setdefault(name, NotYet(self._flow, name, f"{remote.name}-{at[1]} has no leader yet"))
+                undecided.add((name, at[1]))
             elif last[at] > first[at]:
                 filled.setdefault(name, []).append(at[1])
         for name, numbers in filled.items():
             refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
+        return undecided
 
     async def _start_offsets(
         self,
@@ -214,6 +223,7 @@ class Beginning:
         }
         await self._store.store(operators)
         self.positions.update(operators)
+        self._recopied |= operators.keys()
         for name in sorted({name for name, _ in starts}):
             self._log.warning(
                 "topic.recopied", topic=name, effect="copied once more from its start, as --allow-recopy says"

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import remote_topics, start
-from connectors.source.beginning import Beginning, NotYet
+from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
-from connectors.source.refusals import OneCluster, Recreated, RemoteNameIllegal, SeveralFlows, TopicRefused, Undecided
+from connectors.source.refusals import (
+    FlowRefused,
+    OneCluster,
+    Recreated,
+    RemoteNameIllegal,
+    SeveralFlows,
+    TopicRefused,
+    Undecided,
+)
 from connectors.source.status import topic_status
 from connectors.source.task import Cluster, SourceTask
 from mm2py.clock import Clock
@@ -28,6 +36,7 @@ from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.source_offset import StoredPosition
@@ -42,6 +51,9 @@ LOOK_AGAIN_MOST_S: Final = 30.0
 """How often, at least, refused topics are looked at again (the way out may have been taken), and the remote topics."""
 INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a topic that was just made has no leader yet."""
+FAILING_REPORT_S: Final = 60.0
+INCOMPLETE_REPORT_S: Final = 5.0
+"""How long topics may wait for their leaders before that is worth a line in the log."""
 UNKNOWN_TOPIC: Final = 3
 GONE_AFTER_ROUNDS: Final = 2
 """A topic is taken for deleted when so many rounds in a row do not show it."""
@@ -80,6 +92,7 @@ class SourceConnector:
             clock=clock,
             rng=rng,
             report=lambda text: log.warning("producer.degraded", why=text),
+            waiting=lambda text: log.warning("flow.waiting", doing="getting a producer id", why=text),
         )
         self._task: SourceTask | None = None
         self._beginning: Beginning | None = None
@@ -90,8 +103,14 @@ class SourceConnector:
         self._look_again_at_s = 0.0
         self._remotes_again_at_s = 0.0
         self._missing_rounds: dict[str, int] = {}
+        self._stopped: set[tuple[str, int]] = set()
+        """Partitions that were copied in this life and are not any more."""
+        self._recopies_checked = False
         self._state = "starting"
         self._reason = ""
+        self._say_failing_at_s = 0.0
+        self._incomplete_since_s: float | None = None
+        self._incomplete_said = False
         self._draining = False
 
     # Life
@@ -103,7 +122,11 @@ class SourceConnector:
             FlowRefused: the flow must not run; the error names the way out.
             Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
         """
-        task, beginning = await self._prepare()
+        try:
+            task, beginning = await self._prepare()
+        except FlowRefused:
+            self._claims.leave(self._flow)
+            raise
         self._task, self._beginning = task, beginning
         self._state, self._reason = "running", ""
         try:
@@ -207,9 +230,9 @@ class SourceConnector:
                 task.learn_source(metadata)
                 await self._look_at_remotes(task, beginning, asked=asked)
                 if discovering and not self._draining:
-                    complete = await self._discover(task, beginning, metadata)
-                    discovering = interval_s is not None or not complete
-                    pause_s = interval_s if complete else INCOMPLETE_AGAIN_S
+                    missing = await self._discover(task, beginning, metadata)
+                    discovering = interval_s is not None or missing > 0
+                    pause_s = self._pause_after(missing, interval_s)
                 backoff.reset()
                 self._state, self._reason = "running", ""
             except KafkaError as error:
@@ -218,7 +241,8 @@ class SourceConnector:
                 task.metadata_wanted.set()
                 self._note_waiting(str(error))
                 pause_s = backoff.next_s()
-                if backoff.attempts == 4:
+                if backoff.attempts >= 4 and self._clock.monotonic() >= self._say_failing_at_s:
+                    self._say_failing_at_s = self._clock.monotonic() + FAILING_REPORT_S
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
             await self._wait_for_news(task, pause_s)
@@ -252,10 +276,31 @@ class SourceConnector:
             await self._stop_copying(task, beginning, name)
             self._note_refused({name}, {name: Recreated(self._flow, name, why)})
 
-    async def _discover(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> bool:
-        """Begin what is new. Returns False if something has to wait for a leader: the next round comes soon then."""
+    def _pause_after(self, missing: int, interval_s: float | None) -> float | None:
+        """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
+        now_s = self._clock.monotonic()
+        if not missing:
+            if self._incomplete_said:
+                self._log.info("partitions.begun")
+            self._incomplete_since_s, self._incomplete_said = None, False
+            return interval_s
+        if self._incomplete_since_s is None:
+            self._incomplete_since_s = now_s
+        waited_s = now_s - self._incomplete_since_s
+        if waited_s >= INCOMPLETE_REPORT_S and not self._incomplete_said:
+            self._incomplete_said = True
+            self._log.warning(
+                "partitions.not_begun",
+                partitions=missing,
+                why="they, or their remote partitions, have no leader that answers; the others are copied",
+            )
+        return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
+
+    async def _discover(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> int:
+        """Begin what is new. Returns how many partitions were found and have to wait for a leader."""
         wanted = self._select(metadata)
         await self._drop_vanished(task, beginning, metadata)
+        self._say_strange_recopies(wanted)
         held = frozenset(self._remote(topic) for topic, _ in beginning.positions)
         held |= {part.target_topic for part in task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
@@ -267,15 +312,16 @@ class SourceConnector:
             if name not in settled and any((name, number) not in task.partitions for number in topic.partitions)
         }
         if not fresh:
-            return True
+            return 0
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
         if checked:
             await self._begin(task, beginning, checked, refused)
         self._note_refused(fresh, refused)
-        return all(
-            (name, number) in task.partitions or name in self._refused or name in self._narrow
+        return sum(
+            (name, number) not in task.partitions
             for name, topic in fresh.items()
+            if name not in self._refused and name not in self._narrow
             for number in topic.partitions
         )
 
@@ -300,7 +346,7 @@ class SourceConnector:
         self._say_created(found)
         self._note_narrow(topics, found)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        begun = await beginning.begin(pairs, task.partitions, self._incarnation.identity)
+        begun = await beginning.begin(pairs, task.partitions, await self._identity_for(pairs))
         refused |= begun.refused
         task.add(begun.partitions)
         if begun.partitions:
@@ -313,6 +359,20 @@ class SourceConnector:
                 resumed=begun.resumed,
                 first=names[0],
             )
+
+    async def _identity_for(self, names: Collection[str]) -> ProducerIdentity:
+        """Return under which producer epoch partitions of these topics begin.
+
+        What has stopped in this life begins again under a higher one. The story: a right is taken away and given back,
+        so a topic vanishes and returns. Its sequences start anew at 0; under the old epoch the target would know 0 from
+        before, acknowledge the new records as repeats and drop them.
+        """
+        again = {key for key in self._stopped if key[0] in names}
+        if not again:
+            return self._incarnation.identity
+        identity = await self._incarnation.renew(self._incarnation.identity)
+        self._stopped -= again
+        return identity
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
@@ -368,15 +428,28 @@ class SourceConnector:
             elif rounds >= GONE_AFTER_ROUNDS:
                 await self._stop_copying(task, beginning, name)
                 self._log.warning(
-                    "topic.gone", topic=name, effect="copying stops; the remote topic and its position are kept"
+                    "topic.gone",
+                    topic=name,
+                    why="it was deleted, or mm2py may not see it any more",
+                    effect="copying stops; the remote topic and its position are kept",
                 )
 
     async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
         parts = [part for key, part in task.partitions.items() if key[0] == name]
+        self._stopped |= {part.key for part in parts}
         await task.remove([part.key for part in parts])
         beginning.positions.update({part.key: task.stored_form(part) for part in parts})
 
     # Saying so
+
+    def _say_strange_recopies(self, wanted: Collection[str]) -> None:
+        """Say once which topics ``--allow-recopy`` names in vain: a slip of the pen would pass unnoticed."""
+        if not self._recopies_checked:
+            for name in sorted(self._allow_recopy - set(wanted)):
+                self._log.warning(
+                    "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
+                )
+        self._recopies_checked = True
 
     def _say_created(self, found: remote_topics.RemoteTopics) -> None:
         if found.created:
@@ -412,8 +485,6 @@ class SourceConnector:
             if error is None:
                 if self._refused.pop(name, None) is not None:
                     self._log.info("topic.accepted", topic=name)
-            elif isinstance(error, NotYet):
-                continue
             elif str(before) != str(error):
                 self._log.error(error.event, topic=name, why=str(error))
                 self._refused[name] = error

@@ -37,7 +37,7 @@ class OffsetsTopicUnusable(FlowRefused):
 
     def __init__(self, flow: Flow, topic: str, why: str, *, remedy: str) -> None:
         super().__init__(
-            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep positions, {why}.", remedy=remedy
+            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep positions, {why.rstrip('.')}.", remedy=remedy
         )
 
 
@@ -55,8 +55,8 @@ class TargetNotEmpty(TopicRefused):
         super().__init__(
             f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
             f"and {remote} on {flow.target} is not empty there.",
-            remedy=f"Delete {remote} or give it another name to start afresh, or pass --allow-recopy {flow}:{topic} "
-            "to copy everything once more behind what is there.",
+            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy {flow}:{topic} to copy everything once "
+            "more behind what is there.",
         )
 
 

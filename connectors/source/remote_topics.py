@@ -22,6 +22,7 @@ from mm2py.topics.topic_configs import TopicConfigEntry, remote_topic_configs
 _UNKNOWN_TOPIC: Final = 3
 _ALREADY_EXISTS: Final = 36
 _INVALID_PARTITIONS: Final = 37
+_INVALID_REPLICATION_FACTOR: Final = 38
 CHUNK: Final = 200
 """Topics in one admin request: a cluster of ten thousand is described in pages."""
 
@@ -117,6 +118,8 @@ async def _create(
                 remedy = f"Grant CREATE on {remote} on {settings.target.alias}, or create it by hand."
                 if reaction_to(refusal.code) is Reaction.FAIL:
                     remedy = f"Correct the cause, or create {remote} on {settings.target.alias} by hand."
+                if refusal.code == _INVALID_REPLICATION_FACTOR:
+                    remedy = f"Set replication.factor to what {settings.target.alias} can hold."
                 refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
     return created
 

@@ -18,9 +18,10 @@ from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 
 UNREACHABLE_REPORT_S: Final = 5.0
+NO_LEADER: Final = 5
 DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
 
 T = TypeVar("T")
@@ -122,9 +123,12 @@ async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:
                 remedy=f"Set offset.storage.replication.factor to what {settings.target.alias} can hold, grant CREATE,"
                 " or create the topic by hand with cleanup.policy=compact.",
             )
-        raise BrokerRefused(f"Waiting for {name}", 5, "LEADER_NOT_AVAILABLE")
+        raise BrokerRefused(f"Waiting for {name}", NO_LEADER, name_of(NO_LEADER))
     if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-        raise BrokerRefused(f"Finding the leaders of {name}", topic.error_code or 5, "LEADER_NOT_AVAILABLE")
+        code = topic.error_code or NO_LEADER
+        raise BrokerRefused(
+            f"Finding the leaders of {name}", code, name_of(code), remedy=f"mm2py needs DESCRIBE on {name}."
+        )
     found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
     if not isinstance(found, BrokerRefused):
         policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)

@@ -26,7 +26,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import Drain, Effect, Event, Need, NewIdentity, OffsetsFound, PositionStored, Report, Tick
 from mm2py.replication.lane import CopiedPartition, FetchLane, ProduceLane, ReadSettings
-from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.memory import MemoryAccount, MemoryBudget
 from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
 from mm2py.replication.rate import RateLimit
@@ -72,6 +72,7 @@ class SourceTask:
         self._incarnation = incarnation
         self._store = store
         self._budget = budget
+        self._accounts: dict[BrokerId, MemoryAccount] = {}
         self._producer_expiry_ms = producer_expiry_ms
         self._clock = clock
         self._rng = rng
@@ -89,6 +90,7 @@ class SourceTask:
         self._store_now = asyncio.Event()
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
+        self._leaderless: dict[CopiedPartition, float] = {}
         self._reported_waits: dict[tuple[str, str], int] = {}
         self._warned_transactional: set[str] = set()
         self._busy: set[tuple[str, str]] = set()
@@ -115,6 +117,8 @@ class SourceTask:
             raise group.exceptions[0] from None
         finally:
             self._tasks = None
+            for account in self._accounts.values():
+                account.close()
 
     def add(self, partitions: Iterable[CopiedPartition]) -> None:
         """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins."""
@@ -132,6 +136,7 @@ class SourceTask:
             self.partitions.pop(part.key, None)
             self._stored.pop(part.key, None)
             self._waiting.pop(part, None)
+            self._leaderless.pop(part, None)
             self._first_acts.discard(part)
             if part.source_leader in self.fetch_lanes:
                 self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
@@ -207,7 +212,7 @@ class SourceTask:
                 broker,
                 self._source.brokers,
                 self._reading,
-                budget=self._budget,
+                account=self._account,
                 rate=self._rate,
                 clock=self._clock,
                 rng=self._rng,
@@ -216,6 +221,8 @@ class SourceTask:
             )
             lane.problem.report = self._reporter(self._settings.source.alias, broker)
             self.fetch_lanes[broker] = lane
+            for account in self._accounts.values():
+                account.lanes = len(self.fetch_lanes)
             self._start(lane.run(), f"fetch lane {broker}")
         return self.fetch_lanes[broker]
 
@@ -234,6 +241,12 @@ class SourceTask:
             self.produce_lanes[broker] = lane
             self._start(lane.run(), f"produce lane {broker}")
         return self.produce_lanes[broker]
+
+    def _account(self, target: BrokerId) -> MemoryAccount:
+        if target not in self._accounts:
+            self._accounts[target] = self._budget.open()
+            self._accounts[target].lanes = len(self.fetch_lanes)
+        return self._accounts[target]
 
     def _reporter(self, alias: str, broker: BrokerId) -> Callable[[str | None], None]:
         def report(problem: str | None) -> None:
@@ -298,7 +311,7 @@ class SourceTask:
             try:
                 await work
             except KafkaError as error:
-                if isinstance(error, Fenced) or not (error.retriable or isinstance(error, BrokerRefused)):
+                if not (error.retriable or isinstance(error, BrokerRefused)):
                     raise
                 self.metadata_wanted.set()  # the copier's pause ends and it asks again
             finally:
@@ -329,6 +342,10 @@ class SourceTask:
                 allowed = min(limit, refused - 1) if refused else limit
                 other.rules = replace(other.rules, max_message_bytes=allowed)
 
+    async def _retry_blocked(self, part: CopiedPartition) -> None:
+        await self._find_limits(part)
+        self._handle(part, Tick(self._clock.monotonic()))
+
     async def _renew(self, part: CopiedPartition) -> None:
         identity = await self._incarnation.renew(part.copier.identity)
         self._log.warning(
@@ -349,8 +366,11 @@ class SourceTask:
         while True:
             now_s = self._clock.monotonic()
             for part in list(self._waiting):
+                if part.copier.is_blocked and (part.copier.resume_at_s or now_s) <= now_s:
+                    self._once(("limits", part.target_topic), self._retry_blocked(part))
+                    continue
                 self._handle(part, Tick(now_s))
-                if part.copier.phase is not Phase.WAITING:
+                if part.copier.phase is not Phase.WAITING and not part.copier.is_failing:
                     del self._waiting[part]
             due = [part.copier.resume_at_s for part in self._waiting]
             pause_s = max(0.01, min((at_s - now_s for at_s in due if at_s is not None), default=0.5))
@@ -364,9 +384,12 @@ class SourceTask:
         """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""
         now_s = self._clock.monotonic()
         waits: dict[tuple[str, str], int] = {}
-        for part, since_s in self._waiting.items():
-            if now_s - since_s >= WAITING_REPORT_S:
-                at = (part.source_topic, part.copier.reason)
+        for part in self.partitions.values():
+            since_s = self._leaderless.setdefault(part, now_s) if part.lacks_leader else self._waiting.get(part)
+            if not part.lacks_leader:
+                self._leaderless.pop(part, None)
+            if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
+                at = (part.source_topic, part.lacks_leader or part.copier.kind_of_reason)
                 waits[at] = waits.get(at, 0) + 1
         for topic, reason in waits.keys() - self._reported_waits.keys():
             self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)

@@ -27,9 +27,9 @@ from rich.console import Console
 
 from deploy.local.boot_image import boot_image
 from deploy.local.broker_settings import COMPACT_AT_ONCE
-from deploy.local.demo_samples import SAMPLES, TrafficFailed, Writer
+from deploy.local.demo_samples import SAMPLES, Writer
 from deploy.local.demo_table import WIDTH, Screen
-from deploy.local.demo_verdict import compare, exit_code, lines_of
+from deploy.local.demo_verdict import conclude
 from deploy.local.errors import StarterError, tail
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
@@ -41,6 +41,10 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.logs import make_logger
 from mm2py.worker.herder import Herder
+from tests.checker.check import check_copy
+from tests.checker.dump import DumpFailed
+from tests.checker.ledger import Ledger
+from tests.checker.load import LoadFailed
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -82,18 +86,20 @@ class Demo:
         self._console = console
         self._seconds = seconds
         self._halt = threading.Event()
+        self._ledger = None if seconds is None else Ledger()
         first, second = self._clusters
+        self._flows = (Flow(first, second), Flow(second, first))
         self._writers = [
-            (flow, Writer(self._clusters[flow.source].bootstrap, sample, seed, endless=seconds is None))
-            for flow in (Flow(first, second), Flow(second, first))
-            for seed, sample in enumerate(SAMPLES[flow.source], start=1)
+            (flow, Writer(self._clusters[flow.source].bootstrap, sample, self._ledger))
+            for flow in self._flows
+            for sample in SAMPLES[flow.source]
         ]
 
     def run(self) -> int:
         """Do it all. Returns the exit code.
 
         Raises:
-            TrafficFailed, KafkaException, StarterError, Mm2Error: what the demo needs does not work.
+            LoadFailed, DumpFailed, KafkaException, StarterError, Mm2Error: what the demo needs does not work.
             KeyboardInterrupt: while topics are made, or while both sides are compared.
         """
         self._prepare()
@@ -214,26 +220,26 @@ class Demo:
     def _expected(self) -> Expected:
         """How many records each topic must have been copied; of a compacted one nobody can tell."""
         return {
-            (flow, writer.sample.topic): None if writer.sample.compacted else writer.committed
+            (flow, writer.sample.topic): None if writer.sample.compacted else writer.committed()
             for flow, writer in self._writers
         }
 
     def _compare(self) -> int:
         self._say("Comparing both sides, record by record:")
-        verdicts = [
-            compare(
-                str(flow),
-                writer.sample.topic,
-                f"{flow.source}.{writer.sample.topic}",
-                (self._clusters[flow.source].bootstrap, self._clusters[flow.target].bootstrap),
-                writer.ledger,
-                compacted=writer.sample.compacted,
+        reports = [
+            check_copy(
+                self._clusters[flow.source].bootstrap,
+                self._clusters[flow.target].bootstrap,
+                {sample.topic: f"{flow.source}.{sample.topic}" for sample in SAMPLES[flow.source]},
+                read_committed=True,
+                ledger=self._ledger,
             )
-            for flow, writer in self._writers
+            for flow in self._flows
         ]
-        for line in lines_of(verdicts):
+        lines, code = conclude(reports)
+        for line in lines:
             self._say(line)
-        return exit_code(verdicts)
+        return code
 
 
 class CaughtUp:
@@ -256,7 +262,9 @@ class CaughtUp:
             topic = topics.get(key)
             if topic is None:
                 self.behind.append(f"{flow} {name} is not copied at all.")
-            elif topic.lag_records != 0:
+            elif topic.lag_records is None:
+                self.behind.append(f"{flow} {name} has not been read yet.")
+            elif topic.lag_records:
                 self.behind.append(f"{flow} {name} is {topic.lag_records} records behind.")
             elif records is not None and topic.records < records:
                 self.behind.append(f"{flow} {name} has {topic.records} records of {records}.")
@@ -330,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         code = INTERRUPTED
-    except (StarterError, TrafficFailed, KafkaException, Mm2Error) as error:
+    except (StarterError, LoadFailed, DumpFailed, KafkaException, Mm2Error) as error:
         print(f"demo: {error}", file=sys.stderr)
         code = FAILED
     return code

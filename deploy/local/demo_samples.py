@@ -1,34 +1,30 @@
 """The demo's sample topics, and the traffic on them: what a mirror meets in real clusters, at a steady rate.
 
-Keys, headers, tombstones and odd bytes come from the tests' ``Traffic``; each topic has a codec of its own. One is
-written in transactions, every fourth of which is aborted, and one is compacted: its history is there, with the holes
-that the cleaner leaves, before the mirror begins.
+What is sent, and the ledger of what was acknowledged, are the tests' own. Among the topics are all codecs, one topic a
+cluster that is written in transactions of which some are aborted, and one that is compacted: its history, with the
+holes that the cleaner leaves, is there before the mirror begins.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
+from zlib import crc32
 
-from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from deploy.local.demo_logs import read_logs
-from tests.checker.dumped import Dumped, Sent, sent
+from tests.checker.dump import Reader
+from tests.checker.ledger import Ledger
+from tests.checker.load import Load, LoadFailed, create_topic
 from tests.checker.traffic import Planned, Traffic
 
-ANSWER_S: Final = 30.0
-TICK_S: Final = 0.05
-TRANSACTION_S: Final = 0.5
-ABORT_EVERY: Final = 4
+ABORT_SHARE: Final = 0.25
 HISTORY_RECORDS: Final = 3_000
 HISTORY_KEYS: Final = 60
-CLEANED_S: Final = 15.0
+CLEANED_S: Final = 30.0
+DELIVERY_MS: Final = 20_000
+"""A broker that takes nothing for so long ends the demo."""
 KEPT_BYTES: Final = 64 << 20
 SEGMENT_BYTES: Final = 8 << 20
 
@@ -40,7 +36,7 @@ class Sample:
     topic: str
     partitions: int
     per_second: int
-    compression: str
+    codecs: Sequence[str]
     transactional: bool = False
     compacted: bool = False
     plain: bool = False
@@ -57,158 +53,95 @@ class Sample:
 
 SAMPLES: Mapping[str, Sequence[Sample]] = {
     "west-1": (
-        Sample("accounts", 2, 200, "snappy", compacted=True),
-        Sample("clicks", 6, 2_000, "lz4", plain=True),
-        Sample("orders", 3, 500, "none"),
-        Sample("payments", 2, 300, "zstd", transactional=True),
+        Sample("accounts", 2, 200, ["snappy"], compacted=True),
+        Sample("clicks", 6, 2_000, ["lz4"], plain=True),
+        Sample("orders", 3, 500, ["none", "gzip"]),
+        Sample("payments", 2, 300, ["zstd"], transactional=True),
     ),
     "west-2": (
-        Sample("invoices", 3, 500, "gzip"),
-        Sample("prices", 2, 200, "none", compacted=True),
-        Sample("refunds", 2, 200, "lz4", transactional=True),
+        Sample("invoices", 3, 500, ["gzip", "zstd"]),
+        Sample("prices", 2, 200, ["none"], compacted=True),
+        Sample("refunds", 2, 200, ["lz4"], transactional=True),
     ),
 }
 
 
-class TrafficFailed(Exception):
-    """The sample traffic came to a halt: a cluster does not take records any more."""
+class TrafficOfNow(Traffic):
+    """Traffic whose records bear the time at which they are sent: lag in seconds then means something."""
+
+    def records(self) -> Iterator[Planned]:
+        for record in super().records():
+            yield record._replace(timestamp_ms=int(time.time() * 1000))
 
 
 class Writer:
-    """Writes one sample topic, and keeps the ledger of what the cluster acknowledged."""
+    """Writes one sample topic on one cluster."""
 
-    def __init__(self, bootstrap: str, sample: Sample, seed: int, *, endless: bool) -> None:
-        """An ``endless`` writer keeps no ledger: nothing is compared in the end."""
+    def __init__(self, bootstrap: str, sample: Sample, ledger: Ledger | None) -> None:
+        """``ledger`` gets what is acknowledged; an endless demo, which compares nothing, has none."""
         self.sample = sample
-        self.ledger: dict[int, list[Sent]] = {number: [] for number in range(sample.partitions)}
         self._bootstrap = bootstrap
-        self._endless = endless
-        self._failure: KafkaError | None = None
-        settings: dict[str, str | int | bool] = {
-            "bootstrap.servers": bootstrap,
-            "compression.type": sample.compression,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "log_level": 0,
-        }
-        if sample.transactional:
-            settings["transactional.id"] = f"demo-{sample.topic}"
-        self._producer = Producer(settings)
-        self._records = _now(
-            Traffic(
-                seed,
-                sample.partitions,
-                producer=seed,
-                compacted=sample.compacted,
-                keys=HISTORY_KEYS if sample.compacted else 1_000,
-                plain=sample.plain,
-            ).records()
-        )
+        self._ledger = ledger
 
     def prepare(self, halt: threading.Event) -> None:
         """Make the topic; a compacted one gets its history, and has been cleaned when this returns.
 
         Raises:
-            TrafficFailed, KafkaException: the cluster does not take the records, or its cleaner does not come.
+            LoadFailed, KafkaException: the cluster does not take the records, or its cleaner does not come.
         """
-        new = NewTopic(self.sample.topic, self.sample.partitions, 1, config=self.sample.configs(endless=self._endless))
-        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
-        admin.create_topics([new])[self.sample.topic].result(ANSWER_S)
-        if self.sample.transactional:
-            self._producer.init_transactions(ANSWER_S)
-        if self.sample.compacted:
-            self._send(HISTORY_RECORDS)
-            self._flush()
+        sample = self.sample
+        create_topic(self._bootstrap, sample.topic, sample.partitions, sample.configs(endless=self._ledger is None))
+        if sample.compacted:
+            self._load(seed=1).run(records=HISTORY_RECORDS, stop=halt)
             self._await_cleaning(halt)
 
     def run(self, halt: threading.Event) -> None:
         """Write at the sample's rate until ``halt``; all of it is acknowledged when this returns.
 
         Raises:
-            TrafficFailed, KafkaException: the cluster does not take the records.
+            LoadFailed, KafkaException: the cluster does not take the records.
         """
-        begun_s = time.monotonic()
-        count, transactions = 0, 0
-        while not halt.wait(TRANSACTION_S if self.sample.transactional else TICK_S):
-            due = int((time.monotonic() - begun_s) * self.sample.per_second) - count
-            count += due
-            if self.sample.transactional:
-                transactions += 1
-                self._transaction(due, aborted=transactions % ABORT_EVERY == 0)
-            else:
-                self._send(due)
-        self._flush()
-        for entries in self.ledger.values():
-            entries.sort(key=lambda entry: entry.offset)
+        self._load(seed=2, per_second=self.sample.per_second).run(stop=halt)
 
-    @property
     def committed(self) -> int:
-        """How many records a consumer of committed records was given to read."""
-        return sum(not entry.is_aborted for entries in self.ledger.values() for entry in entries)
+        """Return how many records were written and not aborted, as far as the ledger knows."""
+        if self._ledger is None:
+            return 0
+        entries = (self._ledger.of(self.sample.topic, number) for number in range(self.sample.partitions))
+        return sum(not entry.is_aborted for of_partition in entries for entry in of_partition)
 
-    def _transaction(self, count: int, *, aborted: bool) -> None:
-        self._producer.begin_transaction()
-        self._send(count, aborted=aborted)
-        self._flush()
-        if aborted:
-            self._producer.abort_transaction(ANSWER_S)
-        else:
-            self._producer.commit_transaction(ANSWER_S)
-
-    def _send(self, count: int, *, aborted: bool = False) -> None:
-        for record in islice(self._records, count):
-            self._produce(record, aborted=aborted)
-            self._producer.poll(0)
-        if self._failure is not None:
-            raise TrafficFailed(f"Sample traffic to {self.sample.topic} failed: {self._failure}.")
-
-    def _produce(self, record: Planned, *, aborted: bool) -> None:
-        def settled(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self._failure = error
-            if error is not None or self._endless:
-                return
-            entry = Dumped(message.offset() or 0, 1, *record[1:])
-            self.ledger[record.partition].append(sent(entry, is_aborted=aborted))
-
-        while True:
-            try:
-                self._producer.produce(
-                    self.sample.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    timestamp=record.timestamp_ms,
-                    headers=list(record.headers),
-                    on_delivery=settled,
-                )
-                return
-            except BufferError:
-                self._producer.poll(TICK_S)
-
-    def _flush(self) -> None:
-        left = self._producer.flush(ANSWER_S)
-        if left or self._failure is not None:
-            why = self._failure or f"{left} records are not acknowledged after {ANSWER_S:g} s"
-            raise TrafficFailed(f"Sample traffic to {self.sample.topic} failed: {why}.")
+    def _load(self, *, seed: int, per_second: int | None = None) -> Load:
+        sample = self.sample
+        return Load(
+            self._bootstrap,
+            sample.topic,
+            TrafficOfNow(
+                crc32(sample.topic.encode()) + seed,
+                sample.partitions,
+                producer=seed,
+                compacted=sample.compacted,
+                keys=HISTORY_KEYS if sample.compacted else 1_000,
+                plain=sample.plain,
+            ),
+            self._ledger,
+            codecs=sample.codecs,
+            per_second=per_second,
+            transactional_id=f"demo-{sample.topic}" if sample.transactional else None,
+            abort_share=ABORT_SHARE,
+            settings={"delivery.timeout.ms": DELIVERY_MS},
+        )
 
     def _await_cleaning(self, halt: threading.Event) -> None:
         """Wait until the cleaner has worked on every partition. Only a new record lets it at the ones before."""
-        deadline_s = time.monotonic() + CLEANED_S
-        uncleaned = set(self.ledger)
-        while uncleaned and not halt.wait(0.25):  # nothing announces what a cleaner does
-            if time.monotonic() > deadline_s:
-                raise TrafficFailed(f"{self.sample.topic} was not cleaned within {CLEANED_S:g} s.")
-            self._send(4 * self.sample.partitions)
-            self._flush()
-            uncleaned -= {number for number in uncleaned if self._was_cleaned(number)}
-
-    def _was_cleaned(self, number: int) -> bool:
-        (log,) = read_logs(self._bootstrap, self.sample.topic, [number]).values()
-        return len(log.records) < log.end - log.start
-
-
-def _now(records: Iterable[Planned]) -> Iterator[Planned]:
-    """Yield the records with the time at which they are asked for: lag in seconds then means something."""
-    for record in records:
-        yield record._replace(timestamp_ms=int(time.time() * 1000))
+        more = self._load(seed=3)
+        late_s = time.monotonic() + CLEANED_S
+        numbers = range(self.sample.partitions)
+        with Reader(self._bootstrap, read_committed=True) as reader:
+            while not halt.wait(0.25):  # nothing announces what a cleaner does
+                if time.monotonic() > late_s:
+                    raise LoadFailed(f"{self.sample.topic} was not cleaned within {CLEANED_S:g} s.")
+                more.run(records=4 * self.sample.partitions)
+                bounds = reader.bounds(self.sample.topic, numbers)
+                logs = ((at, sum(1 for _ in reader.records(self.sample.topic, n, *at))) for n, at in bounds.items())
+                if all(records < at.end - at.start for at, records in logs):
+                    return

@@ -84,14 +84,18 @@ def rows_of(
 
 
 def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
-    """Return a sentence for whatever keeps something from being copied."""
+    """Return a sentence for whatever keeps something from being copied; topics with the same problem share one."""
     found: list[str] = []
     for flow in statuses:
+        topics: dict[str, list[str]] = {}
+        for topic in flow.topics:
+            for problem in topic.problems:
+                topics.setdefault(problem, []).append(topic.topic)
         if flow.reason:
             found.append(f"{flow.flow}: {flow.reason}")
-        found += [f"{flow.flow} {topic.topic}: {problem}" for topic in flow.topics for problem in topic.problems]
+        found += [f"{flow.flow} {', '.join(names)}: {problem}" for problem, names in topics.items()]
         found += flow.refused.values()
-    return list(dict.fromkeys(found))
+    return found
 
 
 def table_of(rows: Sequence[Row]) -> Table:

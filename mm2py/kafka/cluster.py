@@ -107,6 +107,8 @@ class _Slot:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: Connection | None = None
+    failure: KafkaError | None = None
+    failed_at_s: float = 0.0
 
 
 class Cluster:
@@ -187,11 +189,18 @@ class Cluster:
 
     async def _connection(self, broker: BrokerId, channel: str) -> Connection:
         slot = self._slots.setdefault((broker, channel), _Slot())
-        if slot.connection is not None and slot.connection.is_open:
-            return slot.connection
+        if slot.connection is not None and slot.connection.is_open and not slot.lock.locked():
+            return slot.connection  # whoever waits for the lock came earlier: requests keep their order
+        asked_s = asyncio.get_running_loop().time()
         async with slot.lock:
             if slot.connection is None or not slot.connection.is_open:
-                slot.connection = await self._connect(broker)
+                if slot.failure is not None and slot.failed_at_s >= asked_s:
+                    raise slot.failure  # who waited while an attempt failed shares its outcome
+                try:
+                    slot.connection = await self._connect(broker)
+                except KafkaError as error:
+                    slot.failure, slot.failed_at_s = error, asyncio.get_running_loop().time()
+                    raise
             return slot.connection
 
     async def _connect(self, broker: BrokerId) -> Connection:

@@ -81,6 +81,6 @@ class BrokerRefused(KafkaError):
     """A broker answered a request with an error code."""
 
     def __init__(self, what: str, code: int, name: str, *, remedy: str = "", message: str | None = None) -> None:
-        detail = f": {message}" if message else ""
+        detail = f": {message.rstrip('. ')}" if message else ""
         super().__init__(f"{what} was refused with {name} ({code}){detail}.", remedy=remedy)
         self.code = code

@@ -21,6 +21,7 @@ from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a missing transaction coordinator is waited for: a new cluster creates its topic on the first request."""
+WAITING_REPORT_S: Final = 5.0
 _FENCED: Final = frozenset({47, 90})
 _UNAVAILABLE: Final = frozenset({14, 15, 16})
 
@@ -30,8 +31,16 @@ class Fenced(KafkaError):
 
     def __init__(self, transactional_id: str | None) -> None:
         super().__init__(
-            f"Another process has fenced {transactional_id}.", remedy="The flow comes back under a new producer id."
+            f"Another process has fenced {transactional_id or 'this producer'}.",
+            remedy="The flow comes back under a new producer id.",
         )
+
+
+class EpochRefused(KafkaError):
+    """The target does not raise our epoch: this life of the flow cannot go on, the next asks for a new id."""
+
+    def __init__(self, error: BrokerRefused) -> None:
+        super().__init__(f"The producer epoch cannot be raised: {error}", remedy="The flow begins anew.")
 
 
 class Incarnation:
@@ -45,12 +54,15 @@ class Incarnation:
         clock: Clock,
         rng: random.Random,
         report: Callable[[str], None],
+        waiting: Callable[[str], None],
     ) -> None:
+        """``report`` is told when the id is a lesser one, ``waiting`` every few seconds why there is none yet."""
         self._brokers = brokers
         self._transactional_id: str | None = transactional_id
         self._clock = clock
         self._rng = rng
         self._report = report
+        self._waiting = waiting
         self._lock = asyncio.Lock()
         self._identity: ProducerIdentity | None = None
         self.degraded: str | None = None
@@ -69,12 +81,13 @@ class Incarnation:
             BrokerRefused: the target refuses even a plain producer id.
         """
         backoff = Backoff(self._rng, most_s=1.0)
-        begun_s = self._clock.monotonic()
+        begun_s = said_at_s = self._clock.monotonic()
         while True:
             try:
                 self._identity = await self._ask((-1, -1))
                 return self._identity
             except BrokerRefused as error:
+                why = str(error)
                 reaction = reaction_to(error.code)
                 patient = self._clock.monotonic() - begun_s < COORDINATOR_PATIENCE_S
                 if reaction in {Reaction.RETRY, Reaction.REFRESH} and (patient or self._transactional_id is None):
@@ -84,9 +97,13 @@ class Incarnation:
                 else:
                     raise
             except KafkaError as error:
+                why = str(error)
                 if not error.retriable:
                     raise
                 begun_s = self._clock.monotonic()  # patience is for a reachable target without a coordinator
+            if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
+                said_at_s = self._clock.monotonic()
+                self._waiting(why)
             await asyncio.sleep(backoff.next_s())
 
     async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
@@ -94,7 +111,7 @@ class Incarnation:
 
         Raises:
             Fenced: somebody else raised it.
-            BrokerRefused: the target refuses for another reason.
+            EpochRefused: the target refuses for another reason.
         """
         async with self._lock:
             backoff = Backoff(self._rng, most_s=2.0)
@@ -106,8 +123,8 @@ class Incarnation:
                 except BrokerRefused as error:
                     if error.code in _FENCED:
                         raise Fenced(self._transactional_id) from error
-                    if reaction_to(error.code) is Reaction.FAIL:
-                        raise
+                    if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                        raise EpochRefused(error) from error
                 except KafkaError as error:
                     if not error.retriable:
                         raise

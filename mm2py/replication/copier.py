@@ -15,6 +15,7 @@ the same sequences, so the broker drops what it had already stored (exceptions: 
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -57,8 +58,13 @@ MAX_IN_FLIGHT = 5
 MAX_CORRUPT_READS = 3
 """A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
 
+_WAYS_OUT = {
+    "too large": " Raise max.message.bytes of the remote topic; it is tried again every 30 seconds.",
+    "null key on compacted target": " Let the remote topic have cleanup.policy=delete; it is tried again.",
+}
+_NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 _OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 47, 59, 90
-_OUTCOME_UNKNOWN = frozenset({7, 20, 46})
+_OUTCOME_UNKNOWN = frozenset({7, 20, _OUT_OF_ORDER, _DUPLICATE, _UNKNOWN_PRODUCER})
 _TOO_LARGE = frozenset({10, 18})
 _REFUSED_RECORDS = frozenset({32, 87})
 _OFFSET_OUT_OF_RANGE = 1
@@ -88,6 +94,13 @@ class _Entry:
     settled: bool = False
     refused: bool = False
     """The target said for certain that it did not store this batch."""
+
+
+_Shape = tuple[int, int, int, int]
+"""First and next source offset, record count, leader epoch: what must be the same when a batch in doubt is sent again.
+
+The story: a batch is stored, the answer is lost, and the source's cleaner removes it before it is read again. The next
+batch would take its sequence; the target would take it for the one it has, acknowledge it, and drop it."""
 
 
 @dataclass(slots=True)
@@ -127,6 +140,8 @@ class Copier:
         self.end_offset: int | None = None
         self.target_leader_epoch: int | None = None
         self.tally = Tally()
+        self.is_blocked = False
+        """It waits for an operator; the target's limits are looked up before it tries again."""
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large; whoever looks the limit up sets it back to 0."""
         self._ready: deque[_Entry] = deque()
@@ -147,6 +162,8 @@ class Copier:
         self._draining = False
         self._renewing = False
         self._uncovered_in_flight = False
+        self._in_doubt: list[_Shape] = []
+        self._next_identity: ProducerIdentity | None = None
 
     # What the shell asks for
 
@@ -173,6 +190,16 @@ class Copier:
         """When a ``Tick`` ends the pause; None while none is due."""
         due = self.phase is Phase.WAITING and not self._renewing and self._unanswered == 0
         return self._resume_at_s if due else None
+
+    @property
+    def kind_of_reason(self) -> str:
+        """The reason without numbers, so that many partitions with one trouble make one line."""
+        return _NUMBERS.sub("...", self.reason)
+
+    @property
+    def is_failing(self) -> bool:
+        """It has failed, and nothing has succeeded since: a pause between two attempts is no recovery."""
+        return self._failures > 0
 
     def lag(self) -> int | None:
         """Source offsets between the position and the readable end; None before the first read."""
@@ -256,15 +283,21 @@ class Copier:
         if self.phase is not Phase.COPYING or event.fetch_offset != self.fetch_offset:
             return ()  # a read that was overtaken by a rewind: those offsets come again
         plan = event.plan
+        again = [_shape(step) for step in plan.steps if isinstance(step, Outgoing)]
+        if any(now != before for now, before in zip(again, self._in_doubt, strict=False)):
+            return self._lost_track(event.now_s, "the source reads differently from what was sent and not acknowledged")
+        del self._in_doubt[: len(again)]
         self.end_offset = max(event.end_offset, plan.next_offset)
         for step in plan.steps:
             if isinstance(step, Outgoing):
                 self._ready_bytes += len(step.data)
-                self.fetched_epoch = step.leader_epoch
+            self.fetched_epoch = step.leader_epoch
             event.lease.hold(_rebuilt_bytes(step))
             self._ready.append(_Entry(step, event.lease))
         self.fetch_offset = plan.next_offset
         self._fault = plan.fault
+        if not plan.steps and plan.fault is None and not self._unanswered:
+            self._failures = 0  # nothing to send, and reading works again
         self._skip_dropped()
         return self._meet_fault(event.now_s)
 
@@ -276,7 +309,7 @@ class Copier:
         if fault.kind == "crc mismatch" and self._corrupt_reads < MAX_CORRUPT_READS:
             self._corrupt_reads += 1
             return self._fail(now_s, f"a batch was damaged on the way: {fault.text}")
-        text = f"source offset {fault.offset} cannot be copied: {fault.text}"
+        text = f"source offset {fault.offset} cannot be copied: {fault.text}{_WAYS_OUT.get(fault.kind, '')}"
         return self._block(now_s, f"source.{fault.kind.replace(' ', '_')}", text)
 
     def _acked(self, event: Acked) -> Sequence[Effect]:
@@ -303,6 +336,8 @@ class Copier:
             next_sequence(entry.sequence, batch.record_count),
         )
         entry.settled = True
+        if self._in_doubt and self._in_doubt[0] == _shape(batch):  # answered after a failure, not sent again
+            del self._in_doubt[0]
         self._alone = False
         self._failures = self._corrupt_reads = 0
         self._advance()
@@ -324,8 +359,7 @@ class Copier:
             self._renewing = True
             return [*self._fail(event.now_s, f"another producer has fenced this one ({what})"), Need.NEW_INCARNATION]
         if code in {_OUT_OF_ORDER, _UNKNOWN_PRODUCER, _DUPLICATE}:
-            self._renewing = True
-            return [*self._fail(event.now_s, f"the target lost track of this producer ({what})"), Need.NEW_EPOCH]
+            return self._lost_track(event.now_s, f"the target lost track of this producer ({what})")
         if code in _TOO_LARGE:
             self.refused_bytes = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
             text = (
@@ -379,7 +413,7 @@ class Copier:
 
     def _offsets_found(self, event: OffsetsFound) -> Sequence[Effect]:
         at = self.position.source_offset
-        if self.phase is not Phase.WAITING or event.log_start <= at <= event.log_end:
+        if self.phase is not Phase.WAITING or self._unanswered or event.log_start <= at <= event.log_end:
             return ()  # a stale answer of a broker that was not up to date; the read is simply tried again
         if at > event.log_end:
             return self._stall(
@@ -395,13 +429,18 @@ class Copier:
         return [Need.STORE_POSITION, Report("source.expired", text)]
 
     def _new_identity(self, identity: ProducerIdentity) -> Sequence[Effect]:
+        """Begin anew under a higher epoch, as soon as nothing of the old one is on its way any more."""
+        if self.phase not in {Phase.WAITING, Phase.STORING}:  # a drain settles by the answers of the old epoch
+            self._renewing = False
+            return ()
+        if self._unanswered:
+            self._next_identity = identity
+            return ()
         self.identity = identity
         self.position = self.position._replace(sequence=0)
-        self._renewing = False
+        self._in_doubt.clear()
         self._rewind()
-        if self.phase not in {Phase.WAITING, Phase.STORING}:
-            return ()
-        self._failed = False
+        self._renewing = self._failed = False
         self._alone = True
         self.phase = Phase.STORING
         return [Need.STORE_POSITION]
@@ -414,6 +453,7 @@ class Copier:
 
     def _tick(self, now_s: float) -> Sequence[Effect]:
         if self.resume_at_s is not None and now_s >= self.resume_at_s:
+            self.is_blocked = False
             self._failed = False
             self._rewind()
             self.phase = Phase.COPYING
@@ -427,7 +467,9 @@ class Copier:
             entry = self._in_flight.popleft()
             step = entry.step
             if isinstance(step, Dropped):
-                self.position = self.position._replace(source_offset=step.next_offset)
+                self.position = self.position._replace(
+                    source_offset=step.next_offset, source_leader_epoch=step.leader_epoch
+                )
                 self.tally.dropped[step.reason] += step.record_count
             entry.lease.release(_rebuilt_bytes(step))
 
@@ -460,6 +502,9 @@ class Copier:
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
         if self.phase is Phase.DRAINING and self._unanswered == 0:
             self.phase = Phase.DRAINED
+        elif self._unanswered == 0 and self._next_identity is not None:
+            identity, self._next_identity = self._next_identity, None
+            return self._new_identity(identity)
         elif self._failed and self._unanswered == 0:
             return self._tick(now_s)
         return ()
@@ -476,12 +521,16 @@ class Copier:
         """Pause, then read again from the position. What was sent keeps its sequences, one batch at a time."""
         effects: list[Effect] = [] if need is None else [need]
         if self.phase is not Phase.COPYING:
-            self._when_settled(now_s)
-            return effects if self.phase is Phase.WAITING else ()
+            return [*self._when_settled(now_s), *(effects if self.phase is Phase.WAITING else ())]
         if report and self.reason != reason:
             effects.append(Report(report, reason))
         sent = [entry.step.next_offset for entry in self._in_flight]
         self._careful_until = max([self._careful_until, *sent])
+        entries = [*self._in_flight, *(entry for entry in self._ready if entry.step.next_offset <= self._careful_until)]
+        self._in_doubt = [
+            *(_shape(entry.step) for entry in entries if isinstance(entry.step, Outgoing) and not entry.settled),
+            *self._in_doubt,
+        ]
         self._forget()
         if pause_s is None:
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
@@ -492,13 +541,23 @@ class Copier:
         self.reason = reason
         return effects
 
+    def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
+        """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow. It repeats and loses nothing."""
+        effects = self._fail(now_s, reason, Need.NEW_EPOCH)
+        self._renewing = True
+        return effects
+
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
         """What only an operator can mend: tried again now and then, reported when it begins."""
-        return self._fail(now_s, text, Need.LIMITS, pause_s=BLOCKED_PAUSE_S, report=event)
+        effects = self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, report=event)
+        self.is_blocked = True
+        return effects
 
     def _stall(self, event: str, text: str) -> Sequence[Effect]:
         self._forget()
         self.phase = Phase.STALLED
+        if self._draining:
+            self.phase = Phase.DRAINING if self._unanswered else Phase.DRAINED
         self.reason = text
         return [Report(event, text)]
 
@@ -525,6 +584,10 @@ class Copier:
 def _rebuilt_bytes(step: Outgoing | Dropped) -> int:
     """Memory a step holds beyond the frame it came in."""
     return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
+
+
+def _shape(step: Outgoing) -> _Shape:
+    return step.first_offset, step.next_offset, step.record_count, step.leader_epoch
 
 
 def _first(entry: _Entry) -> int:

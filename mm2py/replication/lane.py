@@ -33,7 +33,7 @@ from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import stamp
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
-from mm2py.replication.memory import TAIL_READS, FrameLease, MemoryBudget
+from mm2py.replication.memory import TAIL_READS, FrameLease, MemoryAccount
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.rewrite import TargetRules, plan
 
@@ -62,6 +62,13 @@ class CopiedPartition:
     transactional_seen: bool = False
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
     """What a younger version keeps in this partition's position; written back as it was."""
+
+    @property
+    def lacks_leader(self) -> str | None:
+        """Why nothing can be copied just now although nothing has failed; None if that is not so."""
+        if self.source_leader is None:
+            return "the source partition has no leader"
+        return "the remote partition has no leader" if self.target_leader is None else None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -104,28 +111,34 @@ class FetchLane:
         brokers: Brokers,
         settings: ReadSettings,
         *,
-        budget: MemoryBudget,
+        account: Callable[[BrokerId], MemoryAccount],
         rate: RateLimit,
         clock: Clock,
         rng: random.Random,
         handle: Handler,
         lost: Callable[[], None],
     ) -> None:
-        """``handle`` gets every event; ``lost`` is called when the broker does not answer: another may lead now."""
+        """Make a lane; ``run`` starts it.
+
+        Args:
+            account: whose memory a read takes, by the target broker that its partitions go to.
+            handle: gets every event.
+            lost: called when the broker does not answer; somebody else may lead now.
+        """
         self.broker = broker
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.problem = LaneProblem()
         self._brokers = brokers
         self._settings = settings
-        self._budget = budget
+        self._account = account
         self._rate = rate
         self._clock = clock
         self._backoff = Backoff(rng)
         self._handle = handle
         self._lost = lost
         self._wake = asyncio.Event()
-        self._free_tails = [f"tail-{number}" for number in range(TAIL_READS)]
-        self._backlog_free = True
+        self._channels: dict[BrokerId, set[str]] = {}
+        """Channels that are free, by target broker."""
 
     def wake(self) -> None:
         """Look again for partitions to read."""
@@ -133,39 +146,39 @@ class FetchLane:
 
     async def run(self) -> None:
         """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
-        self._budget.lanes += 1
-        try:
-            async with asyncio.TaskGroup() as reads:
-                while True:
-                    self._start_reads(reads)
-                    await self._wake.wait()
-                    self._wake.clear()
-        finally:
-            self._budget.lanes -= 1
+        async with asyncio.TaskGroup() as reads:
+            while True:
+                self._start_reads(reads)
+                await self._wake.wait()
+                self._wake.clear()
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
-        backlog: list[CopiedPartition] = []
-        tail: list[CopiedPartition] = []
+        """Read what may be read. Partitions of different target brokers never share a read, nor its memory."""
+        groups: dict[tuple[BrokerId, bool], list[CopiedPartition]] = {}
         for partition in self.partitions.values():
             copier = partition.copier
-            if partition.reading is None and copier.wants_fetch:
-                (tail if copier.is_at_end else backlog).append(partition)
-        if backlog and self._backlog_free:
-            self._backlog_free = False
-            self._start(reads, backlog, "backlog")
-        if tail and self._free_tails:
-            self._start(reads, tail, self._free_tails.pop())
+            if partition.reading is None and partition.target_leader is not None and copier.wants_fetch:
+                groups.setdefault((partition.target_leader, copier.is_at_end), []).append(partition)
+        for (target, waits), partitions in groups.items():
+            if target not in self._channels:
+                self._channels[target] = {f"backlog-{target}", *(f"tail-{target}-{no}" for no in range(TAIL_READS))}
+            kind = "tail" if waits else "backlog"
+            free = sorted(channel for channel in self._channels[target] if channel.startswith(kind))
+            if free:
+                self._channels[target].remove(free[0])
+                self._start(reads, target, partitions, free[0])
 
-    def _start(self, reads: asyncio.TaskGroup, partitions: list[CopiedPartition], channel: str) -> None:
+    def _start(
+        self, reads: asyncio.TaskGroup, target: BrokerId, partitions: list[CopiedPartition], channel: str
+    ) -> None:
         read = object()
         for partition in partitions:
             partition.reading = read
-        reads.create_task(self._read(read, partitions, channel), name=f"fetch {channel} broker {self.broker}")
+        reads.create_task(self._read(read, target, partitions, channel), name=f"fetch {channel} broker {self.broker}")
 
-    async def _read(self, read: object, partitions: list[CopiedPartition], channel: str) -> None:
-        waits = channel != "backlog"
+    async def _read(self, read: object, target: BrokerId, partitions: list[CopiedPartition], channel: str) -> None:
         try:
-            await self._read_once(partitions, channel, waits=waits)
+            await self._read_once(self._account(target), partitions, channel)
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
@@ -175,18 +188,16 @@ class FetchLane:
             await asyncio.sleep(self._backoff.next_s())
         finally:
             _end(read, partitions)
-            if waits:
-                self._free_tails.append(channel)
-            else:
-                self._backlog_free = True
+            self._channels[target].add(channel)
             self._wake.set()
 
-    async def _read_once(self, partitions: list[CopiedPartition], channel: str, *, waits: bool) -> None:
+    async def _read_once(self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str) -> None:
+        waits = channel.startswith("tail")
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
-            await asyncio.sleep(pause_s)
-        size = self._budget.tail_bytes() if waits else self._budget.backlog_bytes()
+            await asyncio.sleep(max(pause_s, 0.001))
+        size = account.tail_bytes() if waits else account.backlog_bytes()
         size = min(size, self._settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
-        await self._budget.reserve(size)
+        await account.reserve(size)
         reserved = size
         try:
             wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
@@ -196,7 +207,7 @@ class FetchLane:
             request = self._request(wanted, size, waits=waits)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
-            lease = FrameLease(self._budget, reserved_bytes=size, size_bytes=reply.size_bytes)
+            lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes)
             self._rate.spend(reply.size_bytes, self._clock.monotonic())
             try:
                 for fetched in reply.partitions:
@@ -206,12 +217,13 @@ class FetchLane:
                 lease.release(0)
         finally:
             if reserved:
-                self._budget.give_back(reserved)
+                account.give_back(reserved)
         if reply.error_code:
             for part in wanted:
                 self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
-        for part in wanted:  # whoever was read now comes last next time: a reply is filled in the order of the request
-            if self.partitions.pop(part.key, None) is not None:
+        served = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
+        for part in wanted:  # whoever got something comes last next time: a reply is filled in the request's order
+            if part.key in served and self.partitions.pop(part.key, None) is not None:
                 self.partitions[part.key] = part
 
     def _request(self, partitions: Iterable[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:

@@ -115,6 +115,8 @@ class Dropped(NamedTuple):
     next_offset: int
     record_count: int
     reason: DropReason
+    leader_epoch: int = -1
+    """As of ``Outgoing``: a read that goes on behind this batch must name it, or the source seems to be cut back."""
 
 
 Step = Outgoing | Dropped
@@ -290,11 +292,11 @@ class _Planner:
                 if attributes & CONTROL:
                     if read_committed:
                         self._pass_marker(base_offset, next_offset, producer_id, batch)
-                    append(Dropped(max(next_offset, wanted_offset), record_count, "control"))
+                    append(Dropped(max(next_offset, wanted_offset), record_count, "control", leader_epoch))
                     continue
                 self.plan.transactional = True
                 if read_committed and self.aborted.covers(next_offset - 1, producer_id):
-                    append(Dropped(max(next_offset, wanted_offset), record_count, "aborted"))
+                    append(Dropped(max(next_offset, wanted_offset), record_count, "aborted", leader_epoch))
                     continue
             if (
                 base_offset >= wanted_offset
@@ -305,9 +307,9 @@ class _Planner:
             ):
                 append(Outgoing(base_offset, next_offset, record_count, max_timestamp_ms, leader_epoch, batch))
             elif next_offset <= wanted_offset:
-                append(Dropped(wanted_offset, record_count, "below start"))
+                append(Dropped(wanted_offset, record_count, "below start", leader_epoch))
             elif record_count == 0:
-                append(Dropped(next_offset, 0, "empty"))
+                append(Dropped(next_offset, 0, "empty", leader_epoch))
             else:
                 self._decode(BatchHeader._make(unpack_header(batch)), batch)
                 if self.decoded_bytes >= rules.decode_budget_bytes:
@@ -415,7 +417,9 @@ class _Planner:
             end_offset = body.next_offset if refused_offset is None else refused_offset
             self._emit(body, kept.position, kept.record_count, end_offset, reason or "null key")
         elif refused_offset is None:
-            steps.append(Dropped(max(body.next_offset, self.wanted_offset), body.record_count, "below start"))
+            steps.append(
+                Dropped(max(body.next_offset, self.wanted_offset), body.record_count, "below start", body.leader_epoch)
+            )
         if refused_offset is not None:
             text = f"The record at offset {refused_offset} has no key, which a compacted topic does not take."
             raise self._stop("null key on compacted target", refused_offset, refused_offset + 1, text)

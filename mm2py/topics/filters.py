@@ -40,18 +40,19 @@ DEFAULT_USE_DEFAULTS_FROM = "target"
 MATCH_TIMEOUT_S = 0.05
 """What one name may cost. An ordinary match takes microseconds; nothing else of this process runs meanwhile."""
 REMEMBERED_NAMES = 65_536
+SLOW_NAMES_MOST = 10
 
 
 class PatternTooSlow(Mm2Error):
     """A list of patterns found no answer in time: it can match the same text in very many ways.
 
-    The name stays undecided, neither copied nor left out, so whoever asked must stop and say so. From then on the list
-    answers nothing: a refresh of thousands of topics must not wait for each.
+    The name stays undecided, neither copied nor left out, so whoever asked must say so. After some such names the list
+    answers only what it has answered before: a refresh of thousands of topics must not wait for each.
     """
 
-    def __init__(self, key: str, name: str) -> None:
+    def __init__(self, key: str, entries: Sequence[str], name: str) -> None:
         super().__init__(
-            f"{key}: whether {name!r} matches could not be found out within {MATCH_TIMEOUT_S} s.",
+            f"{key} = {', '.join(entries)}: whether {name!r} matches could not be found out within {MATCH_TIMEOUT_S} s.",
             remedy="Rewrite what can match the same text in many ways, such as (a|aa)+, and restart the flow.",
         )
 
@@ -73,23 +74,25 @@ class PatternList:
             self._pattern = compile_java("|".join(self.entries)) if self.entries else None
         except NotTranslatable as refused:
             raise _config_error(key, self.entries, refused) from refused
-        self._too_slow_for: str | None = None
+        self._too_slow_for: set[str] = set()
         self._remembered = functools.lru_cache(maxsize=REMEMBERED_NAMES)(self._match)
 
     def matches(self, name: str) -> bool:
         """Raises: PatternTooSlow."""
-        if self._too_slow_for is not None:
-            raise PatternTooSlow(self.key, self._too_slow_for)
+        if name in self._too_slow_for:
+            raise PatternTooSlow(self.key, self.entries, name)
         return self._remembered(name)
 
     def _match(self, name: str) -> bool:
         if self._pattern is None:
             return False
+        if len(self._too_slow_for) >= SLOW_NAMES_MOST:
+            raise PatternTooSlow(self.key, self.entries, name)
         for _ in range(2):  # a process that was stopped in the middle has used up the time too: ask again
             with contextlib.suppress(TimeoutError):
                 return self._pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None
-        self._too_slow_for = name
-        raise PatternTooSlow(self.key, name)
+        self._too_slow_for.add(name)
+        raise PatternTooSlow(self.key, self.entries, name)
 
 
 class FilteredOut(StrEnum):

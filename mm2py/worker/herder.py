@@ -128,7 +128,11 @@ class Herder:
                 )
             finally:
                 running.is_up = False
-            await asyncio.sleep(pause_s)
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+                return  # a stopping worker begins nothing
+            except TimeoutError:
+                pass
 
     @staticmethod
     def _pause_s(backoff: Backoff, *, ran_s: float) -> float:

@@ -55,9 +55,10 @@ def sent(record: Dumped, *, is_aborted: bool = False) -> Sent:
     return Sent(record.offset, digest(record), record.key, record.value is None, is_aborted)
 
 
-def likeness(one: Dumped, other: Dumped) -> int:
-    """Return how many of timestamp, key, value and headers two records share, 0 to 4."""
-    return sum(a == b for a, b in zip(one.content, other.content, strict=True))
+def is_like(one: Dumped, other: Dumped) -> bool:
+    """Return whether one may be the other with a part changed: half of it is the same, and not just by being empty."""
+    same = [a for a, b in zip(one.content, other.content, strict=True) if a == b]
+    return len(same) >= 2 and any(same)
 
 
 def difference(source: Dumped, target: Dumped) -> str:

@@ -21,11 +21,8 @@ from typing import NamedTuple
 
 from tests.checker.alignment import Alignment
 from tests.checker.compacted import judge_compacted
-from tests.checker.dumped import Dumped, Sent, difference, digest, likeness
+from tests.checker.dumped import Dumped, Sent, difference, digest, is_like
 from tests.checker.verdict import Verdict
-
-SAME_RECORD = 2
-"""Of timestamp, key, value and headers, how many a changed record must still share with the original to be known."""
 
 
 def judge_partition(
@@ -140,7 +137,7 @@ def _judge_unknown(record: Dumped, following: Dumped | None, alignment: Alignmen
     """Note a record that the source does not have: the next one changed, or a foreign one."""
     head = alignment.pending.head
     head_follows = head is not None and following is not None and following.content == head.content
-    if head is not None and not head_follows and likeness(head, record) >= SAME_RECORD:
+    if head is not None and not head_follows and is_like(head, record):
         verdict.add("I5", difference(head, record), source_offset=head.offset, target_offset=record.offset)
         alignment.go_past_head(target_offset=record.offset)
     else:

@@ -31,6 +31,8 @@ from tests.checker.traffic import Planned, Traffic
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ANSWER_S = 60.0
 TICK_S = 0.02
+TRANSACTION_S = 0.5
+"""How often a steady rate is caught up with: in transactions less often, because each is a round of its own."""
 STRETCH = 50
 """How many records in a row go to one producer."""
 
@@ -103,13 +105,13 @@ class Load:
         while not stop.is_set() and (seconds is None or time.monotonic() - begun_s < seconds):
             due = STRETCH * len(self._producers)
             if self._per_second is not None:
+                stop.wait(TRANSACTION_S if self._is_transactional else TICK_S)
                 due = int((time.monotonic() - begun_s) * self._per_second) - count
             if records is not None:
                 due = min(due, records - count)
                 if count >= records:
                     break
             if due <= 0:
-                stop.wait(TICK_S)
                 continue
             if self._is_transactional:
                 self._send_in_transactions(due)
@@ -148,7 +150,10 @@ class Load:
     def _send(self, count: int) -> None:
         for record in islice(self._records, count):
             self._turn += 1
-            self._produce(self._producers[self._turn // STRETCH % len(self._producers)], record)
+            producer = self._producers[self._turn // STRETCH % len(self._producers)]
+            self._produce(producer, record)
+            if self._turn % STRETCH == 0:
+                producer.poll(0)
 
     def _send_in_transactions(self, count: int) -> None:
         fates = [(producer, self._random.random() < self._abort_share) for producer in self._producers]
@@ -188,7 +193,6 @@ class Load:
                 break
             except BufferError:
                 producer.poll(TICK_S)
-        producer.poll(0)
 
     def _settle(self, producers: Sequence[Producer]) -> None:
         left = sum(producer.flush(ANSWER_S) for producer in producers)

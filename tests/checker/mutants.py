@@ -246,8 +246,8 @@ def runs_of(name: str, copy: Copy, random: Random) -> Runs:
 def _again(name: str) -> Mutant:
     def apply(copy: Copy, random: Random) -> list[Dumped] | None:
         runs = runs_of(name, copy, random)
-        repeated = {place for run in runs[1:] for place in range(*run)}
-        if len(runs) < 2 or not copy.breaks(repeated):
+        times = Counter(place for run in runs for place in range(*run))
+        if len(runs) < 2 or not copy.breaks(place for place in times if times[place] > 1):
             return None
         return written((copy.target[place] for run in runs for place in range(*run)), copy.target)
 

@@ -6,8 +6,10 @@ Each call is complete when it returns: a topic can be written to, a deleted one 
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -15,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.running import wait_until
 
+READ_S: Final = 30.0
+_STILL_COMING_UP: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 _numbers = itertools.count(1)
 
 
@@ -67,12 +71,18 @@ def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, p
 def offsets(cluster: KafkaCluster, topic: str, partition: int = 0) -> tuple[int, int]:
     """Return the first offset and the next one; (0, 0) for a topic that is not there."""
     consumer = _consumer(cluster)
+    end_s = time.monotonic() + READ_S
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-    except KafkaException as error:
-        if error.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
-            return 0, 0
-        raise
+        while True:
+            try:
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_S)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
+                    return 0, 0
+                if code not in _STILL_COMING_UP or time.monotonic() > end_s:
+                    raise
+                time.sleep(0.05)  # nothing announces a leader; the question costs the broker a microsecond
     finally:
         consumer.close()
 

@@ -117,7 +117,12 @@ class Mm2py:
         self._command += ["--log-format", "json", "--log-level", log_level]
         if clusters is not None:
             self._command += ["--clusters", *clusters]
-        wanted = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {}), **guard().environment()}
+        own = {
+            "PYTHONPATH": str(ROOT),
+            # kio loads hypothesis where it is installed; in a new directory that would cost it a second at each start.
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
+        }
+        wanted = {**os.environ, **own, **(environment or {}), **guard().environment()}
         self._environment = {name: value for name, value in wanted.items() if value is not None}
         self._working_directory = working_directory or self.directory
         self._popen = {"stdin": subprocess.DEVNULL, **(popen or {})}

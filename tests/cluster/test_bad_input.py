@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
@@ -85,7 +84,7 @@ def test_strangers_and_dead_clusters_are_named_again_and_again_and_the_good_flow
         "confused": "sent a reply that cannot be read: reply to request 1, which is not the oldest one open.",
     }
     with strangers() as ports:
-        properties = one_way_properties(source_cluster, target_cluster, **{"topics": topic})
+        properties = one_way_properties(source_cluster, target_cluster, topics=topic)
         properties["clusters"] = ",".join(["A,B,dead,nowhere,late", *ports])
         properties["dead.bootstrap.servers"] = f"127.0.0.1:{dead}"
         properties["nowhere.bootstrap.servers"] = f"127.0.0.1:{dead}"
@@ -102,7 +101,7 @@ def test_strangers_and_dead_clusters_are_named_again_and_again_and_the_good_flow
                     "Check address, port and network; mm2py keeps trying."
                 )
                 again = mm2py.wait_for_event("cluster.unreachable", after=first, cluster=alias)
-                assert 4 < seconds_between(first, again)
+                assert seconds_between(first, again) > 4
             for kind, port in ports.items():
                 why = mm2py.wait_for_event("cluster.unreachable", cluster=kind, role="source")["why"]
                 assert why.startswith(f"127.0.0.1:{port} {says[kind]}"), kind
@@ -224,6 +223,23 @@ def test_a_missing_right_stops_one_topic_and_no_other_until_it_is_given(
         assert not mm2py.events("flow.failed")
 
 
+def test_a_topic_that_vanishes_and_returns_loses_nothing(
+    guarded_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """The right to see it is taken away and given back; the record written then was acknowledged as a repeat."""
+    stem = new_name("vanishing")
+    create_topic(guarded_cluster, stem)
+    write(guarded_cluster, stem, [b"1"])
+    unseen = everything_but(ResourceType.TOPIC, stem, AclOperation.DESCRIBE, AclOperation.READ)
+    with Mm2py(one_way_properties(guarded_cluster, target_cluster, **{"A->B.topics": stem})) as mm2py:
+        mm2py.wait_until(lambda: values(target_cluster, f"A.{stem}") == [b"1"], "it is copied")
+        with acls(guarded_cluster, *unseen):
+            mm2py.wait_for_event("topic.gone", topic=stem)
+        write(guarded_cluster, stem, [b"2"])
+        mm2py.wait_until(lambda: values(target_cluster, f"A.{stem}") == [b"1", b"2"], "the next record is copied")
+        assert mm2py.terminate() == 0
+
+
 # -- records and topics that do not fit --------------------------------------------------------------------------------
 
 
@@ -244,12 +260,8 @@ def test_a_record_too_large_for_the_target_stops_its_partition_only_and_is_named
         mm2py.wait_until(lambda: record_count(target_cluster, f"A.{large}", [1]) == 50, "the batch was split")
         mm2py.wait_until(lambda: record_count(target_cluster, f"A.{other}") == 1, "the other topic is copied")
         event = mm2py.wait_for_event("source.too_large", topic=large, partition=0)
-        assert re.search(r"source offset 1 cannot be copied: .*\b20,?\d\d\d bytes", event["why"])
-        assert "max.message.bytes" in event["why"]
+        assert re.search(r"offset 1 .*\b20,?\d\d\d bytes, the target takes 10,?000\b", event["why"])
         assert values(target_cluster, f"A.{large}") == [b"1"]
-        raised = ConfigResource(ResourceType.TOPIC, f"A.{large}", {"max.message.bytes": "2000000"})
-        admin(target_cluster).alter_configs([raised])[raised].result(30)
-        mm2py.wait_until(lambda: record_count(target_cluster, f"A.{large}") == 3, "the limit was raised", deadline_s=60)
         assert mm2py.terminate() == 0
 
 
@@ -326,7 +338,7 @@ SURROUNDINGS: dict[str, dict[str, Any]] = {
         "environment": {"LC_ALL": "C", "LANG": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     },
     "no home": {"environment": {"HOME": None, "USER": None, "LOGNAME": None, "TMPDIR": None}},
-    "nearly no environment": {"environment": {**dict.fromkeys(os.environ), "PATH": os.environ["PATH"]}},
+    "nearly no environment": {"environment": dict.fromkeys(os.environ.keys() - {"PATH", "PYTHONPATH"})},
     "optimised": {"environment": {"PYTHONOPTIMIZE": "1"}},
     "a directory of the system": {"working_directory": Path("/proc")},
 }
@@ -394,7 +406,6 @@ def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -
         (["none.properties"], 2),
         (["bad.properties"], 2),
         (["good.properties", "--clusters", "X"], 2),
-        (["good.properties", "--allow-recopy", "A->B"], 2),
         (["--frobnicate"], 2),
         (["--version"], 0),
         (["--help"], 0),

@@ -25,6 +25,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.kafka import messages
 from mm2py.kafka.port import (
     ANY_BROKER,
+    BrokerId,
     FetchRequest,
     PartitionFetch,
     PartitionProduce,
@@ -52,7 +53,7 @@ from tests.fakes.record_batch import (
 )
 
 _KEPT: Final = {"retention.ms": "-1"}
-"""Half of the records are two years old, and neither retention nor the cleaner may strike while a schedule is played."""
+"""Half of the records are two years old; neither retention nor the cleaner may strike while a schedule is played."""
 TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     "plain": _KEPT,
     "small": {**_KEPT, "max.message.bytes": "200"},
@@ -79,8 +80,8 @@ class Names:
         return self.known.setdefault(thing, len(self.known))
 
 
-async def ask(world: World, request: Any, *, anywhere: bool = False) -> Any:
-    return await world.brokers.send(ANY_BROKER if anywhere else NODE, request)
+async def ask(world: World, request: Any, *, anywhere: bool = False, node: BrokerId = NODE) -> Any:
+    return await world.brokers.send(ANY_BROKER if anywhere else node, request)
 
 
 async def topic_id(world: World, topic: str) -> uuid.UUID | None:
@@ -99,9 +100,11 @@ async def describe(world: World, topic: str) -> messages.MetadataResponseTopic:
     return found
 
 
-async def produce(world: World, topic: str, raw: bytes, by_id: uuid.UUID | None = None) -> Answer:
+async def produce(
+    world: World, topic: str, raw: bytes, by_id: uuid.UUID | None = None, *, node: BrokerId = NODE
+) -> Answer:
     request = ProduceRequest([TopicProduce(world.name_of(topic), by_id, [PartitionProduce(0, raw)])], 10_000)
-    part = (await world.brokers.send(NODE, request)).partitions[0]
+    part = (await world.brokers.send(node, request)).partitions[0]
     time_ms = part.log_append_time_ms
     if topic == "appended":
         time_ms = min(time_ms, 0)
@@ -118,10 +121,11 @@ async def fetch(
     epoch: int = -1,
     last_fetched_epoch: int = -1,
     by_id: uuid.UUID | None = None,
+    node: BrokerId = NODE,
 ) -> Answer:
     want = PartitionFetch(0, offset, max_bytes, epoch, last_fetched_epoch)
     request = FetchRequest([TopicFetch(world.name_of(topic), by_id, [want])], 0, 1, 1 << 24, committed)
-    part = (await world.brokers.send(NODE, request)).partitions[0]
+    part = (await world.brokers.send(node, request)).partitions[0]
     batches = parse_batches(part.records, allow_cut=True)
     return (
         "fetch",
@@ -157,7 +161,9 @@ def seen(batch: Batch, topic: str) -> Answer:
     )
 
 
-async def list_offset(world: World, topic: str, timestamp: int, *, committed: bool = False, epoch: int = -1) -> Answer:
+async def list_offset(
+    world: World, topic: str, timestamp: int, *, committed: bool = False, epoch: int = -1, node: BrokerId = NODE
+) -> Answer:
     request = messages.ListOffsetsRequest(
         replica_id=KioBrokerId(-1),
         isolation_level=i8(int(committed)),
@@ -172,7 +178,7 @@ async def list_offset(world: World, topic: str, timestamp: int, *, committed: bo
             ),
         ),
     )
-    part = (await ask(world, request)).topics[0].partitions[0]
+    part = (await ask(world, request, node=node)).topics[0].partitions[0]
     found_ms, offset = int(part.timestamp), int(part.offset)
     if topic == "appended":
         found_ms = min(found_ms, 0)
@@ -180,7 +186,7 @@ async def list_offset(world: World, topic: str, timestamp: int, *, committed: bo
     return "list", topic, timestamp, int(part.error_code), found_ms, offset, int(part.leader_epoch)
 
 
-async def epoch_end(world: World, topic: str, epoch: int, current: int = -1) -> Answer:
+async def epoch_end(world: World, topic: str, epoch: int, current: int = -1, *, node: BrokerId = NODE) -> Answer:
     request = messages.OffsetForLeaderEpochRequest(
         replica_id=KioBrokerId(-1),
         topics=(
@@ -194,7 +200,7 @@ async def epoch_end(world: World, topic: str, epoch: int, current: int = -1) -> 
             ),
         ),
     )
-    part = (await ask(world, request)).topics[0].partitions[0]
+    part = (await ask(world, request, node=node)).topics[0].partitions[0]
     return "epoch", topic, epoch, int(part.error_code), int(part.leader_epoch), int(part.end_offset)
 
 
@@ -587,11 +593,13 @@ def test_the_cleaner_leaves_the_same_records_in_batches_of_the_same_shape(
                 base_sequence=sequence if known else -1,
             )
         )
+    overwritten = [Record(b"", key=b"k0", timestamp_ms=now_ms - 1_000_000) for _ in range(2)]
+    batches.insert(0, build_batch(overwritten, producer_id=9_000_003, producer_epoch=0, base_sequence=0))
     last = build_batch([Record(b"last", key=b"alone", timestamp_ms=now_ms)])
 
     async def play(world: World) -> list[Answer]:
         await world.create_topic(
-            "cleaned", {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+            "cleaned", {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "1.0"}
         )
         for raw in [*batches, last]:
             assert (await produce(world, "cleaned", raw))[2] == 0
@@ -649,5 +657,56 @@ def test_a_restart_forgets_the_same_and_counts_the_same_epochs(
         return build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=number)
 
     expected, got = on_both(play, make_cluster(), now_ms=now_ms)
+    for number, (model, broker) in enumerate(zip(expected, got, strict=True)):
+        assert model == broker, f"answer {number} of {len(expected)}"
+
+
+def test_three_brokers_lead_follow_and_take_over_alike(make_cluster: Callable[..., KafkaCluster]) -> None:
+    """Followers answer fetches and nothing else; a new leader knows the producers, old records and all (C1)."""
+    now_ms = time.time_ns() // 1_000_000
+    sent = [
+        build_batch([Record(b"%d" % n, timestamp_ms=now_ms - age)], producer_id=pid, producer_epoch=0, base_sequence=n)
+        for age, pid in ((0, 9_000_001), (2 * YEAR_MS, 9_000_002))
+        for n in range(7)
+    ]
+
+    async def leader_of(world: World, topic: str, *, but: int = -1) -> tuple[BrokerId, int]:
+        end_s = time.monotonic() + DEADLINE_S
+        while True:
+            found = await describe(world, topic)
+            for part in found.partitions:
+                node = BrokerId(part.leader_id)
+                if node not in {-1, but} and not (await list_offset(world, topic, -1, node=node))[3]:
+                    return node, int(part.leader_epoch)
+            assert time.monotonic() < end_s
+
+    async def play(world: World) -> list[Answer]:
+        answers = [
+            await create(world, "three", 1, 3, {"retention.ms": "-1"}, validate_only=False),
+            await create(world, "one", 1, 1, {}, validate_only=False),
+        ]
+        (leader, _), (home, _) = await leader_of(world, "three"), await leader_of(world, "one")
+        follower = next(BrokerId(node) for node in (1, 2, 3) if node != leader)
+        stranger = next(BrokerId(node) for node in (1, 2, 3) if node != home)
+        answers += [await produce(world, "three", raw, node=leader) for raw in sent]
+        end_s = time.monotonic() + DEADLINE_S
+        while (await fetch(world, "three", 0, node=follower))[4] < 14:
+            assert time.monotonic() < end_s
+        for topic, node in (("three", follower), ("one", stranger)):
+            answers.append(await produce(world, topic, sent[0], node=node))
+            answers.append(await list_offset(world, topic, -1, node=node))
+            answers.append(await epoch_end(world, topic, 0, node=node))
+            answers += [await fetch(world, topic, 0, epoch=epoch, node=node) for epoch in (-1, 0, 1)]
+            answers += [await fetch(world, topic, 14, last_fetched_epoch=epoch, node=node) for epoch in (-1, 0, 1)]
+            answers.append(await fetch(world, topic, 15, node=node))
+        await world.stop(leader)
+        successor, epoch = await leader_of(world, "three", but=leader)
+        answers.append(("elected", epoch))
+        answers += [await produce(world, "three", raw, node=successor) for raw in sent]
+        answers += [await epoch_end(world, "three", number, node=successor) for number in range(3)]
+        answers += [await fetch(world, "three", 14, epoch=number, node=successor) for number in range(3)]
+        return answers
+
+    expected, got = on_both(play, make_cluster(nodes=3), now_ms=now_ms, nodes=3)
     for number, (model, broker) in enumerate(zip(expected, got, strict=True)):
         assert model == broker, f"answer {number} of {len(expected)}"

@@ -20,21 +20,20 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from deploy.local.kafka import KafkaCluster
+from tests.checker.ledger import Ledger
+from tests.checker.load import Load
 from tests.checker.traffic import Planned, Traffic
 from tests.cluster.copies import (
-    Ledger,
-    Load,
-    Sender,
     add_partitions,
     assert_copied,
+    bounds_of,
     dump,
-    ends_of,
     make_topic,
     new_topic,
     now_ms,
     producer,
     send,
-    send_traffic,
+    send_with,
 )
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.raw_batches import append_batches, stored_batches
@@ -164,7 +163,7 @@ def test_log_append_times_of_the_source_become_create_times_of_the_copy(
     """B62: as in MirrorMaker 2 the remote topic does not take over the timestamp type."""
     topic = new_topic(source_cluster, "copying.appended", configs={"message.timestamp.type": "LogAppendTime"})
     for codec in ("none", "zstd"):
-        send_traffic(source_cluster, topic, Traffic(seed=3, partitions=1), 500, compression_type=codec)
+        send(source_cluster, topic, islice(Traffic(seed=3, partitions=1).records(), 500), compression_type=codec)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
     [records] = dump(target_cluster, f"A.{topic}", [0]).values()
     assert {record.timestamp_type for record in records} == {1}
@@ -177,8 +176,8 @@ def test_a_target_that_stamps_records_itself_gets_all_of_them(
     topic = new_name("copying.stamped")
     make_topic(target_cluster, f"A.{topic}", configs={"message.timestamp.type": "LogAppendTime"})
     make_topic(source_cluster, topic)
-    send_traffic(source_cluster, topic, Traffic(seed=4, partitions=1), 500)
-    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, timestamps=False)
+    send(source_cluster, topic, islice(Traffic(seed=4, partitions=1).records(), 500))
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
 
 
 @pytest.mark.parametrize(("alias", "codec"), [("Z", "zstd"), ("G", "gzip")])
@@ -211,7 +210,7 @@ def prepared(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Prep
     # One open segment, which no cleaner touches: what stands in the copy is what was written to it.
     make_topic(target_cluster, f"A.{cleaned}", 2, {"cleanup.policy": "compact", "segment.ms": str(2**62)})
     trimmed = new_topic(source_cluster, "copying.trimmed", 2)
-    send_traffic(source_cluster, trimmed, Traffic(seed=6, partitions=2), 3_000)
+    send(source_cluster, trimmed, islice(Traffic(seed=6, partitions=2).records(), 3_000))
     below = [TopicPartition(trimmed, number, 900 + number) for number in range(2)]
     client = admin(source_cluster)
     for trimmed_to in client.delete_records(below).values():
@@ -232,12 +231,15 @@ def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
     )
     records = [*islice(Traffic(seed=8, partitions=2, compacted=True, keys=60).records(), 3_000)]
     # The last batch of an idempotent producer is kept although nothing is left in it.
-    ledgers = [send(cluster, topic, _rolls(), enable_idempotence=True)]
+    ledger = Ledger()
+    send(
+        cluster, topic, _rolls(), ledger=ledger, enable_idempotence=True
+    )  # such a producer's last batch is kept, emptied
     for at, codec in enumerate((*CODECS, "none")):
-        ledgers.append(send(cluster, topic, records[500 * at : 500 * (at + 1)], compression_type=codec))
+        send(cluster, topic, records[500 * at : 500 * (at + 1)], ledger=ledger, compression_type=codec)
 
     def cleaned() -> bool:
-        ledgers.append(send(cluster, topic, _rolls()))  # begins a new segment: the one before may be cleaned
+        send(cluster, topic, _rolls(), ledger=ledger)  # begins a new segment: the one before may be cleaned
         logs = [stored_batches(cluster, topic, number) for number in range(2)]
         return all(
             any(batch.count == 0 for batch in log)
@@ -247,7 +249,7 @@ def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
         )
 
     wait_until(cleaned, "the cleaner went over it")
-    return topic, {number: [entry for ledger in ledgers for entry in ledger[number]] for number in range(2)}
+    return topic, ledger
 
 
 def _rolls() -> list[Planned]:
@@ -258,11 +260,10 @@ def test_a_compacted_topic_is_copied_across_what_the_cleaner_left(
     prepared: Prepared, run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """B57, B60: holes in the offsets and empty batches are passed over; deletes are kept as long as the target says."""
-    topic = prepared.cleaned
-    ledger = prepared.cleaned_ledger
-    more = send_traffic(source_cluster, topic, Traffic(seed=9, partitions=2, compacted=True, keys=60), 500)
-    whole = {number: [*ledger[number], *more[number]] for number in ledger}
-    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, compacted=True, ledger=whole)
+    topic, ledger = prepared.cleaned, prepared.cleaned_ledger
+    more = Traffic(seed=9, partitions=2, compacted=True, keys=60).records()
+    send(source_cluster, topic, islice(more, 500), ledger=ledger)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, ledger=ledger)
     for number in range(2):
         batches = stored_batches(target_cluster, f"A.{topic}", number)
         assert all(batch.delete_horizon_ms is None for batch in batches), "the source's delete horizon came along"
@@ -273,11 +274,10 @@ def test_copying_begins_where_the_source_log_begins(
 ) -> None:
     """B63: what was deleted before the first look is no gap, and offsets differ on the two sides from then on."""
     topic = prepared.trimmed
-    send_traffic(source_cluster, topic, Traffic(seed=10, partitions=2), 500)
+    send(source_cluster, topic, islice(Traffic(seed=10, partitions=2).records(), 500))
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
-    starts = ends_of(source_cluster, topic, range(2))
-    assert [starts[number][0] for number in range(2)] == [900, 901]
-    assert [start for start, _ in ends_of(target_cluster, f"A.{topic}", range(2)).values()] == [0, 0]
+    assert [bound.start for bound in bounds_of(source_cluster, topic, range(2)).values()] == [900, 901]
+    assert [bound.start for bound in bounds_of(target_cluster, f"A.{topic}", range(2)).values()] == [0, 0]
     assert not run.events("source.expired", topic=topic)
 
 
@@ -297,11 +297,13 @@ def test_partitions_that_come_later_are_copied_from_their_start(
 ) -> None:
     """B66, F57: the remote topic grows, and nothing written before it did is missed."""
     topic = new_topic(source_cluster, "copying.grows", 2)
-    with Load(source_cluster, topic, Traffic(seed=11, partitions=2), per_second=1_000) as old:
-        old.wait_for(300)
+    load = Load(
+        source_cluster.internal_bootstrap, topic, Traffic(seed=11, partitions=2), codecs=["lz4"], per_second=1_000
+    )
+    with load.in_background():
+        wait_until(lambda: load.acknowledged > 300, "the old ones are written to")
         add_partitions(source_cluster, topic, 5)
-        send_traffic(source_cluster, topic, Traffic(seed=12, partitions=5), 1_000)
-        old.wait_for(300)
+        send(source_cluster, topic, islice(Traffic(seed=12, partitions=5).records(), 1_000))
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
 
 
@@ -331,7 +333,14 @@ def test_a_batch_too_large_for_the_target_is_split_between_records(
     make_topic(target_cluster, f"A.{topic}", configs={"max.message.bytes": str(limit)})
     make_topic(source_cluster, topic)
     traffic = Traffic(seed=14, partitions=1, plain=True)
-    send_traffic(source_cluster, topic, traffic, 5_000, compression_type=codec, linger_ms=500, batch_size=900_000)
+    send(
+        source_cluster,
+        topic,
+        islice(traffic.records(), 5_000),
+        compression_type=codec,
+        linger_ms=500,
+        batch_size=900_000,
+    )
     assert max(len(batch.raw) for batch in stored_batches(source_cluster, topic)) > 5 * limit
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
     assert max(len(batch.raw) for batch in stored_batches(target_cluster, f"A.{topic}")) <= limit
@@ -385,8 +394,8 @@ def test_a_partition_that_cannot_go_on_says_where_and_the_others_do(
     said = run.wait_for_event(poison.event, topic=topic, partition=0)
     assert "offset 100 " in said["why"]
     assert poison.why in said["why"]
-    run.wait_until(lambda: ends_of(target_cluster, remote, [1])[1][1] == 200, "the other partition is complete")
-    run.wait_until(lambda: ends_of(target_cluster, remote, [0])[0][1] == 100, "all before it is there")
+    run.wait_until(lambda: bounds_of(target_cluster, remote, [1])[1].end == 200, "the other partition is complete")
+    run.wait_until(lambda: bounds_of(target_cluster, remote, [0])[0].end == 100, "all before it is there")
     assert [record.value for record in dump(target_cluster, remote, [0])[0]] == [b"%d" % at for at in range(0, 200, 2)]
     assert len(run.events(poison.event, topic=topic)) == 1
 
@@ -400,10 +409,10 @@ def test_committed_records_are_copied_and_aborted_ones_are_not(
     """B58, B59: two producers interleaved, one transaction open at the end, markers counted by nobody."""
     topic = new_topic(source_cluster, "copying.transactions", 2)
     still_open = _interleaved_transactions(source_cluster, topic)
-    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, read_committed=True)
     arrived = sum(map(len, dump(target_cluster, f"A.{topic}", range(2)).values()))
     still_open.abort_transaction(30)
-    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
+    assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, read_committed=True)
     records = dump(target_cluster, f"A.{topic}", range(2))
     assert sum(map(len, records.values())) > arrived, "what stood behind the open transaction has come"
     assert not any(record.key == b"aborted" for log in records.values() for record in log)
@@ -414,12 +423,12 @@ def test_without_read_committed_all_is_copied_and_the_first_transaction_of_a_top
 ) -> None:
     topic, other = (new_topic(source_cluster, "all.transactions", 2) for _ in range(2))
     _interleaved_transactions(source_cluster, topic).abort_transaction(30)
-    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run, read_committed=False)
+    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run)
     assert any(record.key == b"aborted" for record in dump(target_cluster, f"U.{topic}", [0])[0])
     said = run.wait_for_event("topic.transactional", topic=topic)
     assert "U.consumer.isolation.level=read_committed" in said["remedy"]
     _interleaved_transactions(source_cluster, topic).abort_transaction(30)
-    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run, read_committed=False)
+    assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run)
     _interleaved_transactions(source_cluster, other).abort_transaction(30)
     run.wait_for_event("topic.transactional", topic=other)
     assert len(run.events("topic.transactional", topic=topic)) == 1
@@ -429,9 +438,7 @@ def _interleaved_transactions(cluster: KafkaCluster, topic: str) -> Producer:
     """Write committed, aborted and plain records side by side; return the producer whose transaction is still open."""
 
     def send_some(client: Producer, key: bytes) -> None:
-        sender = Sender(client, topic)
-        sender.send(Planned(number, now_ms(), key, b"%d" % at, ()) for at in range(20) for number in range(2))
-        sender.settle()
+        send_with(client, topic, [Planned(at % 2, now_ms(), key, b"%d" % at, ()) for at in range(40)])
 
     plain = producer(cluster)
     ids = (f"{topic}-{now_ms()}-{number}" for number in range(3))

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from typing import Self
 
 import pytest
 from confluent_kafka import KafkaException
 
 from deploy.local.kafka import KafkaCluster, start_clusters
+from tests.checker.ledger import Ledger
+from tests.checker.load import Load
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import COPY_DEADLINE_S, Load, assert_copied, new_topic, now_ms
+from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
 from tests.cluster.kafka_client import new_name, record_count
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
 PARTITIONS = 4
 AGES_MS = {"young": 0, "old": 30 * 86_400_000}
@@ -25,59 +28,65 @@ AGES_MS = {"young": 0, "old": 30 * 86_400_000}
 
 
 class Loads:
-    """Two topics under load: one of records of today, one of a month ago."""
+    """Two topics under load while the ``with`` block lasts: one of records of today, one of a month ago."""
 
     def __init__(self, cluster: KafkaCluster, stem: str, *, per_second: int = 1_500) -> None:
-        self.cluster = cluster
-        self.topics = {age: new_topic(cluster, f"{stem}.{age}", PARTITIONS) for age in AGES_MS}
-        self.per_second = per_second
+        self._cluster = cluster
+        self._per_second = per_second
+        self._ledger = Ledger()
+        self._loads = [
+            Load(
+                cluster.internal_bootstrap,
+                new_topic(cluster, f"{stem}-{age}", PARTITIONS),
+                Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
+                self._ledger,
+                codecs=["lz4"],
+                per_second=per_second,
+                settings={"reconnect.backoff.max.ms": 500},
+            )
+            for age, age_ms in AGES_MS.items()
+        ]
+        self.topics = [load.topic for load in self._loads]
         self._running = ExitStack()
-        self._loads: list[Load] = []
 
-    def __enter__(self) -> Loads:
-        for seed, (age, topic) in enumerate(self.topics.items()):
-            traffic = Traffic(seed=seed, partitions=PARTITIONS, first_timestamp_ms=now_ms() - AGES_MS[age])
-            load = Load(self.cluster, topic, traffic, per_second=self.per_second, compression_type="lz4")
-            self._loads.append(self._running.enter_context(load))
+    def __enter__(self) -> Self:
+        for load in self._loads:
+            self._running.enter_context(load.in_background())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more records of each were sent."""
-        for load in self._loads:
-            load.wait_for(more)
+        """Wait until so many more records of each are in the source."""
+        goals = [load.acknowledged + more for load in self._loads]
+        wait_until(
+            lambda: all(load.acknowledged >= goal for load, goal in zip(self._loads, goals, strict=True)),
+            f"{more} more records are sent",
+        )
 
     def assert_copied(self, target: KafkaCluster, run: Mm2py, *, max_rewinds: int) -> None:
         """Judge both topics against the ledger too: what the source acknowledged, the source must hold."""
-        for load, topic in zip(self._loads, self.topics.values(), strict=True):
-            assert_copied(
-                self.cluster,
+        for topic in self.topics:
+            report = assert_copied(
+                self._cluster,
                 target,
                 topic,
                 f"A.{topic}",
                 run=run,
-                ledger=load.ledger,
+                ledger=self._ledger,
                 max_rewinds=max_rewinds,
-                max_rewound_records=max_rewinds * 10 * self.per_second,
+                max_rewound_records=max_rewinds * 10 * self._per_second,
             )
-
-    def copied(self, target: KafkaCluster) -> int | None:
-        """Return how many records the remote topics hold; None while the target cannot say."""
-        try:
-            return sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics.values())
-        except KafkaException:
-            return None
+            print(report)
 
     def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
         """Wait until the remote topics have grown by so many records."""
         found: list[int] = []
 
         def grown() -> bool:
-            count = self.copied(target)
-            if count is not None:
-                found.append(count)
+            with suppress(KafkaException):  # the target may be coming back
+                found.append(sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics))
             return bool(found) and found[-1] >= found[0] + more
 
         run.wait_until(grown, f"{more} more records are copied", deadline_s=COPY_DEADLINE_S)
@@ -89,7 +98,7 @@ class Loads:
 def test_a_clean_stop_repeats_nothing(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
     """F02, F03: SIGTERM under load, three times over; the copy is exact."""
     loads = Loads(source_cluster, new_name("stopped"))
-    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics)}))
     with run:
         with loads:
             run.wait_for_event("topics.copying")
@@ -116,7 +125,7 @@ def _kill_workers(loads: Loads, target: KafkaCluster, run: Mm2py, kills: int, ch
 def test_a_killed_worker_loses_and_reorders_nothing(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
     """F01, F05: SIGKILL under load, also while it is starting."""
     loads = Loads(source_cluster, new_name("killed"))
-    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics)}))
     with run:
         with loads:
             run.wait_for_event("topics.copying")
@@ -131,7 +140,7 @@ def test_a_worker_killed_over_and_over_loses_and_reorders_nothing(
 ) -> None:
     """F04."""
     loads = Loads(source_cluster, new_name("killed"))
-    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics.values())}))
+    run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics)}))
     with run:
         with loads:
             run.wait_for_event("topics.copying")

@@ -91,17 +91,16 @@ def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(direc
         assert int(copied[-1].replace(",", "")) > 0, text
     compacted = [row for row in text.splitlines() if re.search(r"\b(accounts|prices) ", row)]
     assert any("offset gaps" in row for row in compacted), text
-    assert f"Both sides are equal in all {len(TOPICS)} topics." in text
+    assert f"Both sides are equal in all {len(TOPICS)} topics" in text
     assert files_in(directory) == []
     assert processes_in(directory) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_drains_and_leaves_nothing(directory: Path, number: signal.Signals) -> None:
+def test_ctrl_c_in_the_middle_drains_and_leaves_nothing(directory: Path) -> None:
     with demo(directory) as process:
         wait_for_table(process)
         assert processes_in(directory)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=ENDS_S)
     assert process.returncode == 0, text
     assert "mm2py has drained" in text
@@ -112,7 +111,7 @@ def test_a_signal_in_the_middle_drains_and_leaves_nothing(directory: Path, numbe
 def test_a_demo_that_was_to_compare_and_was_stopped_does_not_succeed(directory: Path) -> None:
     with demo(directory, "--seconds", "300") as process:
         wait_for_table(process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         text, _ = process.communicate(timeout=ENDS_S)
     assert process.returncode == 130, text
     assert "Comparing" not in text

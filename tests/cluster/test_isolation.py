@@ -8,20 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
 from deploy.local.kafka import Broker, KafkaCluster
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import assert_copied, make_topic, new_topic, send
+from tests.cluster.copies import assert_copied, make_topic, new_topic, send, without_right
 from tests.cluster.kafka_client import admin, new_name, record_count
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
 PACE_RECORDS = 20_000
 SLOWER_MOST, SLOWER_MOST_S = 3.0, 4.0
@@ -61,28 +54,6 @@ def _assert_not_held_up(before_s: float, beside_s: float) -> None:
 # A right is missing
 
 
-@contextmanager
-def _without_right(cluster: KafkaCluster, topic: str, operation: AclOperation) -> Iterator[None]:
-    """Leave all rights on a topic but one."""
-    wanted = [AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS]
-    rules = [
-        AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", one, AclPermissionType.ALLOW)
-        for one in wanted
-        if one != operation
-    ]
-    client = admin(cluster)
-    for made in client.create_acls(rules).values():
-        made.result(30)
-    try:
-        yield
-    finally:
-        own = AclBindingFilter(
-            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
-        for gone in client.delete_acls([own]).values():
-            gone.result(30)
-
-
 def test_a_topic_that_may_not_be_read_holds_up_no_other(
     guarded_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
@@ -92,7 +63,7 @@ def test_a_topic_that_may_not_be_read_holds_up_no_other(
     with Mm2py(properties) as run:
         run.wait_for_event("topics.copying")
         before_s = pace.measure(run)
-        with _without_right(guarded_cluster, bad, AclOperation.READ):
+        with without_right(guarded_cluster, bad, AclOperation.READ):
             send(guarded_cluster, bad, islice(Traffic(seed=22, partitions=3).records(), 500))
             said = run.wait_for_event("source.denied", topic=bad)
             assert "may not read" in said["why"]
@@ -111,7 +82,7 @@ def test_a_remote_topic_that_may_not_be_written_holds_up_no_other(
     with Mm2py(properties) as run:
         run.wait_for_event("topics.copying")
         before_s = pace.measure(run)
-        with _without_right(guarded_cluster, f"A.{bad}", AclOperation.WRITE):
+        with without_right(guarded_cluster, f"A.{bad}", AclOperation.WRITE):
             send(source_cluster, bad, islice(Traffic(seed=23, partitions=3).records(), 500))
             said = run.wait_for_event("target.denied", topic=bad)
             assert "may not write" in said["why"]
@@ -124,11 +95,19 @@ def test_a_remote_topic_that_may_not_be_written_holds_up_no_other(
 # A leader is broken
 
 
-def _by_leader(cluster: KafkaCluster, topic: str) -> dict[int, list[int]]:
-    """Return the partitions that each broker leads."""
-    found: dict[int, list[int]] = {}
-    for number, partition in admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions.items():
-        found.setdefault(partition.leader, []).append(number)
+def _by_leader(cluster: KafkaCluster, topic: str, partitions: int) -> dict[int, list[int]]:
+    """Return the partitions that each broker leads; all brokers lead some."""
+    client = admin(cluster)
+
+    def led() -> dict[int, list[int]] | None:
+        found: dict[int, list[int]] = {broker.node_id: [] for broker in cluster.brokers}
+        for number, partition in client.list_topics(topic, timeout=30).topics[topic].partitions.items():
+            found.setdefault(partition.leader, []).append(number)
+        counts = [len(found[broker.node_id]) for broker in cluster.brokers]
+        return found if sum(counts) == partitions and all(counts) else None
+
+    found = wait_until(led, f"all brokers lead partitions of {topic}")
+    assert found is not None
     return found
 
 
@@ -159,7 +138,7 @@ def test_a_broken_source_leader_holds_up_no_other_partition(
 ) -> None:
     """F18, F29."""
     topic = new_topic(three_node_cluster, "led", 12)
-    led = _by_leader(three_node_cluster, topic)
+    led = _by_leader(three_node_cluster, topic, 12)
     broken, *healthy = sorted(led)
     numbers = [number for broker in healthy for number in led[broker]]
     pace = Pace(three_node_cluster, target_cluster, topic, numbers)
@@ -183,7 +162,7 @@ def test_a_broken_target_leader_holds_up_no_other_partition(
     topic = new_name("led")
     make_topic(three_node_cluster, f"A.{topic}", 60)
     make_topic(source_cluster, topic, 60)
-    led = _by_leader(three_node_cluster, f"A.{topic}")
+    led = _by_leader(three_node_cluster, f"A.{topic}", 60)
     broken, *healthy = sorted(led)
     numbers = [number for broker in healthy for number in led[broker]]
     pace = Pace(source_cluster, three_node_cluster, topic, numbers)

@@ -328,15 +328,33 @@ def test_a_live_mirrormaker_2_is_refused_and_a_stopped_one_is_taken_over(
     assert values(target_cluster, f"{source}.{topic}") == [b"%d" % number for number in range(102)]
 
 
-def test_without_a_position_and_without_a_reset_a_topic_is_refused(
+def test_settings_that_one_cluster_cannot_keep_are_named(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
+    """Copies of topics and of positions as MirrorMaker 2 makes them by default, on one node; and no reset."""
     topic = filled(source_cluster, new_name("reset"), b"1")
-    properties = one_way_properties(
-        source_cluster, target_cluster, **{"A->B.topics": topic, "A.consumer.auto.offset.reset": "none"}
-    )
+    copies, keeper = new_name("R"), new_name("K")
+    properties = {
+        **one_way_properties(source_cluster, target_cluster, topics=topic),
+        "clusters": f"A,B,{copies},{keeper}",
+        "A.consumer.auto.offset.reset": "none",
+        f"{copies}.bootstrap.servers": source_cluster.bootstrap,
+        f"{copies}->B.enabled": True,
+        f"{copies}->B.replication.factor": 2,
+        f"{keeper}.bootstrap.servers": source_cluster.bootstrap,
+        f"B->{keeper}.enabled": True,
+        f"{keeper}.offset.storage.replication.factor": 3,
+        "B.offset.storage.replication.factor": 1,
+    }
+    del properties["offset.storage.replication.factor"]  # at the top of a file it would win
     with Mm2py(properties) as mm2py:
-        why = mm2py.wait_for_event("topic.refused", topic=topic)["why"]
+        why = mm2py.wait_for_event("topic.refused", flow="A->B", topic=topic)["why"]
         assert why.endswith("Set A.consumer.auto.offset.reset to earliest or latest.")
+        why = mm2py.wait_for_event("topic.refused", flow=f"{copies}->B", topic=topic)["why"]
+        assert "INVALID_REPLICATION_FACTOR" in why
+        assert why.endswith("Set replication.factor to what B can hold.")
+        why = mm2py.wait_for_event("flow.refused", flow=f"B->{keeper}")["why"]
+        assert why.startswith(f"Flow B->{keeper} is refused: mm2-offsets.B.internal on {keeper} cannot keep positions")
+        assert f"Set offset.storage.replication.factor to what {keeper} can hold" in why
         assert mm2py.terminate() == 0
     assert record_count(target_cluster, f"A.{topic}") == 0

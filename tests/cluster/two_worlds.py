@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka.admin import LATEST, list_offsets
@@ -26,7 +27,7 @@ from tests.fakes.record_batch import parse_batches
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 NODE: Final = BrokerId(1)
-"""Both sides have one broker of this id."""
+"""Both sides have a broker of this id, mostly no other."""
 
 ResultT = TypeVar("ResultT")
 
@@ -44,14 +45,16 @@ class World(Protocol):
     async def end_transaction(self, client: str, *, commit: bool) -> None: ...
     async def clean(self, topic: str) -> None: ...
     async def restart(self, *, clean: bool) -> None: ...
+    async def stop(self, node: int) -> None: ...
+    async def start(self, node: int) -> None: ...
 
 
 class ModelWorld:
     """The broker model."""
 
-    def __init__(self, *, now_ms: int, seed: int = 1, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, now_ms: int, seed: int = 1, nodes: int = 1) -> None:
         self.clock = VirtualClock(epoch_ms=now_ms)
-        self.cluster = ClusterModel("model", self.clock, random.Random(seed), broker_config=settings)
+        self.cluster = ClusterModel("model", self.clock, random.Random(seed), nodes=nodes)
         self._transactions: dict[str, Transaction] = {}
 
     @property
@@ -89,6 +92,12 @@ class ModelWorld:
         self.cluster.start_broker(NODE)
         await asyncio.sleep(1)
 
+    async def stop(self, node: int) -> None:
+        self.cluster.stop_broker(node)
+
+    async def start(self, node: int) -> None:
+        self.cluster.start_broker(node)
+
 
 class RealWorld:
     """A real broker of one node, whose topics get names of their own."""
@@ -96,8 +105,10 @@ class RealWorld:
     def __init__(self, kafka: KafkaCluster) -> None:
         self._kafka = kafka
         self._suffix = uuid.uuid4().hex[:8]
-        host, port = kafka.bootstrap.split(":")
-        self._cluster = Cluster("real", [(host, int(port))], rng=random.Random(1), client_id="two-worlds")
+        addresses = [address.split(":") for address in kafka.bootstrap.split(",")]
+        self._cluster = Cluster(
+            "real", [(host, int(port)) for host, port in addresses], rng=random.Random(1), client_id="two-worlds"
+        )
         self._producers: dict[str, Producer] = {}
         self._touched: dict[str, dict[str, None]] = {}
         self._configs: dict[str, dict[str, str]] = {}
@@ -155,6 +166,12 @@ class RealWorld:
                 assert time.monotonic() < end_s, f"no marker in {topic}"
                 await asyncio.sleep(0.01)
 
+    async def stop(self, node: int) -> None:
+        await asyncio.to_thread(self._kafka.broker(node).stop)
+
+    async def start(self, node: int) -> None:
+        await asyncio.to_thread(self._kafka.broker(node).start)
+
     async def _until_led(self, topic: str) -> None:
         """Ask what only a leader answers until it does; a fetch would not do, for a follower answers that too."""
         place = self.name_of(topic), 0
@@ -169,19 +186,30 @@ class RealWorld:
         return reply.partitions[0].high_watermark
 
     async def clean(self, topic: str) -> None:
-        """Wait until the cleaner has left the log as it is for a while: nothing says that it is done."""
+        """Let the cleaner go over all in one pass; it is done when it has changed the log and left it for a while."""
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            self.name_of(topic),
+            incremental_configs=[
+                ConfigEntry("min.cleanable.dirty.ratio", "0.001", incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        client = kafka_client.admin(self._kafka)
+        untouched = await self._all_bytes(topic)
+        await asyncio.to_thread(lambda: client.incremental_alter_configs([resource])[resource].result(30))
         end_s = time.monotonic() + DEADLINE_S
         before = None
         while time.monotonic() < end_s:
-            await asyncio.sleep(3)
+            await asyncio.sleep(1)
             now = await self._all_bytes(topic)
-            if now == before:
+            if now == before != untouched:
                 return
             before = now
         raise AssertionError(f"{topic} is cleaned for ever")
 
     async def _all_bytes(self, topic: str) -> list[bytes]:
-        found, offset = [], 0
+        found: list[bytes] = []
+        offset = 0
         while True:
             want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, offset, 1 << 20)])
             reply = await self.brokers.send(NODE, FetchRequest([want], 0, 0, 1 << 20, read_committed=False))

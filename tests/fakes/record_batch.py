@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import cramjam
@@ -308,6 +309,12 @@ def read_records(batch: Batch) -> list[StoredRecord]:
     Raises:
         BadBatch: the records do not fill the batch exactly, or cannot be decompressed.
     """
+    return list(_decoded(batch))
+
+
+@lru_cache(maxsize=8192)
+def _decoded(batch: Batch) -> tuple[StoredRecord, ...]:
+    """Decode once what tests look at again and again, waiting for a log to be complete."""
     body = decompress(batch.codec, batch.raw[HEADER_BYTES:])
     reader = _Reader(body)
     records = []
@@ -344,7 +351,7 @@ def read_records(batch: Batch) -> list[StoredRecord]:
         )
     if reader.at != len(body):
         raise BadBatch(f"{len(body) - reader.at} bytes are left behind the last of {batch.count} records")
-    return records
+    return tuple(records)
 
 
 def reencode(
@@ -362,7 +369,8 @@ def reencode(
     elif batch.delete_horizon_ms is not None:
         base_timestamp = batch.base_timestamp
     if not records:
-        codec, base_timestamp = "none", batch.max_timestamp if base_timestamp is None else base_timestamp
+        codec, base_timestamp = "none", NO_TIMESTAMP
+        attributes &= ~DELETE_HORIZON
     rows = [
         (record.offset - batch.base_offset, record.timestamp_ms, record.key, record.value, record.headers)
         for record in records

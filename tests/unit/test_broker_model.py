@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import cramjam
 import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId as KioBrokerId
@@ -354,6 +355,10 @@ def test_e7b_log_append_time_changes_nothing_from_byte_61_on(codec: str) -> None
     assert has_valid_crc(stored)
 
 
+def _with_body(raw: bytes, body: bytes) -> bytes:
+    return raw[:8] + (49 + len(body)).to_bytes(4, "big") + raw[12:61] + body
+
+
 def test_e14_and_others_what_a_broker_refuses() -> None:
     cluster = make()
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
@@ -361,6 +366,10 @@ def test_e14_and_others_what_a_broker_refuses() -> None:
     good = parse_batch(build_batch([Record(b"1", key=b"k"), Record(b"2", key=b"k")], now_ms=now_ms))
     flipped = bytearray(good.raw)
     flipped[-1] ^= 1
+    future = bytearray(good.raw)
+    future[16] = 3
+    packed = bytes(cramjam.lz4.compress(good.raw[61:]))
+    linked_lz4 = rewrite(parse_batch(_with_body(good.raw, packed)), attributes=3).raw
     wide = encode_records([(0, 1, b"k", b"v", ()), (1, 1, b"k", b"v", ())], last_offset_delta=4)
     cases: list[tuple[str, bytes, int]] = [
         ("a base offset", rewrite(good, base_offset=5).raw, 87),
@@ -370,6 +379,9 @@ def test_e14_and_others_what_a_broker_refuses() -> None:
         ("two batches", good.raw * 2, 87),
         ("nothing", b"", 87),
         ("an unknown codec", rewrite(good, attributes=5).raw, -1),
+        ("lz4 blocks that depend on each other", linked_lz4, -1),
+        ("a piece of something behind the batch", good.raw + bytes(30), 2),
+        ("a magic number of the future", bytes(future), 2),
         ("a transactional batch without the id", rewrite(good, attributes=0x10).raw, 53),
         ("two hours ahead", build_batch([Record(b"", timestamp_ms=now_ms + 7_200_000)]), 32),
         ("a producer id without sequence", build_batch([Record()], producer_id=7, producer_epoch=0), 87),
@@ -618,6 +630,49 @@ def test_a_log_may_begin_anywhere() -> None:
         part = await fetch(cluster, 10**15 + 1)
         assert (part.log_start_offset, part.high_watermark) == (10**15, 10**15 + 8)
         assert [batch.base_offset for batch in parse_batches(part.records)] == [10**15 + 7]
+
+    run(scenario())
+
+
+def test_records_of_far_apart_times_lie_in_segments_that_no_fetch_reads_over() -> None:
+    """A mirror writes yesterday's and last year's records side by side; the broker begins a segment at every leap."""
+    cluster = make()
+    for at_ms in (YEAR_2023_MS, YEAR_2023_MS, cluster.clock.wall_ms()):
+        cluster.append("t", 0, [Record(b"v", timestamp_ms=at_ms)])
+
+    async def scenario() -> None:
+        for offset, batches in ((0, [0, 1]), (1, [1]), (2, [2])):
+            part = await fetch(cluster, offset)
+            assert [batch.base_offset for batch in parse_batches(part.records)] == batches
+
+    run(scenario())
+
+
+def test_retention_takes_whole_segments_by_the_time_of_their_records() -> None:
+    cluster = make()
+    cluster.create_topic("old")
+    for topic in ("t", "old"):
+        cluster.append(topic, 0, [Record(b"old", timestamp_ms=YEAR_2023_MS)])
+    cluster.append("t", 0, [Record(b"new", timestamp_ms=cluster.clock.wall_ms())])
+    cluster.expire("t")
+    cluster.expire("old")
+    assert values(cluster) == [b"new"]
+    assert values(cluster, "old") == []
+    assert cluster.append("old", 0, [b"next"]) == 1
+    cluster.expire("old")
+    assert values(cluster, "old") == [b"next"]
+
+
+def test_a_resent_batch_can_begin_a_segment_although_it_is_not_stored_again() -> None:
+    cluster = make()
+
+    async def scenario() -> None:
+        old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
+        new = three(cluster, 7, 0, 3)
+        await produce(cluster, old)
+        assert await answer(cluster, three(cluster, 7, 0, 9)) == (45, -1)  # refused, and yet
+        assert cluster.partition("t", 0).log.segments == [0, 3]
+        assert await answer(cluster, new) == (0, 3)
 
     run(scenario())
 

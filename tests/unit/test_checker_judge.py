@@ -21,7 +21,7 @@ AT_LEAST_ONCE = None
 
 def letters(text: str) -> list[Dumped]:
     """Return a log of records whose content is one letter each."""
-    return [Dumped(offset, 1, 0, None, letter.encode()) for offset, letter in enumerate(text)]
+    return [Dumped(offset, 1, 1, None, letter.encode()) for offset, letter in enumerate(text)]
 
 
 def dumps_of(traffic: Traffic, records: int) -> list[list[Dumped]]:

@@ -217,16 +217,63 @@ def test_a_fenced_copier_asks_for_a_new_incarnation_and_sends_nothing_more(code:
     assert copier.phase is Phase.WAITING
 
 
-def test_late_answers_of_an_old_epoch_settle_nothing() -> None:
+def test_a_new_epoch_waits_for_what_is_on_its_way_under_the_old_one() -> None:
     copier = copying()
     copier.handle(fetched(copier, batches(0, 3)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
     second, third = send_all(copier)
     copier.handle(ProduceRefused(second.token, 45, None, 0.0))
-    copier.handle(NewIdentity(newer := ProducerIdentity(7, 1, None)))
-    copier.handle(PositionStored(newer))
-    assert copier.handle(Acked(third.token, 10, 0.0)) == ()
-    assert copier.position.source_offset == 10
+    newer = ProducerIdentity(7, 1, None)
+    assert copier.handle(NewIdentity(newer)) == ()
+    assert copier.phase is Phase.WAITING
+    assert copier.handle(Acked(third.token, 10, 0.0)) == [Need.STORE_POSITION]
+    assert (copier.identity, copier.position.source_offset) == (newer, 10)
+
+
+def test_a_batch_in_doubt_that_reads_differently_is_not_sent_under_its_sequence() -> None:
+    """It may be stored: another batch under its sequence would be taken for it, acknowledged, and dropped."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    (second,) = send_all(copier)
+    copier.handle(ProduceLost(second.token, "reset", 0.0))
+    copier.handle(Tick(1e6))
+    compacted = [Dropped(20, 0, "empty"), batch(20, 10)]
+    assert Need.NEW_EPOCH in copier.handle(fetched(copier, compacted))
+    assert send_all(copier) == []
+
+
+def test_what_expires_in_doubt_asks_for_a_new_epoch_before_anything_follows() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    (second,) = send_all(copier)
+    copier.handle(ProduceLost(second.token, "reset", 0.0))
+    copier.handle(Tick(1e6))
+    copier.handle(FetchRefused(1, 1e6))
+    copier.handle(OffsetsFound(20, 40, 1e6))
+    copier.handle(Tick(2e6))
+    assert Need.NEW_EPOCH in copier.handle(fetched(copier, batches(20, 1)))
+
+
+def test_dropped_batches_carry_the_epoch_to_read_on_from() -> None:
+    """A marker of a new leader epoch behind data of an old one: naming the old epoch looks like a truncation."""
+    copier = copying()
+    copier.handle(fetched(copier, [*batches(0, 1), Dropped(11, 1, "control", 3)]))
+    assert copier.fetched_epoch == 3
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    assert copier.position.source_leader_epoch == 3
+
+
+@pytest.mark.parametrize("event", [NewIdentity(ProducerIdentity(7, 1, None)), Diverged(1, 5)])
+def test_draining_ends_whatever_is_learned_meanwhile(event: NewIdentity | Diverged) -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 1)))
+    (first,) = send_all(copier)
+    copier.handle(Drain())
+    copier.handle(event)
+    copier.handle(Acked(first.token, 0, 0.0))
+    assert copier.phase is Phase.DRAINED
 
 
 def test_a_missing_right_is_reported_once_and_tried_again() -> None:

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from deploy.local.demo import STILL_S, CaughtUp, parse_seconds
 from deploy.local.demo_table import RATE_WINDOW_S, WIDTH, Rates, problems_of, rows_of, table_of
-from deploy.local.demo_verdict import TopicVerdict, exit_code, lines_of
+from deploy.local.demo_verdict import conclude
 from mm2py.connector import FlowStatus, TopicStatus
 from mm2py.flow import parse_flow
+from tests.checker.check import Report, TopicReport
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
 
@@ -51,18 +52,19 @@ def log(*values: bytes) -> list[Dumped]:
     return [Dumped(offset, 1, 1_000 + offset, b"k", value) for offset, value in enumerate(values)]
 
 
-def verdict(source: list[Dumped], target: list[Dumped]) -> TopicVerdict:
-    return TopicVerdict("west-1->west-2", "orders", [judge_partition(source, target, topic="west-1.orders")])
+def report(source: list[Dumped], target: list[Dumped]) -> Report:
+    verdicts = [judge_partition(source, target, topic="orders")]
+    return Report([TopicReport("orders", "west-1.orders", verdicts)])
 
 
 # The verdict
 
 
 def test_an_exact_copy_is_equal_and_the_exit_code_is_zero() -> None:
-    equal = verdict(log(b"a", b"b"), log(b"a", b"b"))
-    assert exit_code([equal]) == 0
-    *_, result = lines_of([equal])
-    assert result == "Both sides are equal in all 1 topics."
+    (line, result), code = conclude([report(log(b"a", b"b"), log(b"a", b"b"))])
+    assert code == 0
+    assert line.split() == ["equal", "orders", "->", "west-1.orders", "2", "records,", "2", "in", "the", "copy"]
+    assert result.startswith("Both sides are equal in all 1 topics")
 
 
 @pytest.mark.parametrize(
@@ -80,27 +82,30 @@ def test_an_exact_copy_is_equal_and_the_exit_code_is_zero() -> None:
 )
 def test_a_tampered_copy_makes_the_demo_fail_and_names_the_topic(tampered: list[Dumped]) -> None:
     source = log(b"a", b"b", b"c")
-    verdicts = [verdict(source, source), verdict(source, tampered)]
-    assert exit_code(verdicts) == 1
-    text = "\n".join(lines_of(verdicts))
-    assert "DIFFERENT" in text
-    assert "west-1.orders-0" in text
-    assert text.endswith("1 of 2 topics differ.")
-
-
-def test_a_topic_without_records_proves_nothing() -> None:
-    assert exit_code([verdict([], [])]) == 1
-
-
-def test_comparing_nothing_is_a_failure() -> None:
-    assert exit_code([]) == 1
+    lines, code = conclude([report(source, source), report(source, tampered)])
+    assert code == 1
+    assert lines[0].split()[:2] == ["equal", "orders"]
+    assert lines[1].split()[:2] == ["DIFFERENT", "orders"]
+    assert "orders-0" in lines[2]
+    assert lines[-1] == "1 of 2 topics are not as they should be."
 
 
 def test_only_the_first_findings_of_a_topic_are_told() -> None:
     source = log(*(b"%d" % number for number in range(30)))
-    lines = lines_of([verdict(source, [record._replace(value=b"x") for record in source])])
+    lines, _ = conclude([report(source, [record._replace(value=b"x") for record in source])])
     assert len(lines) < 10
     assert any("more" in line for line in lines)
+
+
+def test_a_topic_without_records_proves_nothing() -> None:
+    lines, code = conclude([report([], [])])
+    assert code == 1
+    assert any("proves nothing" in line for line in lines)
+
+
+def test_comparing_nothing_is_a_failure() -> None:
+    assert conclude([])[1] == 1
+    assert conclude([Report()])[1] == 1
 
 
 # The table
@@ -149,12 +154,13 @@ def test_a_lag_that_nobody_knows_yet_is_no_number() -> None:
     assert row[5:7] == ("?", "?")
 
 
-def test_each_problem_is_told_once() -> None:
-    waiting = topic(problems=("the target answered X",))
-    problems = problems_of(status(waiting, waiting, reason="west-2 cannot be reached"))
-    assert problems == [
+def test_topics_with_the_same_problem_share_a_line() -> None:
+    problem = "the target answered X"
+    orders, clicks = topic("orders", problems=(problem,)), topic("clicks", problems=(problem, "another"))
+    assert problems_of(status(orders, clicks, reason="west-2 cannot be reached")) == [
         "west-1->west-2: west-2 cannot be reached",
-        "west-1->west-2 orders: the target answered X",
+        "west-1->west-2 orders, clicks: the target answered X",
+        "west-1->west-2 clicks: another",
     ]
 
 

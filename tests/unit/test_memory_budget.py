@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mm2py.replication.memory import (
     BACKLOG_BYTES_MOST,
-    TAIL_BYTES_LEAST,
+    READ_BYTES_LEAST,
     TAIL_BYTES_MOST,
     FrameLease,
     MemoryBudget,
@@ -34,7 +34,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 def test_what_fits_is_taken_at_once_and_what_does_not_waits() -> None:
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(60)
         waiting = asyncio.create_task(budget.reserve(50))
         await turns()
@@ -42,14 +42,14 @@ def test_what_fits_is_taken_at_once_and_what_does_not_waits() -> None:
         budget.give_back(10)
         await turns()
         assert waiting.done()
-        assert (budget.held_bytes, budget.peak_bytes) == (100, 100)
+        assert budget.held_bytes == 100
 
     run(main())
 
 
 def test_waiters_are_served_in_their_order_and_a_small_one_does_not_overtake() -> None:
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(100)
         served: list[int] = []
 
@@ -77,7 +77,7 @@ def test_more_than_the_limit_is_served_alone() -> None:
     """A batch of 200 MB under a limit of 100 must be read, or its partition would stand still for ever."""
 
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(1)
         large = asyncio.create_task(budget.reserve(200))
         await turns()
@@ -96,7 +96,7 @@ def test_more_than_the_limit_is_served_alone() -> None:
 
 def test_a_cancelled_waiter_takes_nothing_and_lets_the_next_one_on() -> None:
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(90)
         first = asyncio.create_task(budget.reserve(50))
         second = asyncio.create_task(budget.reserve(10))
@@ -113,7 +113,7 @@ def test_a_waiter_cancelled_the_moment_it_is_served_gives_back() -> None:
     """The reader of one flow is cancelled between being given memory and running again: nothing may leak."""
 
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(100)
         served = asyncio.create_task(budget.reserve(100))
         next_one = asyncio.create_task(budget.reserve(100))
@@ -133,7 +133,7 @@ def test_a_waiter_passed_over_because_it_was_cancelled_gives_back_nothing() -> N
     """A lane is cancelled while it waits; before it runs again another lane gives memory back and passes it over."""
 
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(50)
         await budget.reserve(30)
         waiting = asyncio.create_task(budget.reserve(60))
@@ -149,7 +149,7 @@ def test_a_waiter_passed_over_because_it_was_cancelled_gives_back_nothing() -> N
 
 def test_giving_back_more_than_was_taken_is_a_loud_defect() -> None:
     with pytest.raises(AssertionError, match="more memory was given back than taken"):
-        MemoryBudget(100).give_back(1)
+        MemoryBudget(100).open().give_back(1)
 
 
 @settings(max_examples=100, deadline=None)
@@ -157,7 +157,7 @@ def test_giving_back_more_than_was_taken_is_a_loud_defect() -> None:
 def test_whatever_happens_nothing_leaks_and_nobody_starves(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
 
         async def worker() -> None:
             for _ in range(rng.randrange(1, 6)):
@@ -185,10 +185,10 @@ def test_whatever_happens_nothing_leaks_and_nobody_starves(seed: int) -> None:
 @pytest.mark.parametrize("limit", [16 * MB, 96 * MB, 1024 * MB, 1 << 40])
 @pytest.mark.parametrize("lanes", [0, 1, 6, 200])
 def test_reads_stay_within_sensible_sizes(limit: int, lanes: int) -> None:
-    budget = MemoryBudget(limit)
+    budget = MemoryBudget(limit).open()
     budget.lanes = lanes
-    assert TAIL_BYTES_LEAST <= budget.tail_bytes() <= TAIL_BYTES_MOST
-    assert TAIL_BYTES_LEAST <= budget.backlog_bytes() <= min(BACKLOG_BYTES_MOST, limit // 8)
+    assert READ_BYTES_LEAST <= budget.tail_bytes() <= TAIL_BYTES_MOST
+    assert READ_BYTES_LEAST <= budget.backlog_bytes() <= min(BACKLOG_BYTES_MOST, limit // 8)
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_reads_stay_within_sensible_sizes(limit: int, lanes: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 50, 80, 300])
 def test_a_frame_counts_with_its_own_size_until_its_last_holder_lets_go(size: int) -> None:
-    budget = MemoryBudget(100)
+    budget = MemoryBudget(100).open()
     budget.take(50)
     lease = FrameLease(budget, reserved_bytes=50, size_bytes=size)
     assert budget.held_bytes == size
@@ -211,7 +211,7 @@ def test_a_frame_counts_with_its_own_size_until_its_last_holder_lets_go(size: in
 
 
 def test_a_frame_released_too_often_is_a_loud_defect() -> None:
-    budget = MemoryBudget(100)
+    budget = MemoryBudget(100).open()
     budget.take(10)
     lease = FrameLease(budget, reserved_bytes=10, size_bytes=10)
     lease.release(0)
@@ -221,7 +221,7 @@ def test_a_frame_released_too_often_is_a_loud_defect() -> None:
 
 def test_a_frame_larger_than_reserved_makes_others_wait_until_it_is_made_good() -> None:
     async def main() -> None:
-        budget = MemoryBudget(100)
+        budget = MemoryBudget(100).open()
         await budget.reserve(10)
         lease = FrameLease(budget, reserved_bytes=10, size_bytes=500)
         waiting = asyncio.create_task(budget.reserve(10))
@@ -229,6 +229,31 @@ def test_a_frame_larger_than_reserved_makes_others_wait_until_it_is_made_good() 
         assert not waiting.done()
         lease.release(0)
         await waiting
-        assert (budget.held_bytes, budget.peak_bytes) == (10, 500)
+        assert budget.held_bytes == 10
+
+    run(main())
+
+
+def test_an_account_that_takes_nothing_back_leaves_the_others_their_share() -> None:
+    """One target broker hangs: its batches fill the common half and its own share, and nobody waits for it."""
+
+    async def main() -> None:
+        budget = MemoryBudget(1200)
+        hanging, healthy, third = budget.open(), budget.open(), budget.open()
+        assert budget.share_bytes == 200
+        for _ in range(8):
+            await hanging.reserve(100)
+        stuck = asyncio.create_task(hanging.reserve(100))
+        await turns()
+        for _ in range(3):
+            await healthy.reserve(100)
+            await third.reserve(200)
+            healthy.give_back(100)
+            third.give_back(200)
+        assert not stuck.done()
+        assert budget.peak_bytes <= budget.limit_bytes
+        hanging.close()
+        await stuck
+        assert budget.held_bytes == 0, "what a closed account held, or still takes, counts no more"
 
     run(main())

@@ -280,7 +280,7 @@ def test_a_copy_that_starts_inside_a_batch_leaves_out_what_is_before(codec: int,
 
 def test_batches_below_the_wanted_offset_are_dropped() -> None:
     result = planned(batch_of(run_of(0, 3)), batch_of([Seen(3)], next_offset=10), batch_of([Seen(10)]), wanted_offset=5)
-    assert result.steps[:2] == [Dropped(5, 3, "below start"), Dropped(10, 1, "below start")]
+    assert result.steps[:2] == [Dropped(5, 3, "below start", 7), Dropped(10, 1, "below start", 7)]
     assert [record.offset for record in delivered(result.steps)] == [10]
 
 
@@ -470,7 +470,7 @@ def test_a_flipped_bit_inside_an_old_wrapper_is_seen() -> None:
 @pytest.mark.parametrize("read_committed", [False, True])
 def test_control_batches_are_dropped_whatever_they_say(label: str, read_committed: bool) -> None:
     result = planned(marker(8, 5, label), batch_of([Seen(9)]), wanted_offset=8, read_committed=read_committed)
-    assert result.steps[0] == Dropped(9, 1, "control")
+    assert result.steps[0] == Dropped(9, 1, "control", 5)
     assert [record.offset for record in delivered(result.steps)] == [9]
 
 
@@ -505,8 +505,8 @@ def test_a_marker_that_cannot_be_read_stops_the_plan_while_its_transaction_is_op
 
 
 def test_a_batch_that_was_compacted_to_nothing_moves_the_position() -> None:
-    assert planned(emptied(10, 50), wanted_offset=10).steps == [Dropped(50, 0, "empty")]
-    assert planned(emptied(10, 50), wanted_offset=60).steps == [Dropped(60, 0, "below start")]
+    assert planned(emptied(10, 50), wanted_offset=10).steps == [Dropped(50, 0, "empty", 5)]
+    assert planned(emptied(10, 50), wanted_offset=60).steps == [Dropped(60, 0, "below start", 5)]
 
 
 def test_offsets_missing_at_the_end_of_the_last_batch_are_passed_over() -> None:

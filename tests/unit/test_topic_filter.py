@@ -252,12 +252,12 @@ def test_pattern_that_finds_no_answer_stops_the_list_and_names_it() -> None:
     topics = TopicFilter(["(a|aa)+"], ())
     assert topics.should_replicate("aaa")
     start = time.process_time()
-    with pytest.raises(PatternTooSlow, match=r"topics: whether 'aaaa.*!' matches"):
+    with pytest.raises(PatternTooSlow, match=r"whether 'aaaa.*!' matches"):
         topics.should_replicate("a" * 200 + "!")
     for number in range(1_000):  # a thousand topics do not wait a thousand times
         with pytest.raises(PatternTooSlow):
             topics.should_replicate("a" * 200 + f"!{number}")
-    assert time.process_time() - start < 10 * filters.MATCH_TIMEOUT_S
+    assert time.process_time() - start < 3 * filters.SLOW_NAMES_MOST * filters.MATCH_TIMEOUT_S
 
 
 @pytest.mark.parametrize(
