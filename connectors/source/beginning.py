@@ -90,6 +90,7 @@ class Beginning:
             for number in upstream.partitions
             if number in remote.partitions and (name, number) not in running and name not in refused
         }
+        await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
         self._say_unused_recopies(new)
         without = {key: pair for key, pair in new.items() if key not in self.positions}
         undecided = await self._refuse_filled(without, refused)
@@ -116,6 +117,20 @@ class Beginning:
                 topic=name,
                 why="--allow-recopy names it, and a position is stored that fits both topics: it goes on from there.",
             )
+
+    async def _drop_cut_back(self, partitions: Mapping[Key, Pair]) -> None:
+        """Where ``--allow-recopy`` allows it, forget positions behind which the source log was cut back."""
+        for key, (upstream, _) in partitions.items():
+            position, leader = self.positions.get(key), upstream.partitions[key[1]].leader
+            if position is None or leader is None:
+                continue
+            epoch = position.source_leader_epoch
+            if epoch is not None:
+                ends = await admin.epoch_ends(self._source, leader, {key: epoch})
+            else:
+                ends = await self._list_offsets(self._source, {key: leader}, admin.LATEST)
+            if key in ends and ends[key] < position.next_source:
+                del self.positions[key]
 
     def _refuse_recreated(
         self, upstream: TopicMetadata, remote: TopicMetadata, refused: dict[str, TopicRefused]

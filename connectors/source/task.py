@@ -285,7 +285,13 @@ class SourceTask:
         match effect:
             case Report():
                 write = self._log.error if effect.severe else self._log.warning
-                write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text)
+                way_out = {}
+                if part.copier.phase is Phase.STALLED:
+                    remedy = (
+                        f"Restart with --allow-recopy {self._settings.flow}:{part.source_topic} to copy it once more."
+                    )
+                    way_out = {"remedy": remedy}
+                write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text, **way_out)
             case Need.STORE_POSITION:
                 self._first_acts.add(part)
                 self._store_now.set()

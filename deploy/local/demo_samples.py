@@ -1,8 +1,8 @@
 """The demo's sample topics, and the traffic on them: what a mirror meets in real clusters, at a steady rate.
 
 What is sent, and the ledger of what was acknowledged, are the tests' own. Among the topics are all codecs, one topic a
-cluster that is written in transactions of which some are aborted, and one that is compacted: its history, with the
-holes that the cleaner leaves, is there before the mirror begins.
+cluster that is written in transactions of which some are aborted, and one that is compacted. Each has a history before
+the mirror begins, in the compacted ones with the holes that the cleaner leaves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tests.checker.load import Load, LoadFailed, create_topic
 from tests.checker.traffic import Planned, Traffic
 
 ABORT_SHARE: Final = 0.25
-HISTORY_RECORDS: Final = 3_000
-HISTORY_KEYS: Final = 60
+HISTORY_RECORDS: Final = 100
+COMPACTED_RECORDS: Final = 3_000
+COMPACTED_KEYS: Final = 60
 CLEANED_S: Final = 30.0
 DELIVERY_MS: Final = 20_000
 """A broker that takes nothing for so long ends the demo."""
@@ -75,25 +76,28 @@ class TrafficOfNow(Traffic):
 
 
 class Writer:
-    """Writes one sample topic on one cluster."""
+    """Writes one sample topic on one cluster: ``prepare`` once, then ``run``."""
 
     def __init__(self, bootstrap: str, sample: Sample, ledger: Ledger | None) -> None:
         """``ledger`` gets what is acknowledged; an endless demo, which compares nothing, has none."""
         self.sample = sample
         self._bootstrap = bootstrap
         self._ledger = ledger
+        self._traffic: Load | None = None
 
     def prepare(self, halt: threading.Event) -> None:
-        """Make the topic; a compacted one gets its history, and has been cleaned when this returns.
+        """Make the topic and its history; a compacted one has been cleaned when this returns.
 
         Raises:
             LoadFailed, KafkaException: the cluster does not take the records, or its cleaner does not come.
         """
         sample = self.sample
         create_topic(self._bootstrap, sample.topic, sample.partitions, sample.configs(endless=self._ledger is None))
+        records = COMPACTED_RECORDS if sample.compacted else HISTORY_RECORDS
+        self._load(seed=1, abort_share=0.0).run(records=records, stop=halt)
         if sample.compacted:
-            self._load(seed=1).run(records=HISTORY_RECORDS, stop=halt)
             self._await_cleaning(halt)
+        self._traffic = self._load(seed=2, per_second=sample.per_second)
 
     def run(self, halt: threading.Event) -> None:
         """Write at the sample's rate until ``halt``; all of it is acknowledged when this returns.
@@ -101,7 +105,8 @@ class Writer:
         Raises:
             LoadFailed, KafkaException: the cluster does not take the records.
         """
-        self._load(seed=2, per_second=self.sample.per_second).run(stop=halt)
+        if self._traffic is not None:
+            self._traffic.run(stop=halt)
 
     def committed(self) -> int:
         """Return how many records were written and not aborted, as far as the ledger knows."""
@@ -110,7 +115,7 @@ class Writer:
         entries = (self._ledger.of(self.sample.topic, number) for number in range(self.sample.partitions))
         return sum(not entry.is_aborted for of_partition in entries for entry in of_partition)
 
-    def _load(self, *, seed: int, per_second: int | None = None) -> Load:
+    def _load(self, *, seed: int, per_second: int | None = None, abort_share: float = ABORT_SHARE) -> Load:
         sample = self.sample
         return Load(
             self._bootstrap,
@@ -120,14 +125,14 @@ class Writer:
                 sample.partitions,
                 producer=seed,
                 compacted=sample.compacted,
-                keys=HISTORY_KEYS if sample.compacted else 1_000,
+                keys=COMPACTED_KEYS if sample.compacted else 1_000,
                 plain=sample.plain,
             ),
             self._ledger,
             codecs=sample.codecs,
             per_second=per_second,
             transactional_id=f"demo-{sample.topic}" if sample.transactional else None,
-            abort_share=ABORT_SHARE,
+            abort_share=abort_share,
             settings={"delivery.timeout.ms": DELIVERY_MS},
         )
 

@@ -184,6 +184,36 @@ async def list_offsets(
     }
 
 
+async def epoch_ends(
+    brokers: Brokers, broker: BrokerId, epochs: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Ask a leader where the records of a leader epoch, or of those before it, end; by topic and partition.
+
+    An end below what was read under that epoch says that the log was cut back since. Partitions that the leader cannot
+    tell about are left out.
+    """
+    by_topic: dict[str, list[messages.OffsetForLeaderPartition]] = {}
+    for (topic, partition), epoch in epochs.items():
+        asked = messages.OffsetForLeaderPartition(
+            partition=i32(partition), current_leader_epoch=i32(-1), leader_epoch=i32(epoch)
+        )
+        by_topic.setdefault(topic, []).append(asked)
+    request = messages.OffsetForLeaderEpochRequest(
+        replica_id=KioBrokerId(-1),
+        topics=tuple(
+            messages.OffsetForLeaderTopic(topic=TopicName(topic), partitions=tuple(asked))
+            for topic, asked in by_topic.items()
+        ),
+    )
+    reply = await _ask(brokers, broker, request, messages.OffsetForLeaderEpochResponse)
+    return {
+        (str(topic.topic), int(part.partition)): int(part.end_offset)
+        for topic in reply.topics
+        for part in topic.partitions
+        if part.error_code == 0 and part.end_offset >= 0
+    }
+
+
 async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) -> BrokerId:
     """Return who coordinates a transactional id, or a group.
 

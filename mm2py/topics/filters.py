@@ -52,7 +52,7 @@ class PatternTooSlow(Mm2Error):
 
     def __init__(self, key: str, entries: Sequence[str], name: str) -> None:
         super().__init__(
-            f"{key} = {', '.join(entries)}: whether {name!r} matches could not be found out within {MATCH_TIMEOUT_S} s.",
+            f"{key} = {', '.join(entries)}: it is not known after {MATCH_TIMEOUT_S} s whether {name!r} matches.",
             remedy="Rewrite what can match the same text in many ways, such as (a|aa)+, and restart the flow.",
         )
 

@@ -9,6 +9,8 @@ The history is the ledger of acknowledged sends together with the source dump, b
   offsets that is wide enough for it. A cleaner leaves holes; a copier that skipped a record leaves none (I1).
 
 What no dump can tell: a record that was superseded, was never copied, and lies where the target's cleaner has worked.
+Where rewinds are allowed as well, a target that was cleaned may also hide that superseded records changed places; the
+last record of each key is held in any case.
 
 Equal records of one key are told apart from the end: each target record stands for the latest record of the history
 before the next one's.

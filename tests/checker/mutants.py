@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from tests.checker.dumped import Dumped, Sent, digest
+from tests.checker.dumped import Dumped, Sent, digest, sent
 
 BATCH = 16
 """Records in what mutants treat as one batch; the real one does not matter to a judge of content."""
@@ -36,13 +36,16 @@ class Copy:
     ledger: Sequence[Sent] = ()
     known: frozenset[bytes] = field(init=False)
     unique: frozenset[bytes] = field(init=False)
-    """Digests of the records that were sent once and are still on both sides."""
+    """Digests of the records that were sent once, are still on both sides, and that no cleaner could have removed."""
 
     def __post_init__(self) -> None:
-        sent = {record.offset: digest(record) for record in self.source}
-        sent |= {entry.offset: entry.digest for entry in self.ledger}
-        times = Counter(sent.values())
+        history = {record.offset: sent(record) for record in self.source}
+        history |= {entry.offset: entry for entry in self.ledger}
+        times = Counter(entry.digest for entry in history.values())
         here = {digest(record) for record in self.source} & {digest(record) for record in self.target}
+        if self.ledger and any(record.offset != place for place, record in enumerate(self.target)):
+            last = {history[offset].key: history[offset] for offset in sorted(history)}
+            here &= {entry.digest for entry in last.values() if not entry.is_tombstone}
         object.__setattr__(self, "known", frozenset(times))
         object.__setattr__(self, "unique", frozenset(d for d in here if times[d] == 1))
 

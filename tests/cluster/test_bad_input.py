@@ -428,7 +428,9 @@ def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -
 # -- what it logs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_logs_few_lines_and_an_idle_worker_none(idle_worker: Mm2py) -> None:
+def test_a_start_logs_few_lines_an_idle_worker_none_and_records_none(
+    idle_worker: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
     """Under 30 lines to start, then under one a minute: seen for as long as this file runs, and 20 s at least."""
     copying = idle_worker.wait_for_event("topics.copying")
     assert copying["partitions"] == IDLE_PARTITIONS
@@ -440,7 +442,11 @@ def test_a_start_logs_few_lines_and_an_idle_worker_none(idle_worker: Mm2py) -> N
     wait_until(lambda: idle_for_s() >= IDLE_S, "it has logged nothing for a while", deadline_s=IDLE_S + DEADLINE_S)
     lines = list(idle_worker.log)
     assert len(lines) < 30
-    assert lines[-1] is copying or lines[-1]["event"] == "topics.copying"
+    assert lines[-1]["event"] == "topics.copying"
+    topic = f"{str(copying['first']).rpartition('-')[0]}-0"
+    write(source_cluster, topic, [b"x" * 100] * 20_000)
+    idle_worker.wait_until(lambda: record_count(target_cluster, f"A.{topic}") == 20_001, "a load was copied")
+    assert idle_worker.log == lines
     assert idle_worker.terminate() == 0
     for event in idle_worker.log:
         assert event["event"]

@@ -16,7 +16,7 @@ from tests.cluster.copies import assert_copied, make_topic, new_topic, send, wit
 from tests.cluster.kafka_client import admin, new_name, record_count
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
-PACE_RECORDS = 20_000
+PACE_RECORDS = 10_000
 SLOWER_MOST, SLOWER_MOST_S = 3.0, 4.0
 """A copy beside a fault may take so much longer than before: a stuck neighbour shows as ten seconds and more."""
 
@@ -160,9 +160,9 @@ def test_a_broken_target_leader_holds_up_no_other_partition(
 ) -> None:
     """F15, F19: what waits for the broken one must not take the memory that the others need."""
     topic = new_name("led")
-    make_topic(three_node_cluster, f"A.{topic}", 60)
-    make_topic(source_cluster, topic, 60)
-    led = _by_leader(three_node_cluster, f"A.{topic}", 60)
+    make_topic(three_node_cluster, f"A.{topic}", 48)
+    make_topic(source_cluster, topic, 48)
+    led = _by_leader(three_node_cluster, f"A.{topic}", 48)
     broken, *healthy = sorted(led)
     numbers = [number for broker in healthy for number in led[broker]]
     pace = Pace(source_cluster, three_node_cluster, topic, numbers)
@@ -175,7 +175,7 @@ def test_a_broken_target_leader_holds_up_no_other_partition(
         before_s = pace.measure(run)
         with BREAKS[how](three_node_cluster.broker(broken)):
             held_up = (record._replace(partition=led[broken][record.partition]) for record in large.records())
-            send(source_cluster, topic, islice(held_up, 20_000))
+            send(source_cluster, topic, islice(held_up, 12_000))
             beside_s = pace.measure(run)
         _assert_not_held_up(before_s, beside_s)
         assert_copied(source_cluster, three_node_cluster, topic, f"A.{topic}", run=run, max_rewinds=1)

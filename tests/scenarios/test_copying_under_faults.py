@@ -232,3 +232,27 @@ def test_a_remote_topic_made_anew_is_not_filled_in_silence() -> None:
         assert_legal(world, {"orders": "A.orders"}, exact=True)
 
     run_virtual(scenario(), limit_s=600)
+
+
+def test_allow_recopy_is_the_way_out_of_a_truncated_source_and_works_once() -> None:
+    async def scenario() -> None:
+        world = World(9, nodes=3)
+        world.source.create_topic("cut", 1)
+        for number in range(10):
+            world.source.append("cut", 0, [b"%d" % number])
+        async with world.worker():
+            await world.copied({"cut": "A.cut"})
+            await asyncio.sleep(5)
+            world.source.truncate("cut", 0, 5)
+            world.source.append("cut", 0, [b"other"])
+            async with asyncio.timeout(60):
+                while "--allow-recopy A->B:cut" not in world.log_text.getvalue():
+                    await asyncio.sleep(0.5)
+        for _ in range(2):  # given again, it does nothing
+            async with world.worker(allow_recopy=frozenset({"cut"})):
+                await asyncio.sleep(60)
+        values = [record.value for record in world.target.records("A.cut", 0)]
+        once_more = [*(b"%d" % number for number in range(5)), b"other"]
+        assert values == [*(b"%d" % number for number in range(10)), *once_more]
+
+    run_virtual(scenario(), limit_s=600)

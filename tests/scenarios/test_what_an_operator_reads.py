@@ -178,10 +178,6 @@ def test_a_target_that_is_away_for_a_night_is_said_now_and_then() -> None:
     run_virtual(scenario(), limit_s=5 * HOUR_S)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="one slow name makes the whole list silent: every other topic is refused, in words about the slow one",
-)
 def test_a_pattern_that_finds_no_end_names_the_topic_and_stops_no_other() -> None:
     async def scenario() -> None:
         slow = "a" * 60 + "b"

@@ -226,6 +226,34 @@ def test_version_caps_are_numbers_by_api(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cli._version_caps() is None
 
 
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_written_is_lost_and_disturbs_nobody() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        for descriptor in (writing, full):
+            log = cli._LogFile(descriptor)
+            for _ in range(3):
+                log.write_line("lost")
+    finally:
+        os.close(writing)
+        os.close(full)
+
+
+def test_a_line_of_the_log_is_written_at_once_and_whole() -> None:
+    reading, writing = os.pipe()
+    try:
+        log = cli._LogFile(writing)
+        print("flow.ready \udcff é", file=log, flush=True)
+        assert os.read(reading, 100) == "flow.ready \\udcff é\n".encode()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 # -- nothing left ------------------------------------------------------------------------------------------------------
 
 
