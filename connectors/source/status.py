@@ -20,6 +20,7 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         for part, lag in zip(parts, lags, strict=True)
         if lag and part.copier.tally.last_timestamp_ms >= 0
     ]
+    untold = any(lag and part.copier.tally.last_timestamp_ms < 0 for part, lag in zip(parts, lags, strict=True))
     for part in parts:
         for reason, count in part.copier.tally.rebuilt.items():
             rebuilt[reason] = rebuilt.get(reason, 0) + count
@@ -36,6 +37,11 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         rebuilt=rebuilt,
         dropped=dropped,
         lag_records=sum(known) if known else None,
-        lag_s=max(0.0, (now_ms - min(behind)) / 1000) if behind else (0.0 if known else None),
+        lag_s=_lag_s(behind, now_ms) if known and not untold else None,
         problems=tuple(sorted({part.copier.reason for part in parts if part.copier.phase in waiting})),
     )
+
+
+def _lag_s(behind: Sequence[int], now_ms: int) -> float:
+    """Return the age of the last record copied where the copy is furthest behind; 0 where nothing is."""
+    return max(0.0, (now_ms - min(behind)) / 1000) if behind else 0.0

@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -35,6 +36,16 @@ DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
 WAITING_REPORT_S: Final = 5.0
 """A pause shorter than this is not worth a line in the log: leaders move."""
+
+
+class DrainIncomplete(Mm2Error):
+    """The target did not answer for everything in time: a restart repeats what is in doubt."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(
+            f"{partitions} partition(s) were stopped without an answer of the target within {DRAIN_S:g} s.",
+            remedy="Nothing is lost; what was on its way may be repeated after the restart.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +155,9 @@ class SourceTask:
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing."""
         self._draining = True
-        await self._drain(list(self.partitions.values()))
+        left = await self._drain(list(self.partitions.values()))
+        if left:
+            raise DrainIncomplete(left)
 
     def stored_form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""
@@ -446,7 +459,8 @@ class SourceTask:
             if part in first_acts:
                 self._handle(part, PositionStored(identity))
 
-    async def _drain(self, leaving: list[CopiedPartition]) -> None:
+    async def _drain(self, leaving: list[CopiedPartition]) -> int:
+        """Settle partitions and store where they stand. Returns how many the target left without an answer."""
         for part in leaving:
             self._handle(part, Drain())
         try:
@@ -455,6 +469,6 @@ class SourceTask:
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
-            open_ones = [part.copier.name for part in leaving if part.copier.phase is not Phase.DRAINED]
-            self._log.warning("drain.timeout", partitions=len(open_ones), after_s=DRAIN_S, first=open_ones[0])
+            pass
         await self._store_changed()
+        return sum(part.copier.phase is not Phase.DRAINED for part in leaving)

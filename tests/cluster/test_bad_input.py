@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -432,18 +432,19 @@ def test_a_start_logs_few_lines_an_idle_worker_none_and_records_none(
     idle_worker: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """Under 30 lines to start, then under one a minute: seen for as long as this file runs, and 20 s at least."""
-    copying = idle_worker.wait_for_event("topics.copying")
-    assert copying["partitions"] == IDLE_PARTITIONS
+
+    def begun() -> int:
+        return sum(event["partitions"] for event in idle_worker.events("topics.copying"))
 
     def idle_for_s() -> float:
-        now = {"timestamp": datetime.now(tz=datetime.fromisoformat(copying["timestamp"]).tzinfo).isoformat()}
-        return seconds_between(idle_worker.log[-1], now)
+        return (datetime.now(UTC) - datetime.fromisoformat(idle_worker.log[-1]["timestamp"])).total_seconds()
 
+    idle_worker.wait_until(lambda: begun() == IDLE_PARTITIONS, "all partitions have begun")
     wait_until(lambda: idle_for_s() >= IDLE_S, "it has logged nothing for a while", deadline_s=IDLE_S + DEADLINE_S)
     lines = list(idle_worker.log)
     assert len(lines) < 30
     assert lines[-1]["event"] == "topics.copying"
-    topic = f"{str(copying['first']).rpartition('-')[0]}-0"
+    topic = idle_worker.events("topics.copying")[0]["first"]
     write(source_cluster, topic, [b"x" * 100] * 20_000)
     idle_worker.wait_until(lambda: record_count(target_cluster, f"A.{topic}") == 20_001, "a load was copied")
     assert idle_worker.log == lines
