@@ -49,6 +49,8 @@ from mm2py.topics.selection import should_replicate
 
 LOOK_AGAIN_MOST_S: Final = 30.0
 """How often, at least, refused topics are looked at again (the way out may have been taken), and the remote topics."""
+LEADERLESS_AGAIN_S: Final = 1.0
+"""How soon the next round comes while a partition that is copied has no leader, on either side."""
 INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a topic that was just made has no leader yet."""
 FAILING_REPORT_S: Final = 60.0
@@ -245,6 +247,8 @@ class SourceConnector:
                     self._say_failing_at_s = self._clock.monotonic() + FAILING_REPORT_S
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
+            if any(part.source_leader is None or part.target_leader is None for part in task.partitions.values()):
+                pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(task, pause_s)
 
     async def _wait_for_news(self, task: SourceTask, pause_s: float | None) -> None:
@@ -259,7 +263,8 @@ class SourceConnector:
     async def _look_at_remotes(self, task: SourceTask, beginning: Beginning, *, asked: bool) -> None:
         """Learn who leads the remote partitions; stop copying into a remote topic that was deleted under us."""
         now_s = self._clock.monotonic()
-        if not task.partitions or not (asked or now_s >= self._remotes_again_at_s):
+        leaderless = any(part.target_leader is None for part in task.partitions.values())
+        if not task.partitions or not (asked or leaderless or now_s >= self._remotes_again_at_s):
             return
         self._remotes_again_at_s = now_s + self._look_again_s
         names = sorted({part.target_topic for part in task.partitions.values()})

@@ -52,10 +52,10 @@ async def ensure(
     too_narrow: dict[str, RemoteTopicTooNarrow] = {}
     remotes = await _describe(target, [remote for remote, _ in topics.values()])
     missing = [name for name, (remote, _) in topics.items() if _is_missing(remotes.get(remote))]
-    created = await _create(settings, source, target, {name: topics[name] for name in missing}, refused)
+    created, there = await _create(settings, source, target, {name: topics[name] for name in missing}, refused)
     widened = await _widen(target, topics, remotes, too_narrow)
-    if created or widened:
-        again = [topics[name][0] for name in [*created, *widened]]
+    if created or there or widened:
+        again = [topics[name][0] for name in [*created, *there, *widened]]
         remotes |= await _describe(target, again)
     ready: dict[str, TopicMetadata] = {}
     for name, (remote, _) in topics.items():
@@ -91,8 +91,10 @@ async def _create(
     target: Brokers,
     topics: Mapping[str, tuple[str, TopicMetadata]],
     refused: dict[str, TopicRefused],
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
+    """Return the topics whose remote topics were made, and those whose remote topics turned out to be there."""
     created: list[str] = []
+    there: list[str] = []
     names = list(topics)
     for at in range(0, len(names), CHUNK):
         page = names[at : at + CHUNK]
@@ -112,8 +114,10 @@ async def _create(
         answers = await admin.create_topics(target, wanted.values()) if wanted else {}
         for remote, refusal in answers.items():
             name = origin[remote]
-            if refusal is None or refusal.code == _ALREADY_EXISTS:
+            if refusal is None:
                 created.append(name)
+            elif refusal.code == _ALREADY_EXISTS:  # made a round ago, and not in the metadata yet
+                there.append(name)
             elif reaction_to(refusal.code) in {Reaction.DENIED, Reaction.FAIL}:
                 remedy = f"Grant CREATE on {remote} on {settings.target.alias}, or create it by hand."
                 if reaction_to(refusal.code) is Reaction.FAIL:
@@ -121,7 +125,7 @@ async def _create(
                 if refusal.code == _INVALID_REPLICATION_FACTOR:
                     remedy = f"Set replication.factor to what {settings.target.alias} can hold."
                 refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
-    return created
+    return created, there
 
 
 def _configs(settings: FlowSettings, entries: Sequence[ConfigEntry]) -> dict[str, str]:

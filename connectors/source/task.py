@@ -298,7 +298,7 @@ class SourceTask:
         match effect:
             case Report():
                 write = self._log.error if effect.severe else self._log.warning
-                way_out = {}
+                way_out = self._ways_out(part).get(effect.event, {})
                 if part.copier.phase is Phase.STALLED:
                     remedy = (
                         f"Restart with --allow-recopy {self._settings.flow}:{part.source_topic} to copy it once more."
@@ -318,6 +318,13 @@ class SourceTask:
                 self._once(("epoch", part.copier.name), self._renew(part))
             case Need.NEW_INCARNATION:
                 self._once(("fenced", ""), self._end_incarnation())
+
+    def _ways_out(self, part: CopiedPartition) -> dict[str, dict[str, str]]:
+        flow = self._settings.flow
+        return {
+            "source.denied": {"remedy": f"Grant READ on {part.source_topic} on {flow.source}; it is tried again."},
+            "target.denied": {"remedy": f"Grant WRITE on {part.target_topic} on {flow.target}; it is tried again."},
+        }
 
     def _once(self, what: tuple[str, str], work: Coroutine[Any, Any, None]) -> None:
         """Start a piece of work unless the same one is under way."""

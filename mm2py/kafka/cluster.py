@@ -131,6 +131,7 @@ class Cluster:
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._version_caps = version_caps
+        self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
 
@@ -176,9 +177,8 @@ class Cluster:
             connection.close()
 
     def reads_topic_ids(self) -> bool | None:
-        """Whether every connected broker fetches by topic id; None before the first connection."""
-        open_ones = [slot.connection for slot in self._slots.values() if slot.connection is not None]
-        return all(connection.reads_topic_ids for connection in open_ones) if open_ones else None
+        """Whether every broker that answered so far fetches by topic id; None before the first."""
+        return self._all_read_topic_ids
 
     async def close(self) -> None:
         """Close all connections. Requests still open fail with BrokerUnreachable."""
@@ -222,9 +222,11 @@ class Cluster:
         raise last or BrokerUnreachable(self.alias, "it has no address")
 
     async def _open(self, host: str, port: int) -> Connection:
-        return await connect(
+        connection = await connect(
             host, port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S, version_caps=self._version_caps
         )
+        self._all_read_topic_ids = connection.reads_topic_ids and self._all_read_topic_ids is not False
+        return connection
 
     def _learn(self, reply: messages.MetadataResponse) -> None:
         if self.cluster_id is None:

@@ -145,6 +145,7 @@ class Incarnation:
         self._transactional_id = None
         why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
         self._report(
-            f"The target {why} ({error}): writing goes on under a plain producer id, which a successor cannot fence. "
-            "Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let __transaction_state be created."
+            f"The target {why} ({error.what.rstrip('.')}): writing goes on under a plain producer id, which a "
+            "successor cannot fence. Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let "
+            "__transaction_state be created."
         )

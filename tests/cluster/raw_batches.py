@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from deploy.local.kafka import KafkaCluster
+from deploy.local.ports import HOST
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.port import PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
 from tests.fakes.record_batch import Batch, parse_batches
+
+_NOT_YET: Final = (3, 5, 6)
+"""What a broker answers that has not heard yet of a topic which was just made."""
 
 
 def stored_batches(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[Batch]:
@@ -26,24 +31,29 @@ def stored_batches(cluster: KafkaCluster, topic: str, partition: int = 0) -> lis
 
 def append_batches(cluster: KafkaCluster, topic: str, batches: Sequence[bytes], partition: int = 0) -> None:
     """Append batches of format v2 as they are, one after the other."""
+    append_rows(cluster, topic, ({partition: batch} for batch in batches))
+
+
+def append_rows(cluster: KafkaCluster, topic: str, rows: Iterable[Mapping[int, bytes]]) -> None:
+    """Append rows of batches, one batch for each partition of a row, each row behind the one before it."""
 
     async def append() -> None:
-        port = cluster.brokers[0].port
-        brokers = Cluster("raw", [("127.0.0.1", port)], rng=random.Random(0), client_id="tests-raw")
+        brokers = Cluster("raw", [(HOST, cluster.brokers[0].port)], rng=random.Random(0), client_id="tests-raw")
         try:
             metadata = (await fetch_metadata(brokers, [topic])).topics[topic]
-            leader = metadata.partitions[partition].leader
+            leader = metadata.partitions[0].leader
             assert leader is not None
-            for batch in batches:
-                request = ProduceRequest(
-                    [TopicProduce(topic, metadata.topic_id, [PartitionProduce(partition, batch)])], timeout_ms=10_000
-                )
-                reply = await brokers.send(leader, request)
-                assert isinstance(reply, ProduceReply)
-                [answer] = reply.partitions
-                assert answer.error_code == 0, (
-                    f"{topic}-{partition} refused: {answer.error_code} {answer.error_message}"
-                )
+            for row in rows:
+                left = dict(row)
+                while left:
+                    parts = [PartitionProduce(partition, batch) for partition, batch in left.items()]
+                    request = ProduceRequest([TopicProduce(topic, metadata.topic_id, parts)], timeout_ms=20_000)
+                    reply = await brokers.send(leader, request)
+                    assert isinstance(reply, ProduceReply)
+                    for answer in reply.partitions:
+                        assert answer.error_code in {0, *_NOT_YET}, f"{topic} refused a batch: {answer}"
+                        if answer.error_code == 0:
+                            del left[answer.partition]
         finally:
             await brokers.close()
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import admin, create_topic, new_name, record_count, values, write
-from tests.cluster.running import DEADLINE_S, Event, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import DEADLINE_S, ROOT, Event, Mm2py, one_way_properties, wait_until
 from tests.cluster.strangers import closed_port, door, strangers
 
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
@@ -121,14 +121,18 @@ def test_strangers_and_dead_clusters_are_named_again_and_again_and_the_good_flow
 def acls(cluster: KafkaCluster, *entries: tuple[ResourceType, str, AclOperation, AclPermissionType]) -> Iterator[None]:
     """Give everybody these rights, or take them away, for as long as the block runs."""
     client = admin(cluster)
+
+    def pattern(kind: ResourceType) -> ResourcePatternType:  # transactional ids are new for each life of a flow
+        return ResourcePatternType.PREFIXED if kind is ResourceType.TRANSACTIONAL_ID else ResourcePatternType.LITERAL
+
     bindings = [
-        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+        AclBinding(kind, name, pattern(kind), "User:ANONYMOUS", "*", operation, permission)
         for kind, name, operation, permission in entries
     ]
     for done in client.create_acls(bindings).values():
         done.result(30)
     filters = [
-        AclBindingFilter(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+        AclBindingFilter(kind, name, pattern(kind), "User:ANONYMOUS", "*", operation, permission)
         for kind, name, operation, permission in entries
     ]
     try:
@@ -169,6 +173,7 @@ def test_a_missing_right_stops_one_topic_and_no_other_until_it_is_given(
         *everything_but(ResourceType.BROKER, "kafka-cluster", AclOperation.CREATE),
         *everything_but(topic, f"A.{topics['uncreated']}", AclOperation.CREATE),
         *everything_but(group, "A-mm2", AclOperation.DESCRIBE),
+        *everything_but(ResourceType.TRANSACTIONAL_ID, "mm2py-", AclOperation.WRITE),
     ]
     properties = {
         **one_way_properties(source_cluster, target_cluster),
@@ -210,6 +215,9 @@ def test_a_missing_right_stops_one_topic_and_no_other_until_it_is_given(
         assert narrow.startswith(f"Remote topic A.{topics['narrow']} has 2 partitions, its upstream topic 3: ")
         assert f"Grant mm2py ALTER on A.{topics['narrow']}, or add the partitions by hand" in narrow
         assert "DESCRIBE on group A-mm2" in mm2py.wait_for_event("mm2.unknown", flow="A->G")["remedy"]
+        degraded = mm2py.wait_for_event("producer.degraded", flow="A->G")["why"]
+        assert "The target grants no transactional id" in degraded
+        assert "Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-" in degraded
 
         with_rights = [entry for entry in denied if entry[1] in {topics["unread"], f"A.{topics['unwritten']}"}]
         client = admin(guarded_cluster)
@@ -410,7 +418,11 @@ def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -
         (["--version"], 0),
         (["--help"], 0),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),  # as in running.py
+    }
 
     def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mm2py", *arguments]
