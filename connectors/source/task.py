@@ -34,6 +34,7 @@ from mm2py.replication.rate import RateLimit
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
+REPORT_EVERY_S: Final = 1.0
 WAITING_REPORT_S: Final = 5.0
 """A pause shorter than this is not worth a line in the log: leaders move."""
 
@@ -123,6 +124,7 @@ class SourceTask:
                 self._tasks = tasks
                 tasks.create_task(self._keep_positions(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
+                tasks.create_task(self._report(), name="report")
                 self._lead_lanes()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -406,6 +408,11 @@ class SourceTask:
             else:
                 await self._waiting_changed.wait()
 
+    async def _report(self) -> None:
+        while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
+            await asyncio.sleep(REPORT_EVERY_S)
+            self.report_waits()
+
     def report_waits(self) -> None:
         """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""
         now_s = self._clock.monotonic()
@@ -446,7 +453,6 @@ class SourceTask:
                     await self._store_now.wait()
             except TimeoutError:
                 pass
-            self.report_waits()
 
     async def _store_changed(self) -> None:
         self._store_now.clear()
