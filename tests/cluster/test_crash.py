@@ -7,19 +7,19 @@ kill may cost one rewind of each partition; so may a broker that forgets what it
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Self
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 
-from deploy.local.kafka import KafkaCluster, start_clusters
+from deploy.local.kafka import Broker, KafkaCluster, start_clusters
 from tests.checker.ledger import Ledger
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
-from tests.cluster.kafka_client import new_name, record_count
+from tests.cluster.kafka_client import admin, new_name, record_count
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
 PARTITIONS = 4
@@ -214,3 +214,70 @@ def test_a_target_broker_that_freezes_for_a_while_costs_no_record(
             target.brokers[0].thaw()
             loads.wait_for_copies(target, run, 1_000)
     loads.assert_copied(target, run, max_rewinds=0)
+
+
+# Leaders
+
+
+def _wait_for_replicas(cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    """Wait until every replica of the topics has caught up: the next broker may go."""
+    client = admin(cluster)
+
+    def all_in_sync() -> bool:
+        found = client.list_topics(timeout=30).topics
+        parts = [part for topic in topics for part in found[topic].partitions.values()]
+        return all(len(part.isrs) == len(cluster.brokers) for part in parts)
+
+    wait_until(all_in_sync, "all replicas are in sync", deadline_s=COPY_DEADLINE_S)
+
+
+def _give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    """Let each partition be led by its preferred replica again."""
+    client = admin(cluster)
+    partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
+    client.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+
+
+def _shake(
+    source: KafkaCluster, target: KafkaCluster, strikes: Sequence[Callable[[Broker], None]], *, max_rewinds: int
+) -> None:
+    """Strike the brokers of a target one after the other, under load, and move all leaders back after each."""
+    loads = Loads(source, new_name("shaken"), per_second=1_000)
+    properties = one_way_properties(source, target, **{"A->B.topics": ",".join(loads.topics)})
+    properties |= {"replication.factor": 3, "offset.storage.replication.factor": 3}
+    remotes = [f"A.{topic}" for topic in loads.topics]
+    with Mm2py(properties) as run:
+        with loads:
+            run.wait_for_event("topics.copying")
+            loads.wait_for_copies(target, run, 1_000)
+            for number, strike in enumerate(strikes):
+                strike(target.brokers[number % len(target.brokers)])
+                _wait_for_replicas(target, remotes)
+                _give_leaders_back(target, remotes)
+                loads.wait_for_copies(target, run, 1_000)
+        loads.assert_copied(target, run, max_rewinds=max_rewinds)
+        assert run.terminate() == 0
+        assert not run.events("flow.crashed")
+
+
+def test_leaders_that_move_and_brokers_that_restart_change_no_order(
+    source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
+) -> None:
+    """F21, F25."""
+    _shake(source_cluster, three_node_cluster, [Broker.restart] * 3, max_rewinds=3)
+
+
+def _kill_and_start_broker(broker: Broker) -> None:
+    broker.kill()
+    broker.start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_brokers_killed_in_turn_lose_and_reorder_nothing(
+    source_cluster: KafkaCluster, three_node_cluster: KafkaCluster, seed: int
+) -> None:
+    """F15, F21, F25, over and over."""
+    chance = random.Random(seed)
+    strikes = [chance.choice([Broker.restart, _kill_and_start_broker]) for _ in range(9)]
+    _shake(source_cluster, three_node_cluster, strikes, max_rewinds=9)

@@ -108,6 +108,7 @@ def test_ctrl_c_in_the_middle_drains_and_leaves_nothing(directory: Path) -> None
     assert processes_in(directory) == []
 
 
+@pytest.mark.slow
 def test_a_demo_that_was_to_compare_and_was_stopped_does_not_succeed(directory: Path) -> None:
     with demo(directory, "--seconds", "300") as process:
         wait_for_table(process)
@@ -117,6 +118,7 @@ def test_a_demo_that_was_to_compare_and_was_stopped_does_not_succeed(directory: 
     assert "Comparing" not in text
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_it_at_once_and_still_leaves_nothing(directory: Path) -> None:
     with demo(directory) as process:
         wait_for_table(process)

@@ -293,7 +293,7 @@ def test_nothing_is_left_however_the_starting_process_ends(ending: signal.Signal
         starter.stdin.close()  # it runs to its end without closing the cluster
     else:
         starter.send_signal(ending)
-    starter.wait(30)
+    starter.wait(120)
     wait_until(lambda: is_gone(int(pid_text)), timeout_s=30, what="the broker ends")
     wait_until(lambda: not Path(directory).exists(), timeout_s=30, what="the directory goes")
 
