@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -397,7 +397,12 @@ def test_a_worker_whose_log_nobody_reads_any_more_goes_on_copying(
 
 
 def test_a_terminal_that_is_closed_ends_it_without_a_traceback(unreachable: dict[str, Any]) -> None:
-    with Mm2py(unreachable) as mm2py:
+    with ExitStack() as stack:
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the child would inherit that it is ignored
+        try:
+            mm2py = stack.enter_context(Mm2py(unreachable))
+        finally:
+            signal.signal(signal.SIGHUP, before)
         mm2py.wait_for_event("cluster.unreachable")
         mm2py.signal(signal.SIGHUP)
         assert mm2py.wait() == -signal.SIGHUP
