@@ -35,7 +35,7 @@ from mm2py.replication.copier import Copier
 from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
 from mm2py.replication.memory import TAIL_READS, FrameLease, MemoryAccount
 from mm2py.replication.rate import RateLimit
-from mm2py.replication.rewrite import TargetRules, plan
+from mm2py.replication.rewrite import Fault, Plan, TargetRules, plan
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUEST_BYTES: Final = 8 << 20
@@ -265,6 +265,12 @@ class FetchLane:
                 aborted=fetched.aborted,
                 rules=part.rules,
             )
+            if planned.next_offset > max(fetched.high_watermark, fetch_offset):
+                # A base offset stands outside every checksum; only the log's end shows that one was damaged on the way.
+                text = (
+                    f"a batch claims to reach to offset {planned.next_offset}, the log ends at {fetched.high_watermark}"
+                )
+                planned = Plan(next_offset=fetch_offset, fault=Fault("crc mismatch", fetch_offset, None, text))
             part.fetch_bytes = planned.cut_batch_bytes
             part.transactional_seen |= planned.transactional
             end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
