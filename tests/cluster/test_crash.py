@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 
 from deploy.local.kafka import Broker, KafkaCluster, start_clusters
-from tests.checker.ledger import Ledger
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
@@ -33,13 +32,11 @@ class Loads:
     def __init__(self, cluster: KafkaCluster, stem: str, *, per_second: int = 1_500) -> None:
         self._cluster = cluster
         self._per_second = per_second
-        self._ledger = Ledger()
         self._loads = [
             Load(
                 cluster.internal_bootstrap,
                 new_topic(cluster, f"{stem}-{age}", PARTITIONS),
                 Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
-                self._ledger,
                 codecs=["lz4"],
                 per_second=per_second,
                 settings={"reconnect.backoff.max.ms": 500},
@@ -66,7 +63,7 @@ class Loads:
         )
 
     def assert_copied(self, target: KafkaCluster, run: Mm2py, *, max_rewinds: int) -> None:
-        """Judge both topics against the ledger too: what the source acknowledged, the source must hold."""
+        """Judge both topics; each partition may have gone back so often, and not far."""
         for topic in self.topics:
             report = assert_copied(
                 self._cluster,
@@ -74,7 +71,6 @@ class Loads:
                 topic,
                 f"A.{topic}",
                 run=run,
-                ledger=self._ledger,
                 max_rewinds=max_rewinds,
                 max_rewound_records=max_rewinds * 10 * self._per_second,
             )
