@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick soak constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -70,6 +70,7 @@ lint: venv ## style, types, and which package may import which
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy --explicit-package-bases --package deploy.local
+	$(PY) -m mypy --explicit-package-bases --package bench
 	$(VENV)/bin/lint-imports
 
 format: venv ## put the source into the shape that lint asks for
@@ -78,6 +79,15 @@ format: venv ## put the source into the shape that lint asks for
 
 compat: venv jars ## against older brokers: fetches their jars as well
 	$(PYTEST) tests/cluster -m compat
+
+bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", ARGS="--resume"; see docs/benchmarks.md)
+	@$(PY) -m bench $(ARGS)
+
+bench-quick: venv jars ## the same in under 3 minutes: one round, fewer records
+	@$(PY) -m bench --quick $(ARGS)
+
+soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
+	@$(PY) -m bench.soak $(ARGS)
 
 # The JRE wheel is pinned as well: the starter installs it on a machine without Java.
 constraints: ## rewrite constraints.txt with today's versions, from an empty environment

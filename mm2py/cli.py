@@ -21,18 +21,30 @@ from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.heartbeat.connector import HeartbeatConnector
+from connectors.heartbeat.path import PathConnector
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
 from mm2py import __version__
+from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
-from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, load_configuration
-from mm2py.connector import Connector, Side
+from mm2py.config.settings import (
+    ClusterSettings,
+    Configuration,
+    FlowSettings,
+    HeartbeatSettings,
+    load_configuration,
+)
+from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import Flow, parse_flow
+from mm2py.flow import ClusterAlias, Flow, parse_flow
+from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.memory import MemoryBudget
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.selection import should_replicate
 from mm2py.worker.herder import Herder
 
 EXIT_DRAINED: Final = 0
@@ -103,6 +115,22 @@ def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
     return found
 
 
+def remote_heartbeats(settings: FlowSettings) -> str | None:
+    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
+    topic = settings.policy.heartbeats_topic()
+    try:
+        decision = should_replicate(
+            topic,
+            policy=settings.policy,
+            topic_filter=settings.topic_filter,
+            heartbeats_replication=settings.heartbeats_replication,
+            target_alias=settings.flow.target,
+        )
+    except PatternTooSlow:
+        return None
+    return settings.policy.format_remote_topic(settings.flow.source, topic) if decision.replicate else None
+
+
 def make_herder(
     configuration: Configuration, recopies: Mapping[Flow, set[str]], log: FilteringBoundLogger
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
@@ -118,27 +146,33 @@ def make_herder(
         for target in targets
     }
 
-    def side(settings: FlowSettings, cluster: ClusterSettings, timeout_s: float) -> Side:
+    def report_to(flow: Flow, cluster: ClusterSettings) -> Callable[[str], None]:
+        return lambda why: log.warning("security.stale", flow=str(flow), cluster=cluster.alias, why=why)
+
+    def connections(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Cluster:
         brokers = Cluster(
             cluster.alias,
             cluster.bootstrap_servers,
             rng=rng,
-            client_id=cluster.client_id or f"{settings.flow}|mm2py",
+            client_id=cluster.client_id or f"{flow}|mm2py",
             request_timeout_s=timeout_s,
             version_caps=caps,
+            access=Access(cluster.alias, cluster.security, rng=rng, report=report_to(flow, cluster)),
         )
         opened.append(brokers)
-        return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
+        return brokers
 
-    def begin(settings: FlowSettings) -> Callable[[int], Connector]:
-        source = side(settings, settings.source, settings.source_request_timeout_s)
-        target = side(settings, settings.target, settings.target_request_timeout_s)
+    def side(alias: ClusterAlias, brokers: Cluster) -> Side:
+        return Side(alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
+
+    def copying(settings: FlowSettings, target: Cluster) -> Callable[[int], Connector]:
+        source = connections(settings.flow, settings.source, settings.source_request_timeout_s)
 
         def new_life(life: int) -> Connector:
             return SourceConnector(
                 settings,
-                source,
-                target,
+                side(settings.flow.source, source),
+                side(settings.flow.target, target),
                 transactional_id=f"mm2py-{settings.group}-{incarnation}-{life}-{settings.flow}",
                 claims=claims[settings.flow.target],
                 allow_recopy=set(recopies.get(settings.flow, ())),
@@ -150,8 +184,27 @@ def make_herder(
 
         return new_life
 
+    def heartbeats(settings: HeartbeatSettings) -> Callable[[int], Connector]:
+        target = connections(settings.flow, settings.target, settings.request_timeout_s)
+        to = log.bind(flow=str(settings.flow))
+        return lambda life: HeartbeatConnector(settings, target, clock=clock, rng=rng, log=to)
+
+    def path(settings: FlowSettings, target: Cluster, topic: str) -> Callable[[int], Connector]:
+        flow, interval_s = settings.flow, settings.heartbeats_interval_s
+        to = log.bind(flow=str(flow))
+        return lambda life: PathConnector(flow, topic, target, interval_s=interval_s, clock=clock, rng=rng, log=to)
+
+    connectors: dict[ConnectorName, Callable[[int], Connector]] = {}
+    for settings in configuration.flows:
+        target = connections(settings.flow, settings.target, settings.target_request_timeout_s)
+        connectors[ConnectorName(settings.flow, Kind.SOURCE)] = copying(settings, target)
+        copies = remote_heartbeats(settings)
+        if copies is not None:
+            connectors[ConnectorName(settings.flow, Kind.PATH)] = path(settings, target, copies)
+    for emitted in configuration.heartbeats:
+        connectors[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = heartbeats(emitted)
     herder = Herder(
-        {settings.flow: begin(settings) for settings in configuration.flows},
+        connectors,
         configuration.refused,
         is_refusal=lambda error: isinstance(error, FlowRefused),
         rng=rng,
@@ -200,7 +253,15 @@ def run(arguments: Sequence[str]) -> int:
         )
     for warning in configuration.warnings:
         log.warning("config", why=warning)
-    log.info("worker.starting", version=__version__, flows=" ".join(map(str, sorted(flows))), pid=os.getpid())
+    beyond = {settings.flow for settings in configuration.heartbeats} - flows
+    log.info(
+        "worker.starting",
+        version=__version__,
+        flows=" ".join(map(str, sorted(flows))),
+        only_heartbeats=" ".join(map(str, sorted(beyond))),
+        pid=os.getpid(),
+    )
+    keep_large_blocks()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from mm2py.flow import ClusterAlias, Flow
@@ -36,6 +37,8 @@ class TopicStatus:
     lag_records: int | None
     lag_s: float | None
     problems: tuple[str, ...]
+    copy_modes: tuple[str, ...] = ()
+    """How batches travel just now, with the reason; several where its partitions differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,38 @@ class FlowStatus:
     guarantee: str
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
+    heartbeat_age_s: float | None = None
+    """Age of the newest heartbeat that came over the flow, by this machine's clock; None if none was seen."""
+    path_latency_ms: float | None = None
+    """How long the newest one took, from the emitter's clock to this machine's; below 0 where those differ more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathStatus:
+    """The path's part of a flow's status; see there."""
+
+    heartbeat_age_s: float | None
+    path_latency_ms: float | None
+
+
+class Kind(StrEnum):
+    """The kinds of work of a flow, named as MM2 names its connectors."""
+
+    SOURCE = "MirrorSourceConnector"
+    HEARTBEAT = "MirrorHeartbeatConnector"
+    PATH = "path"
+    """Reads heartbeats back; MM2 has none of this kind."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConnectorName:
+    """Names one connector of a worker, as ``A->B.MirrorSourceConnector``."""
+
+    flow: Flow
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.flow}.{self.kind}"
 
 
 class Connector(Protocol):
@@ -61,4 +96,6 @@ class Connector(Protocol):
         """Settle what is under way, so that cancelling ``run`` afterwards repeats nothing later."""
         ...
 
-    def status(self) -> FlowStatus: ...
+    def status(self) -> FlowStatus | PathStatus | None:
+        """Return the connector's part of the flow's status, None if it has none."""
+        ...

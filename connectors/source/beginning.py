@@ -8,13 +8,15 @@ empty; ``--allow-recopy`` is the operator's word that it need not be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import remote_topics
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka import admin
@@ -72,6 +74,8 @@ class Beginning:
         self._allow_recopy = allow_recopy
         self._recopied: set[Key] = set()
         """For what ``--allow-recopy`` was used: it works once each."""
+        self._width_at_first: dict[str, int] = {}
+        """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
         self._log = log
 
     async def begin(
@@ -82,8 +86,13 @@ class Beginning:
         Partitions without a leader are left out; a later round begins them.
         """
         refused: dict[str, TopicRefused] = {}
+        stored: dict[str, dict[int, StoredPosition]] = {}
+        for (name, number), position in self.positions.items():
+            stored.setdefault(name, {})[number] = position
         for upstream, remote in pairs.values():
-            self._refuse_recreated(upstream, remote, refused)
+            own = stored.get(upstream.name, {})
+            self._width_at_first.setdefault(upstream.name, 0 if own else len(upstream.partitions))
+            self._refuse_recreated(upstream, remote, own, refused)
         new = {
             (name, number): (upstream, remote)
             for name, (upstream, remote) in pairs.items()
@@ -100,12 +109,31 @@ class Beginning:
         begun = {
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
-        rules = await self._target_rules({remote.name: (upstream, remote) for upstream, remote in begun.values()})
+        rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
         copied = [
             self._copied_partition(key, pair, starts.get(key), rules[pair[1].name], identity)
             for key, pair in begun.items()
         ]
         return Begun(copied, len(copied) - len(starts), refused)
+
+    async def learn_rules(
+        self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]
+    ) -> None:
+        """Let partitions that are copied know that settings of their remote topics have changed.
+
+        Args:
+            settings_of: the remote topics, with those new values that are known; brokers may not show them yet.
+        """
+        parts = [part for part in copied if part.target_topic in settings_of]
+        upstreams = {part.target_topic: part.source_topic for part in parts}
+        rules = await self._target_rules(upstreams, known=settings_of, channel="sync")
+        for part in parts:
+            found = rules[part.target_topic]
+            part.rules = replace(part.rules, max_message_bytes=found.max_message_bytes, compacted=found.compacted)
+
+    def _has_grown_by(self, key: Key) -> bool:
+        """Tell whether a partition came later than its topic, while we ran or while we were down."""
+        return key[1] >= self._width_at_first.get(key[0], 0)
 
     def _recopies(self, key: Key) -> bool:
         return key[0] in self._allow_recopy and key not in self._recopied
@@ -133,13 +161,25 @@ class Beginning:
                 del self.positions[key]
 
     def _refuse_recreated(
-        self, upstream: TopicMetadata, remote: TopicMetadata, refused: dict[str, TopicRefused]
+        self,
+        upstream: TopicMetadata,
+        remote: TopicMetadata,
+        stored: Mapping[int, StoredPosition],
+        refused: dict[str, TopicRefused],
     ) -> None:
-        """A position speaks of one source topic and one remote topic, by id where there are ids."""
+        """A position speaks of one source topic and one remote topic, by id where there are ids.
+
+        Partitions of a topic only become more. Fewer than there are positions for mean another topic, also where no id
+        can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
+        """
         name = upstream.name
         stale: dict[Key, str] = {}
+        beyond = [number for number in stored if number not in upstream.partitions]
+        anew = f"it was deleted and made anew upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
+        if beyond and all(position.source_topic_id is None for position in stored.values()):
+            stale |= {(name, number): anew for number in stored}
         for number in upstream.partitions:
-            position = self.positions.get((name, number))
+            position = stored.get(number)
             if position is None:
                 continue
             if position.source_cluster not in {None, self._source_id}:
@@ -147,7 +187,7 @@ class Beginning:
                     f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}"
                 )
             elif position.source_topic_id not in {None, upstream.topic_id}:
-                stale[name, number] = "it was deleted and made anew upstream"
+                stale[name, number] = anew
             elif position.target_topic_id not in {None, remote.topic_id}:
                 stale[name, number] = f"{remote.name} on {self._flow.target} was deleted and made anew"
         if not stale:
@@ -191,15 +231,21 @@ class Beginning:
         partitions: Mapping[Key, Pair],
         refused: dict[str, TopicRefused],
     ) -> dict[Key, int]:
-        """Return where to begin partitions that have no position."""
+        """Return where to begin partitions that have no position.
+
+        ``auto.offset.reset`` is about records that were there before the topic was copied. A partition by which a topic
+        has grown since has none: it is copied from its start, as is what ``--allow-recopy`` names.
+        """
         reset = self._settings.auto_offset_reset
-        if reset == "none":
-            for name, _ in partitions:
-                refused[name] = NoPosition(self._flow, name)
-            return {}
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
+        from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
+        others = {key: leader for key, leader in leaders.items() if key not in from_start}
+        if reset == "none":
+            refused |= {name: NoPosition(self._flow, name) for name, _ in others}
+            others = {}
         when = admin.LATEST if reset == "latest" else admin.EARLIEST
-        return await self._list_offsets(self._source, leaders, when)
+        starts = await self._list_offsets(self._source, from_start, admin.EARLIEST)
+        return starts | await self._list_offsets(self._source, others, when)
 
     async def _list_offsets(self, brokers: Brokers, leaders: Mapping[Key, Any], when: int) -> dict[Key, int]:
         """Ask each leader once; partitions without a leader or with an error are left out, and begun a round later."""
@@ -244,21 +290,34 @@ class Beginning:
                 "topic.recopied", topic=name, effect="copied once more from its start, as --allow-recopy says"
             )
 
-    async def _target_rules(self, remotes: Mapping[str, Pair]) -> dict[str, TargetRules]:
+    async def _target_rules(
+        self,
+        upstreams: Mapping[str, str],
+        *,
+        known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        channel: str = "control",
+    ) -> dict[str, TargetRules]:
+        """Return how each remote topic is to be written to.
+
+        Args:
+            upstreams: the upstream topic of each remote topic.
+            known: settings of remote topics that count more than what the target says of them.
+        """
         compression = self._settings.compression
         codec = None if compression is None else int(Codec[compression.upper()])
-        names = list(remotes)
+        names = list(upstreams)
         rules: dict[str, TargetRules] = {}
         for at in range(0, len(names), remote_topics.CHUNK):
             page = names[at : at + remote_topics.CHUNK]
             targets = await admin.describe_topic_configs(
-                self._target, page, keys=["max.message.bytes", "cleanup.policy"]
+                self._target, page, keys=["max.message.bytes", "cleanup.policy"], channel=channel
             )
             sources = await admin.describe_topic_configs(
-                self._source, [remotes[name][0].name for name in page], keys=["cleanup.policy"]
+                self._source, [upstreams[name] for name in page], keys=["cleanup.policy"], channel=channel
             )
             for name in page:
-                ours, theirs = _values(targets.get(name)), _values(sources.get(remotes[name][0].name))
+                ours = {**_values(targets.get(name)), **known.get(name, {})}
+                theirs = _values(sources.get(upstreams[name]))
                 compacted = "compact" in ours.get("cleanup.policy", "")
                 rules[name] = TargetRules(
                     max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source import remote_topics, start
+from connectors.source import remote_topics, start, syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.refusals import (
@@ -26,12 +26,14 @@ from connectors.source.refusals import (
     TopicRefused,
     Undecided,
 )
+from connectors.source.refused_configs import RefusedConfigs
+from connectors.source.refused_topics import RefusedTopics
 from connectors.source.status import topic_status
 from connectors.source.task import Cluster, SourceTask
+from connectors.source.vanished import Vanished, gone_while_down
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus, Side
-from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -57,8 +59,6 @@ FAILING_REPORT_S: Final = 60.0
 INCOMPLETE_REPORT_S: Final = 5.0
 """How long topics may wait for their leaders before that is worth a line in the log."""
 UNKNOWN_TOPIC: Final = 3
-GONE_AFTER_ROUNDS: Final = 2
-"""A topic is taken for deleted when so many rounds in a row do not show it."""
 
 
 class SourceConnector:
@@ -83,6 +83,8 @@ class SourceConnector:
         self._source = source
         self._target = target
         self._claims = claims
+        self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
+        self._discovered = asyncio.Event()
         self._allow_recopy = allow_recopy
         self._budget = budget
         self._clock = clock
@@ -99,15 +101,13 @@ class SourceConnector:
         self._task: SourceTask | None = None
         self._beginning: Beginning | None = None
         self._source_id: str | None = None
-        self._refused: dict[str, TopicRefused] = {}
-        self._narrow: dict[str, Mm2Error] = {}
+        self._refused = RefusedTopics(log)
         self._look_again_s = min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
         self._look_again_at_s = 0.0
         self._remotes_again_at_s = 0.0
-        self._missing_rounds: dict[str, int] = {}
+        self._vanished = Vanished()
         self._stopped: set[tuple[str, int]] = set()
         """Partitions that were copied in this life and are not any more."""
-        self._recopies_checked = False
         self._state = "starting"
         self._reason = ""
         self._say_failing_at_s = 0.0
@@ -135,6 +135,7 @@ class SourceConnector:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
                 tasks.create_task(self._watch(task, beginning), name=f"{self._flow} watch")
+                tasks.create_task(self._keep_in_step(task, beginning), name=f"{self._flow} syncs")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -203,6 +204,19 @@ class SourceConnector:
         )
         return task, beginning
 
+    async def _keep_in_step(self, task: SourceTask, beginning: Beginning) -> None:
+        await syncs.keep_in_step(
+            self._settings,
+            self._source.brokers,
+            self._target.brokers,
+            task=task,
+            beginning=beginning,
+            refused=self._refused_configs,
+            begun=self._discovered,
+            clock=self._clock,
+            log=self._log,
+        )
+
     async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
         name = self._settings.offsets_topic
         metadata = await fetch_metadata(self._target.brokers, [name])
@@ -233,6 +247,7 @@ class SourceConnector:
                 await self._look_at_remotes(task, beginning, asked=asked)
                 if discovering and not self._draining:
                     missing = await self._discover(task, beginning, metadata)
+                    self._discovered.set()
                     discovering = interval_s is not None or missing > 0
                     pause_s = self._pause_after(missing, interval_s)
                 backoff.reset()
@@ -279,7 +294,7 @@ class SourceConnector:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
         for name, why in lost.items():
             await self._stop_copying(task, beginning, name)
-            self._note_refused({name}, {name: Recreated(self._flow, name, why)})
+            self._refused.note_one(name, Recreated(self._flow, name, why))
 
     def _pause_after(self, missing: int, interval_s: float | None) -> float | None:
         """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
@@ -305,7 +320,7 @@ class SourceConnector:
         """Begin what is new. Returns how many partitions were found and have to wait for a leader."""
         wanted = self._select(metadata)
         await self._drop_vanished(task, beginning, metadata)
-        self._say_strange_recopies(wanted)
+        self._say_once_at_start(wanted, beginning, metadata)
         held = frozenset(self._remote(topic) for topic, _ in beginning.positions)
         held |= {part.target_topic for part in task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
@@ -322,11 +337,11 @@ class SourceConnector:
         checked = self._check_names(fresh, refused)
         if checked:
             await self._begin(task, beginning, checked, refused)
-        self._note_refused(fresh, refused)
+        self._refused.note(fresh, refused)
         return sum(
             (name, number) not in task.partitions
             for name, topic in fresh.items()
-            if name not in self._refused and name not in self._narrow
+            if name not in self._refused
             for number in topic.partitions
         )
 
@@ -334,7 +349,7 @@ class SourceConnector:
         """Return the topics that need not be looked at in this round: refused before, and not long ago."""
         now_s = self._clock.monotonic()
         if now_s < self._look_again_at_s:
-            return {*self._refused, *self._narrow}
+            return self._refused.names()
         self._look_again_at_s = now_s + self._look_again_s
         return set()
 
@@ -346,10 +361,11 @@ class SourceConnector:
         refused: dict[str, TopicRefused],
     ) -> None:
         source, target = self._source.brokers, self._target.brokers
-        found = await remote_topics.ensure(self._settings, source, target, topics)
+        others = {key for known in (task.partitions, beginning.positions) for key in known if key[0] not in topics}
+        found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
         refused |= found.refused
         self._say_created(found)
-        self._note_narrow(topics, found)
+        self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         begun = await beginning.begin(pairs, task.partitions, await self._identity_for(pairs))
         refused |= begun.refused
@@ -393,7 +409,7 @@ class SourceConnector:
                     target_alias=self._flow.target,
                 )
             except PatternTooSlow as error:
-                self._note_refused({name}, {name: Undecided(self._flow, name, error)})
+                self._refused.note_one(name, Undecided(self._flow, name, error))
                 continue
             if decision.replicate:
                 wanted[name] = topic
@@ -420,24 +436,17 @@ class SourceConnector:
 
     async def _drop_vanished(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> None:
         """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
-        copied = {part.source_topic: part.source_topic_id for part in task.partitions.values()}
-        for name, topic_id in copied.items():
-            topic = metadata.topics.get(name)
-            if topic is not None and topic.error_code == 0 and topic.topic_id == topic_id:
-                self._missing_rounds.pop(name, None)
+        for name, made_anew in self._vanished.look(task.partitions.values(), metadata.topics).items():
+            await self._stop_copying(task, beginning, name)
+            if made_anew is not None:
+                self._refused.note_one(name, Recreated(self._flow, name, made_anew))
                 continue
-            rounds = self._missing_rounds[name] = self._missing_rounds.get(name, 0) + 1
-            if topic is not None and topic.error_code == 0:
-                await self._stop_copying(task, beginning, name)
-                self._note_refused({name}, {name: Recreated(self._flow, name, "it was deleted and made anew upstream")})
-            elif rounds >= GONE_AFTER_ROUNDS:
-                await self._stop_copying(task, beginning, name)
-                self._log.warning(
-                    "topic.gone",
-                    topic=name,
-                    why="it was deleted, or mm2py may not see it any more",
-                    effect="copying stops; the remote topic and its position are kept",
-                )
+            self._log.warning(
+                "topic.gone",
+                topic=name,
+                why="it was deleted, or mm2py may not see it any more",
+                effect="copying stops; the remote topic and its position are kept",
+            )
 
     async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
         parts = [part for key, part in task.partitions.items() if key[0] == name]
@@ -447,29 +456,31 @@ class SourceConnector:
 
     # Saying so
 
-    def _say_strange_recopies(self, wanted: Collection[str]) -> None:
-        """Say once which topics ``--allow-recopy`` names in vain: a slip of the pen would pass unnoticed."""
-        if not self._recopies_checked:
-            for name in sorted(self._allow_recopy - set(wanted)):
-                self._log.warning(
-                    "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
-                )
-        self._recopies_checked = True
+    def _say_once_at_start(self, wanted: Collection[str], beginning: Beginning, metadata: ClusterMetadata) -> None:
+        """Say which topics ``--allow-recopy`` names in vain (a slip of the pen), and which went while we were down."""
+        if self._discovered.is_set():
+            return
+        for name in sorted(self._allow_recopy - set(wanted)):
+            self._log.warning(
+                "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
+            )
+        gone = gone_while_down(beginning.positions, metadata.topics)
+        if gone:
+            self._log.info(
+                "topics.gone",
+                topics=len(gone),
+                first=gone[0],
+                why=f"they were copied once, and {self._flow.source} shows them no more",
+                effect="their remote topics and positions are kept",
+            )
 
     def _say_created(self, found: remote_topics.RemoteTopics) -> None:
+        for one in found.left_out:
+            self._refused_configs.note(one.remote, one.setting, one.value, one.why)
         if found.created:
             self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
         if found.widened:
             self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
-
-    def _note_narrow(self, looked_at: Iterable[str], found: remote_topics.RemoteTopics) -> None:
-        for name in looked_at:
-            error = found.too_narrow.get(name)
-            if error is None:
-                self._narrow.pop(name, None)
-            elif str(self._narrow.get(name)) != str(error):
-                self._log.error("topic.too_narrow", topic=name, why=str(error))
-                self._narrow[name] = error
 
     def _note_waiting(self, reason: str) -> None:
         self._state, self._reason = "waiting", reason
@@ -482,17 +493,6 @@ class SourceConnector:
                     cluster=side.alias,
                     effect="a topic that is deleted and made again is recognised by epochs and offsets only",
                 )
-
-    def _note_refused(self, looked_at: Iterable[str], refused: Mapping[str, TopicRefused]) -> None:
-        for name in looked_at:
-            error = refused.get(name)
-            before = self._refused.get(name)
-            if error is None:
-                if self._refused.pop(name, None) is not None:
-                    self._log.info("topic.accepted", topic=name)
-            elif str(before) != str(error):
-                self._log.error(error.event, topic=name, why=str(error))
-                self._refused[name] = error
 
     def status(self) -> FlowStatus:
         """Return what an operator would ask for first; cheap enough for every second."""
@@ -510,5 +510,5 @@ class SourceConnector:
             self._reason,
             guarantee,
             topics,
-            {name: str(error) for name, error in {**self._narrow, **self._refused}.items()},
+            self._refused.shown(),
         )

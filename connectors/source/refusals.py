@@ -104,10 +104,24 @@ class RemoteNameIllegal(TopicRefused):
 class RemoteTopicTooNarrow(TopicRefused):
     """The remote topic has fewer partitions than its upstream topic: some records have nowhere to go."""
 
-    def __init__(self, topic: str, *, upstream_partitions: int, remote_partitions: int, why: str) -> None:
+    def __init__(
+        self, topic: str, *, upstream_partitions: int, remote_partitions: int, why: str, remedy: str | None = None
+    ) -> None:
+        granted = f"Grant mm2py ALTER on {topic}, or add the partitions by hand; the others are copied meanwhile."
         super().__init__(
             f"Remote topic {topic} has {remote_partitions} partitions, its upstream topic {upstream_partitions}: {why}",
-            remedy=f"Grant mm2py ALTER on {topic}, or add the partitions by hand; the others are copied meanwhile.",
+            remedy=remedy or granted,
+        )
+
+
+class TooManyPartitions(TopicRefused):
+    """The source has more than this flow may make on the target: a source must not be able to fill it up."""
+
+    def __init__(self, flow: Flow, topic: str, partitions: int, *, most: int) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: with its {partitions} partition(s) the flow would have more on"
+            f" {flow.target} than remote.partitions.max={most}.",
+            remedy="Raise remote.partitions.max, or let topics.exclude leave out what need not be copied.",
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.status import copy_modes_of
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -96,6 +97,8 @@ class SourceTask:
             min_bytes=settings.fetch_min_bytes,
             max_wait_ms=settings.fetch_max_wait_ms,
             read_committed=settings.read_committed,
+            copy_modes=settings.copy_modes,
+            linger_s=settings.linger_s,
         )
         self._stored: dict[tuple[str, int], Position] = {}
         self._first_acts: set[CopiedPartition] = set()
@@ -105,6 +108,7 @@ class SourceTask:
         self._leaderless: dict[CopiedPartition, float] = {}
         self._reported_waits: dict[tuple[str, str], int] = {}
         self._warned_transactional: set[str] = set()
+        self._said_copy_modes: dict[str, set[str]] = {}
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._draining = False
@@ -288,7 +292,7 @@ class SourceTask:
             if copier.has_batches and part.target_leader is not None:
                 self.produce_lanes[part.target_leader].offer(part)
             if copier.wants_fetch and part.source_leader is not None:
-                self.fetch_lanes[part.source_leader].wake()
+                self.fetch_lanes[part.source_leader].offer(part)
         elif phase is Phase.WAITING:
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()
@@ -412,6 +416,16 @@ class SourceTask:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
             self.report_waits()
+            self._report_copy_modes()
+
+    def _report_copy_modes(self) -> None:
+        """Log each way of copying once for every topic, with the reason for it."""
+        for part in self.partitions.values():
+            said = self._said_copy_modes.setdefault(part.source_topic, set())
+            for why in copy_modes_of([part]):
+                if why not in said:
+                    said.add(why)
+                    self._log.info("topic.copy_mode", topic=part.source_topic, mode=why)
 
     def report_waits(self) -> None:
         """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""

@@ -26,7 +26,6 @@ from mm2py.config.keys import (
     OWN_FLOW,
     OWN_TOP,
     PRODUCER,
-    SECURITY_PROTOCOL,
     TRAPS,
     WORKER,
     WORKER_FAMILIES,
@@ -38,12 +37,12 @@ from mm2py.config.kinds import addresses, strings
 from mm2py.config.layers import CLIENT_NAMES, WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import Entry
 from mm2py.config.secrets import shown_key
+from mm2py.config.security_keys import SECURITY
 from mm2py.flow import ARROW, ClusterAlias, Flow
 
 LINES_MAX = 20
 """How many lines of one sort are spelled out; the rest is counted."""
 
-_SECURITY = Key("ssl, sasl", str, "", Status.REFUSED, SECURITY_PROTOCOL.note)
 _LATER_CLIENT = Key("a client of offset syncs or checkpoints", str, "", Status.NOT_YET)
 
 
@@ -149,7 +148,7 @@ def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
     if name == "bootstrap.servers":
         return WORKER[name], None
     if name in CLIENT_NAMES:
-        return CONNECTOR.get(name) or _SECURITY, None
+        return SECURITY[name], None
     if name in CONNECTOR:
         return CONNECTOR[name], None
     if name.startswith(WORKER_TOP_PREFIXES):
@@ -159,8 +158,6 @@ def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
 
 def _find_at_cluster(name: str) -> tuple[Key[Any] | None, str | None]:
     found = OWN_CLUSTER.get(name) or WORKER.get(name)
-    if found is None and name in CLIENT_NAMES:
-        found = _SECURITY
     if found is None:
         found = _client_key(name, ("",)) or _family(name, WORKER_FAMILIES)
     return (found, None) if found is not None else _misplaced(name, Level.CLUSTER)
@@ -175,7 +172,7 @@ def _find_at_flow(name: str) -> tuple[Key[Any] | None, str | None]:
     for side in ("source.cluster.", "target.cluster."):
         if name.startswith(side) and name[len(side) :] in CLIENT_NAMES:
             rest = name[len(side) :]
-            return WORKER.get(rest) or _SECURITY, None
+            return WORKER[rest], None
     if name.startswith("producer.override."):
         return _client_key(name.replace("producer.override.", "producer.", 1), ("",)), None
     later = _client_key(name, ("", "source.", "target."))
@@ -192,7 +189,7 @@ def _client_key(name: str, sides: Sequence[str]) -> Key[Any] | None:
             prefix = f"{side}{client}."
             if name.startswith(prefix):
                 rest = name[len(prefix) :]
-                return table.get(rest) or (_SECURITY if rest in CLIENT_NAMES else None)
+                return table.get(rest)
     return None
 
 

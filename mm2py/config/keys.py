@@ -8,14 +8,21 @@ other, and a test holds ``mm2.properties.example`` to it. What other files call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from mm2py.config.key import Key as Key  # noqa: PLC0414  (others import it from here)
+from mm2py.config.key import Status as Status  # noqa: PLC0414  (others import it from here)
+from mm2py.config.key import Table as Table  # noqa: PLC0414  (others import it from here)
+from mm2py.config.key import is_blank as _blank
+from mm2py.config.key import is_one_of as _is
+from mm2py.config.key import never as _never
+from mm2py.config.key import not_yet as _not_yet
+from mm2py.config.key import refused as _refused
+from mm2py.config.key import superseded as _superseded
+from mm2py.config.key import table_of as _table
 from mm2py.config.kinds import (
     HostPort,
-    Kind,
     addresses,
     auto_offset_reset,
     boolean,
@@ -32,41 +39,10 @@ from mm2py.config.kinds import (
     topic_name_part,
 )
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
-
-T = TypeVar("T")
+from mm2py.config.security_keys import OWN as OWN_SECURITY
+from mm2py.config.security_keys import SECURITY
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
-
-
-class Status(Enum):
-    WORKS = "does what MirrorMaker 2 documents"
-    SUPERSEDED = "accepted; mm2py does this its own way, and needs no value"
-    NOT_YET = "accepted; does nothing yet, and is named at start"
-    REFUSED = "its flow is not started, because ignoring it would change the copy"
-
-
-def _never(value: str) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Key(Generic[T]):
-    """One setting: how its text is read, what it is without one, and what it does.
-
-    ``agrees`` tells the values with which mm2py already does what is asked, so that there is nothing to say;
-    ``refuses`` the values of a working key that do not work yet. ``note`` says why, or the way out.
-    """
-
-    name: str
-    kind: Kind[T]
-    default: T
-    status: Status = Status.WORKS
-    note: str = ""
-    agrees: Callable[[str], bool] = _never
-    refuses: Callable[[str], bool] = _never
-
-
-Table = Mapping[str, Key[Any]]
 
 _INT = integer(-(2**31))
 _LONG = integer(-(2**63), 2**63 - 1)
@@ -75,34 +51,6 @@ _LONG_COUNT = integer(0, 2**63 - 1)
 _POSITIVE = integer(1)
 _SHORT = integer(-(2**15), 2**15 - 1)
 _REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
-
-
-def _is(*values: str) -> Callable[[str], bool]:
-    wanted = {value.lower() for value in values}
-    return lambda value: java_trim(value).lower() in wanted
-
-
-def _blank(value: str) -> bool:
-    return not java_trim(value)
-
-
-def _table(*parts: Key[Any] | Iterable[Key[Any]]) -> dict[str, Key[Any]]:
-    keys = [key for part in parts for key in ([part] if isinstance(part, Key) else part)]
-    table = {key.name: key for key in keys}
-    assert len(table) == len(keys), "a setting stands twice in its table"  # noqa: S101
-    return table
-
-
-def _not_yet(kind: Kind[Any], names: str, agrees: Callable[[str], bool] = _never) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.NOT_YET, agrees=agrees) for name in names.split()]
-
-
-def _superseded(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool] = _never) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.SUPERSEDED, note, agrees) for name in names.split()]
-
-
-def _refused(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.REFUSED, note, agrees) for name in names.split()]
 
 
 # --- what works -------------------------------------------------------------------------------------------------------
@@ -130,7 +78,14 @@ CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
 USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
 REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
 REFRESH_TOPICS_INTERVAL = Key("refresh.topics.interval.seconds", _LONG, 600)
+SYNC_CONFIGS_ENABLED = Key("sync.topic.configs.enabled", boolean, True)
+SYNC_CONFIGS_INTERVAL = Key("sync.topic.configs.interval.seconds", _LONG, 600)
+SYNC_ACLS_ENABLED = Key("sync.topic.acls.enabled", boolean, True)
+SYNC_ACLS_INTERVAL = Key("sync.topic.acls.interval.seconds", _LONG, 600)
 HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
+EMIT_HEARTBEATS_ENABLED = Key("emit.heartbeats.enabled", boolean, True)
+EMIT_HEARTBEATS_INTERVAL = Key("emit.heartbeats.interval.seconds", _LONG, 1)
+HEARTBEATS_REPLICATION_FACTOR = Key("heartbeats.topic.replication.factor", _REPLICATION_FACTOR, 3)
 REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
 POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
@@ -154,12 +109,15 @@ FETCH_MAX_WAIT = Key("fetch.max.wait.ms", _COUNT, 500)
 COMPRESSION: Key[str | None] = Key(
     "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd", "producer"), None
 )
+LINGER = Key("linger.ms", _LONG_COUNT, 0)
 
 OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-offsets.A.internal``."""
 OFFSETS_PARTITIONS = Key("offset.storage.partitions", integer(1, or_minus_one=True), 25)
 OFFSETS_REPLICATION_FACTOR = Key("offset.storage.replication.factor", _REPLICATION_FACTOR, 3)
 OFFSET_FLUSH_INTERVAL = Key("offset.flush.interval.ms", integer(1, 2**63 - 1), 60_000)
+CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
+"""Its default is in the layers: ``mm2-configs.A.internal``."""
 GROUP_ID = Key("group.id", name, "")
 """Its default is in the layers: ``A-mm2``."""
 
@@ -167,13 +125,30 @@ TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
 MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
 MANY_TO_ONE = Key("many.to.one", boolean, False)
+COPY_MODE = Key("copy.mode", one_of("auto", "pass", "repack"), "auto")
+COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.pass.topics", strings, ())
+COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.repack.topics", strings, ())
+_OWN_COPY_MODE = (COPY_MODE, COPY_MODE_PASS_TOPICS, COPY_MODE_REPACK_TOPICS)
+SYNC_CONFIGS_DRY_RUN = Key("sync.topic.configs.dry.run", boolean, False)
+SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
+REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
 GROUP = Key("mm2py.group", topic_name_part, "mm2py")
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
-OWN_TOP = _table(TOPICS_WATCH_INTERVAL, MEMORY_MAX_BYTES, BYTES_PER_SECOND_MAX, MANY_TO_ONE, GROUP)
-OWN_CLUSTER = _table(GROUP)
-OWN_FLOW = _table(TOPICS_WATCH_INTERVAL, BYTES_PER_SECOND_MAX, MANY_TO_ONE)
+_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX)
+OWN_TOP = _table(
+    OWN_SECURITY,
+    TOPICS_WATCH_INTERVAL,
+    MEMORY_MAX_BYTES,
+    BYTES_PER_SECOND_MAX,
+    MANY_TO_ONE,
+    GROUP,
+    _OWN_SYNC,
+    _OWN_COPY_MODE,
+)
+OWN_CLUSTER = _table(OWN_SECURITY, GROUP)
+OWN_FLOW = _table(OWN_SECURITY, TOPICS_WATCH_INTERVAL, BYTES_PER_SECOND_MAX, MANY_TO_ONE, _OWN_SYNC, _OWN_COPY_MODE)
 
 EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
     "topics.blacklist": Key("topics.blacklist", strings, (), note="topics.exclude"),
@@ -184,18 +159,9 @@ EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
 
 # --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
 
-_PLAIN_WAY_OUT = "only brokers without encryption and without authentication can be reached so far"
 _JAVA_WAY_OUT = "mm2py does not run Java classes; remove it"
 _BYTES_WAY_OUT = "records are copied as bytes; remove it"
 
-SECURITY_PROTOCOL: Key[Any] = Key(
-    "security.protocol",
-    one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True),
-    "PLAINTEXT",
-    Status.REFUSED,
-    _PLAIN_WAY_OUT,
-    agrees=_is("PLAINTEXT"),
-)
 CONFIG_PROVIDERS: Key[Any] = Key(
     "config.providers", strings, (), Status.REFUSED, "write the values themselves into the file", agrees=_blank
 )
@@ -207,31 +173,32 @@ CONNECTOR = _table(
     CONFIG_PROPERTIES_EXCLUDE,
     REFRESH_TOPICS_ENABLED,
     REFRESH_TOPICS_INTERVAL,
+    SYNC_CONFIGS_ENABLED,
+    SYNC_CONFIGS_INTERVAL,
+    SYNC_ACLS_ENABLED,
+    SYNC_ACLS_INTERVAL,
     HEARTBEATS_REPLICATION,
+    EMIT_HEARTBEATS_ENABLED,
+    EMIT_HEARTBEATS_INTERVAL,
+    HEARTBEATS_REPLICATION_FACTOR,
     REPLICATION_FACTOR,
     POLICY_CLASS,
     POLICY_SEPARATOR,
     POLICY_INTERNAL_SEPARATOR,
-    SECURITY_PROTOCOL,
+    SECURITY.values(),
     CONFIG_PROVIDERS,
     _not_yet(_POSITIVE, "tasks.max"),
     _not_yet(
         boolean,
-        "sync.topic.configs.enabled sync.topic.acls.enabled emit.offset-syncs.enabled emit.checkpoints.enabled"
-        " sync.group.offsets.enabled emit.heartbeats.enabled refresh.groups.enabled",
+        "emit.offset-syncs.enabled emit.checkpoints.enabled sync.group.offsets.enabled refresh.groups.enabled",
         agrees=_is("false"),
     ),
     _not_yet(
         _LONG,
-        "sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds offset.lag.max"
-        " refresh.groups.interval.seconds emit.checkpoints.interval.seconds sync.group.offsets.interval.seconds"
-        " emit.heartbeats.interval.seconds admin.timeout.ms",
+        "offset.lag.max refresh.groups.interval.seconds emit.checkpoints.interval.seconds"
+        " sync.group.offsets.interval.seconds admin.timeout.ms",
     ),
-    _not_yet(
-        _SHORT,
-        "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"
-        " heartbeats.topic.replication.factor",
-    ),
+    _not_yet(_SHORT, "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"),
     _not_yet(one_of("source", "target"), "offset-syncs.topic.location"),
     _not_yet(strings, "groups groups.exclude metric.reporters"),
     _not_yet(string, "group.filter.class"),
@@ -322,7 +289,7 @@ _COMMON = _table(
     _not_yet(one_of("rebootstrap", "none", any_case=True), "metadata.recovery.strategy"),
     _not_yet(string, "metrics.recording.level"),
     _not_yet(strings, "metric.reporters"),
-    SECURITY_PROTOCOL,
+    SECURITY.values(),
     CONFIG_PROVIDERS,
 )
 
@@ -333,6 +300,7 @@ WORKER = _table(
     OFFSETS_PARTITIONS,
     OFFSETS_REPLICATION_FACTOR,
     OFFSET_FLUSH_INTERVAL,
+    CONFIGS_TOPIC,
     GROUP_ID,
     _refused(
         one_of("disabled", "preparing", "enabled", any_case=True),
@@ -343,7 +311,7 @@ WORKER = _table(
     _refused(
         string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
     ),
-    _not_yet(name, "config.storage.topic status.storage.topic"),
+    _not_yet(name, "status.storage.topic"),
     _not_yet(integer(1, or_minus_one=True), "status.storage.partitions"),
     _not_yet(_REPLICATION_FACTOR, "config.storage.replication.factor status.storage.replication.factor"),
     _not_yet(
@@ -418,11 +386,12 @@ PRODUCER = _table(
     _CLIENT.values(),
     BOOTSTRAP_SERVERS,
     COMPRESSION,
+    LINGER,
     _not_yet(_INT, "compression.gzip.level compression.lz4.level compression.zstd.level"),
     _superseded(
         one_of("all", "-1", "0", "1"), "acks", "mm2py always waits for all replicas in sync", agrees=_is("all", "-1")
     ),
-    _superseded(_LONG_COUNT, "batch.size linger.ms", "batches are passed as they are"),
+    _superseded(_LONG_COUNT, "batch.size", "batches are passed as they are, or repacked as copy.mode says"),
     _superseded(_LONG_COUNT, "buffer.memory", "memory.max.bytes bounds what is in flight"),
     _superseded(_COUNT, "max.request.size", "the target's max.message.bytes decides"),
     _superseded(_LONG_COUNT, "max.block.ms delivery.timeout.ms", "a batch is sent until its outcome is known"),

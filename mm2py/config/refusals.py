@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from mm2py.config import keys
 from mm2py.config.keys import Status
 from mm2py.config.kinds import java_trim
-from mm2py.config.layers import FlowLayers, Layer
+from mm2py.config.layers import FlowLayers
 from mm2py.config.properties import Entry
 from mm2py.config.rings import endless_flows
 from mm2py.config.secrets import shown_key
+from mm2py.config.security_keys import SECURITY
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 
@@ -36,19 +37,12 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
     ):
         for name, entry in layer.items():
             key = table.get(name)
-            if key is None or entry.line is None or name == "security.protocol":
+            if key is None or entry.line is None or name in SECURITY:  # security.py judges those of the data's clients
                 continue
             alias = {"source.cluster.alias": flow.source, "target.cluster.alias": flow.target}.get(name)
             refused = key.status is Status.REFUSED and not key.agrees(entry.value)
             if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
                 reasons.append(f"{shown_origin(entry)} does not work yet ({key.note})")
-    for layer in (layers.consumer, layers.producer, layers.source_admin, layers.target_admin, layers.worker):
-        insecure = _beyond_plain(layer)
-        if insecure is not None:
-            way_out = keys.SECURITY_PROTOCOL.note
-            if "security.protocol" not in layer:
-                way_out += "; if that is meant, as it is for MirrorMaker 2, write security.protocol = PLAINTEXT"
-            reasons.append(f"{shown_origin(insecure)} does not work yet ({way_out})")
     return list(dict.fromkeys(reasons))
 
 
@@ -70,11 +64,3 @@ def ring_reasons(policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple
 
 def shown_origin(entry: Entry) -> str:
     return f"{shown_key(entry.key)} (line {entry.line})"
-
-
-def _beyond_plain(layer: Layer) -> Entry | None:
-    """Return the setting by which a client asks for more than a plain connection."""
-    protocol = layer.get("security.protocol")
-    if protocol is not None:
-        return None if keys.SECURITY_PROTOCOL.agrees(protocol.value) else protocol
-    return next((entry for name, entry in sorted(layer.items()) if name.startswith(("ssl.", "sasl."))), None)

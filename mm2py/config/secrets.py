@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 
-HIDDEN = "[hidden]"
+from mm2py import secret
+
+HIDDEN = secret.HIDDEN
 KEY_SHOWN_MAX = 120
 VALUE_SHOWN_MAX = 80
 

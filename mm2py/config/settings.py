@@ -7,7 +7,7 @@ by ``properties.py``, layered by ``layers.py``, listed by ``inventory.py``. All 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar
@@ -16,23 +16,35 @@ from mm2py.config import keys
 from mm2py.config.inventory import Item, Level, repeated_told, take_inventory, warnings_of
 from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
 from mm2py.config.kinds import BadValue, HostPort, java_trim
-from mm2py.config.layers import FlowLayers, Layer, cluster_pairs, flow_layers
+from mm2py.config.layers import FlowLayers, Layer, cluster_pairs, connector_config, flow_layers
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
 from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
 from mm2py.config.secrets import shown_key, shown_value
+from mm2py.config.security import SidesReading, read_security, read_sides
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.kafka.security import PLAINTEXT, Security
+from mm2py.topics.copy_modes import CopyMode, CopyModes
 from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
 from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy, make_policy
 
-__all__ = ["ClusterSettings", "Configuration", "FlowRefused", "FlowSettings", "HostPort", "load_configuration"]
+__all__ = [
+    "ClusterSettings",
+    "Configuration",
+    "FlowRefused",
+    "FlowSettings",
+    "HeartbeatSettings",
+    "HostPort",
+    "load_configuration",
+]
 
 T = TypeVar("T")
 
 POSITION_INTERVAL_MAX_S = 1.0
 """Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
 _PROBLEMS_SHOWN_MAX = 20
+_FLOWS_SHOWN_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class ClusterSettings:
     bootstrap_servers: tuple[HostPort, ...]
     request_timeout_s: float
     client_id: str | None
+    security: Security = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +69,20 @@ class FlowSettings:
     topic_filter: TopicFilter
     config_filter: ConfigPropertyFilter
     heartbeats_replication: bool
+    heartbeats_interval_s: float | None
+    """How often heartbeats reach the source, which this flow copies; None: by this file nobody emits any there."""
     replication_factor: int
     """Of new remote topics; -1 leaves it to the target's brokers."""
     refresh_topics_interval_s: float | None
     """None: neither new topics nor new partitions are looked for."""
+    sync_topic_configs_interval_s: float | None
+    """None: the settings of remote topics are left alone once they are made."""
+    sync_topic_configs_dry_run: bool
+    sync_topic_acls_interval_s: float | None
+    """None: ACLs of topics are not carried over."""
+    sync_topic_acls_dry_run: bool
+    remote_partitions_max: int
+    """No remote topic is made or widened when the flow's remote topics had more partitions then."""
     topics_watch_interval_s: float
     read_committed: bool
     auto_offset_reset: Literal["earliest", "latest", "none"]
@@ -69,17 +92,36 @@ class FlowSettings:
     fetch_max_wait_ms: int
     source_request_timeout_s: float
     target_request_timeout_s: float
+    linger_s: float
+    """How long a partition at the end of its log rests after each read, so that the next one brings more at once."""
     compression: str | None
     """The codec that batches are given; None keeps the one they have."""
     offsets_topic: str
     offsets_topic_partitions: int
     offsets_topic_replication_factor: int
     position_interval_s: float
+    copy_modes: CopyModes
     bytes_per_second_max: int | None
     many_to_one: bool
     mm2_group_id: str
     """The group in which a live MirrorMaker 2 would run this flow, on the target."""
+    mm2_configs_topic: str
+    """Where it keeps the settings of its connectors, on the target."""
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatSettings:
+    """The heartbeats of one pair of clusters, which need not be an enabled flow. Only the target is written to."""
+
+    flow: Flow
+    target: ClusterSettings
+    request_timeout_s: float
+    interval_s: float | None
+    """None: none are emitted; the topic is made all the same, as MirrorMaker 2 does."""
+    replication_factor: int
+    """Of the topic, if it has to be made; -1 leaves it to the target's brokers."""
+    compression: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +130,8 @@ class Configuration:
 
     flows: tuple[FlowSettings, ...]
     refused: Mapping[Flow, Mm2Error]
+    heartbeats: tuple[HeartbeatSettings, ...]
+    """Of every selected pair for which MirrorMaker 2 would run a herder, enabled or only for heartbeats."""
     memory_max_bytes: int
     warnings: tuple[str, ...]
 
@@ -97,10 +141,11 @@ def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configurat
 
     Args:
         path: a properties file as MirrorMaker 2 reads it.
-        clusters: aliases of ``--clusters``: only flows into these are returned. None or empty: all.
+        clusters: aliases of ``--clusters``: only flows and heartbeats into these are returned. None or empty: all.
     Raises:
-        ConfigError: the file or a selected alias is wrong, or no flow is left. The message names the file and, for
-            every problem, the line and the key. Flows that are refused do not raise; there may be no others.
+        ConfigError: the file or a selected alias is wrong, or neither flow nor heartbeats are left. The message names
+            the file and, for every problem, the line and the key. Flows that are refused do not raise; there may be no
+            others.
     """
     properties = read_properties(path)
     problems: list[str] = []
@@ -132,13 +177,15 @@ def _configuration(properties: Properties, selected: Sequence[str], problems: li
     problems += flow_problems
     enabled = _enabled_flows(file, clusters, problems)
     _check_values(items, enabled, problems)
-    if not enabled and not problems:
+    pairs = _pairs(file, clusters, enabled)
+    if not pairs and not problems:
         problems.append("No source->target replication flows; enable one with A->B.enabled = true")
-    flows = [flow for flow in enabled if not selected or flow.target in selected]
-    if enabled and not flows and not problems:
+    reading = _Reading(file, items, enabled=enabled, pairs=pairs, selected=selected, problems=problems)
+    if pairs and not reading.selected_pairs and not problems:
         into = ", ".join(dict.fromkeys(selected))
-        problems.append(f"No source->target replication flows into {into}; enabled are {', '.join(map(str, enabled))}")
-    return _Reading(file, items, enabled, flows, problems).configuration(properties.warnings, clusters)
+        there = _listed(enabled or pairs)
+        problems.append(f"No source->target replication flows into {into}; enabled are {there}")
+    return reading.configuration(properties.warnings, clusters)
 
 
 def _check_text(properties: Properties, problems: list[str]) -> None:
@@ -204,6 +251,17 @@ def _enabled_flows(file: Layer, clusters: Sequence[str], problems: list[str]) ->
     return flows
 
 
+def _pairs(file: Layer, clusters: Sequence[str], enabled: Sequence[Flow]) -> list[Flow]:
+    """Return the pairs that have a herder in MirrorMaker 2, in the order of ``clusters``."""
+    herders = cluster_pairs(file, clusters) | {(flow.source, flow.target) for flow in enabled}
+    return [
+        Flow(ClusterAlias(source), ClusterAlias(target))
+        for source in clusters
+        for target in clusters
+        if (source, target) in herders
+    ]
+
+
 def _check_values(items: Sequence[Item], enabled: Sequence[Flow], problems: list[str]) -> None:
     """Check the values of all known keys, whether they do something yet or not; flows that are off are passed over."""
     has_providers = any(item.name == "config.providers" and java_trim(item.entry.value) for item in items)
@@ -231,12 +289,21 @@ class _Reading:
     """One pass over the flows of a file; collects problems, refusals and which entries counted."""
 
     def __init__(
-        self, file: Layer, items: Sequence[Item], enabled: Sequence[Flow], flows: Sequence[Flow], problems: list[str]
+        self,
+        file: Layer,
+        items: Sequence[Item],
+        *,
+        enabled: Sequence[Flow],
+        pairs: Sequence[Flow],
+        selected: Sequence[str],
+        problems: list[str],
     ) -> None:
+        self.selected_pairs = [pair for pair in pairs if not selected or pair.target in selected]
         self._file = file
         self._items = items
         self._enabled = enabled
-        self._flows = flows
+        self._flows = [flow for flow in enabled if flow in self.selected_pairs]
+        self._pairs = pairs
         self._problems = problems
         self._counted: set[str] = set()
 
@@ -250,26 +317,33 @@ class _Reading:
             {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
         )
         growing = self._growing_flows(layers)
+        sides = {flow: self._sides_of(flow, layers[flow]) for flow in self._flows}
         for flow in self._flows:
             reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, []) + growing.get(flow, [])
+            reasons += sides[flow].reasons
             if reasons:
                 self._check_numbers(flow, layers[flow])
                 refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
-            elif (settings := self._flow_settings(flow, layers[flow])) is not None:
+            elif (settings := self._flow_settings(flow, layers[flow], sides[flow])) is not None:
                 flows[flow] = settings
+        heartbeats, heartbeats_told = self._heartbeats(layers, refused)
         memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
         if self._problems:
             raise _Unusable
         warnings = [
             *file_warnings,
+            *self._only_heartbeats_told(),
+            *heartbeats_told,
             *self._old_excludes_told(),
             *self._overridden_told(layers),
+            *(warning for flow in flows for warning in sides[flow].warnings),
             *repeated_told(self._items, self._enabled),
             *warnings_of(self._items, clusters, self._enabled),
         ]
         return Configuration(
             tuple(flows.values()),
             MappingProxyType(refused),
+            heartbeats,
             memory_max_bytes,
             tuple(sorted(dict.fromkeys(warnings), key=_line)),
         )
@@ -287,13 +361,83 @@ class _Reading:
         )
         return {flow: [reason] for flow in endless_flows(policies)}
 
+    def _heartbeats(
+        self, layers: Mapping[Flow, FlowLayers], refused: Mapping[Flow, Mm2Error]
+    ) -> tuple[tuple[HeartbeatSettings, ...], list[str]]:
+        """Return the heartbeats of all selected pairs, and what to say: above all which pairs cannot have any."""
+        found: list[HeartbeatSettings] = []
+        told: list[str] = []
+        silent: dict[str, list[Flow]] = {}
+        for pair in self.selected_pairs:
+            of_pair = layers.get(pair) or flow_layers(self._file, pair)
+            reading = read_security(of_pair.producer, self._own_layer(pair, pair.target))
+            reasons = [*refusal_reasons(pair, replace(of_pair, consumer={}, source_admin={})), *reading.reasons]
+            if not reasons:
+                found.append(self._heartbeat_settings(pair, of_pair, reading.security))
+                told += reading.warnings
+            elif pair not in refused:
+                silent.setdefault("; ".join(reasons), []).append(pair)
+        told += [f"heartbeats of {_listed(pairs)} are not emitted: {why}" for why, pairs in silent.items()]
+        return tuple(found), told
+
+    def _heartbeat_settings(self, pair: Flow, layers: FlowLayers, security: Security) -> HeartbeatSettings:
+        value, producer = self._value, layers.producer
+        if value(layers.connector, keys.EMIT_HEARTBEATS_INTERVAL) == 0:
+            entry = layers.connector[keys.EMIT_HEARTBEATS_INTERVAL.name]
+            self._problem(entry, "0; write at least 1, or a negative number to stop it")
+        if keys.BOOTSTRAP_SERVERS.name not in producer and pair not in self._enabled:
+            _add(
+                self._problems,
+                f"{pair.target}.bootstrap.servers is missing, heartbeats of {pair} are emitted there"
+                f" (or write {pair}.emit.heartbeats.enabled = false)",
+            )
+        compression = value(producer, keys.COMPRESSION)
+        return HeartbeatSettings(
+            flow=pair,
+            target=ClusterSettings(
+                pair.target,
+                value(producer, keys.BOOTSTRAP_SERVERS),
+                value(layers.target_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
+                value(producer, keys.CLIENT_ID) or None,
+                security,
+            ),
+            request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
+            interval_s=self._interval_s(layers.connector, keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL),
+            replication_factor=value(layers.connector, keys.HEARTBEATS_REPLICATION_FACTOR),
+            compression=None if compression == "producer" else compression,
+        )
+
+    def _heartbeats_interval_s(self, cluster: ClusterAlias) -> float | None:
+        """Return how often, by this file, somebody emits a heartbeat into a cluster; the rarest interval counts."""
+        intervals = [
+            self._interval_s(
+                connector_config(self._file, pair), keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL
+            )
+            for pair in self._pairs
+            if pair.target == cluster
+        ]
+        return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
+
+    def _only_heartbeats_told(self) -> list[str]:
+        if self._flows:
+            return []
+        pairs = _listed(self.selected_pairs)
+        if not self._enabled:
+            return [
+                f"no flow is enabled: nothing is copied, only heartbeats are emitted, of {pairs}; enable a flow with"
+                " A->B.enabled = true"
+            ]
+        return [
+            f"no enabled flow leads into what --clusters names: only heartbeats are emitted, of {pairs}; enabled are"
+            f" {_listed(self._enabled)}"
+        ]
+
     def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
         """Look for numbers that are legal alone and wrong together."""
         connector, consumer = layers.connector, layers.consumer
-        if self._value(connector, keys.REFRESH_TOPICS_INTERVAL) == 0:
-            self._problem(
-                connector[keys.REFRESH_TOPICS_INTERVAL.name], "0; write at least 1, or a negative number to stop it"
-            )
+        for interval in (keys.REFRESH_TOPICS_INTERVAL, keys.SYNC_CONFIGS_INTERVAL, keys.SYNC_ACLS_INTERVAL):
+            if self._value(connector, interval) == 0:
+                self._problem(connector[interval.name], "0; write at least 1, or a negative number to stop it")
         if self._value(consumer, keys.FETCH_MAX_WAIT) >= self._value(consumer, keys.REQUEST_TIMEOUT):
             entry = consumer.get(keys.FETCH_MAX_WAIT.name) or consumer[keys.REQUEST_TIMEOUT.name]
             self._problem(
@@ -327,6 +471,12 @@ class _Reading:
             return None
         return policy, topic_filter, config_filter
 
+    def _copy_modes(self, flow: Flow, own: Layer) -> CopyModes | None:
+        mode = CopyMode(self._value(own, keys.COPY_MODE))
+        pass_topics = self._value(own, keys.COPY_MODE_PASS_TOPICS)
+        repack_topics = self._value(own, keys.COPY_MODE_REPACK_TOPICS)
+        return self._made(flow, own, lambda: CopyModes(mode, pass_topics, repack_topics))
+
     def _made(self, flow: Flow, connector: Layer, make: Callable[[], T]) -> T | None:
         """Return what ``make`` returns; if it finds the settings wrong, note which line it speaks of."""
         try:
@@ -341,17 +491,21 @@ class _Reading:
                 _add(self._problems, f"flow {flow}: {name}{colon}{rest}")
             return None
 
-    def _flow_settings(self, flow: Flow, layers: FlowLayers) -> FlowSettings | None:
+    def _sides_of(self, flow: Flow, layers: FlowLayers) -> SidesReading:
+        return read_sides(flow, layers, self._own_layer(flow, flow.source), self._own_layer(flow, flow.target))
+
+    def _flow_settings(self, flow: Flow, layers: FlowLayers, sides: SidesReading) -> FlowSettings | None:
         """Return the settings of one flow, None if there is a problem with them."""
         value = self._value
         connector, worker, consumer, producer = layers.connector, layers.worker, layers.consumer, layers.producer
-        own = self._own_layer(flow)
+        own = self._own_layer(flow, flow.target)
         self._check_numbers(flow, layers)
         for alias, side, layer in ((flow.source, "source", consumer), (flow.target, "target", producer)):
             if keys.BOOTSTRAP_SERVERS.name not in layer:
                 _add(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
         names = self._names(flow, connector)
-        if names is None:
+        copy_modes = self._copy_modes(flow, own)
+        if names is None or copy_modes is None:
             return None
         policy, topic_filter, config_filter = names
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
@@ -363,22 +517,32 @@ class _Reading:
                 value(consumer, keys.BOOTSTRAP_SERVERS),
                 value(layers.source_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
                 value(consumer, keys.CLIENT_ID) or None,
+                sides.source,
             ),
             target=ClusterSettings(
                 flow.target,
                 value(producer, keys.BOOTSTRAP_SERVERS),
                 value(layers.target_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
                 value(producer, keys.CLIENT_ID) or None,
+                sides.target,
             ),
             policy=policy,
             topic_filter=topic_filter,
             config_filter=config_filter,
             heartbeats_replication=value(connector, keys.HEARTBEATS_REPLICATION),
+            heartbeats_interval_s=self._heartbeats_interval_s(flow.source),
             replication_factor=value(connector, keys.REPLICATION_FACTOR),
             refresh_topics_interval_s=(
                 float(interval_s) if value(connector, keys.REFRESH_TOPICS_ENABLED) and interval_s > 0 else None
             ),
             topics_watch_interval_s=value(own, keys.TOPICS_WATCH_INTERVAL) / 1000,
+            sync_topic_configs_interval_s=self._interval_s(
+                connector, keys.SYNC_CONFIGS_ENABLED, keys.SYNC_CONFIGS_INTERVAL
+            ),
+            sync_topic_configs_dry_run=value(own, keys.SYNC_CONFIGS_DRY_RUN),
+            sync_topic_acls_interval_s=self._interval_s(connector, keys.SYNC_ACLS_ENABLED, keys.SYNC_ACLS_INTERVAL),
+            sync_topic_acls_dry_run=value(own, keys.SYNC_ACLS_DRY_RUN),
+            remote_partitions_max=value(own, keys.REMOTE_PARTITIONS_MAX),
             read_committed=value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
             auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
             fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
@@ -387,21 +551,29 @@ class _Reading:
             fetch_max_wait_ms=value(consumer, keys.FETCH_MAX_WAIT),
             source_request_timeout_s=value(consumer, keys.REQUEST_TIMEOUT) / 1000,
             target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
+            linger_s=value(producer, keys.LINGER) / 1000,
             compression=None if compression == "producer" else compression,
             offsets_topic=value(worker, keys.OFFSETS_TOPIC),
             offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
             offsets_topic_replication_factor=value(worker, keys.OFFSETS_REPLICATION_FACTOR),
             position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
+            copy_modes=copy_modes,
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),
             mm2_group_id=value(worker, keys.GROUP_ID),
+            mm2_configs_topic=value(worker, keys.CONFIGS_TOPIC),
             group=value(own, keys.GROUP),
         )
 
-    def _own_layer(self, flow: Flow) -> dict[str, Entry]:
-        """mm2py's own settings: the flow's before the target cluster's before the top of the file."""
+    def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:
+        """Return the interval of a schedule; None for one that is switched off, by its switch or a negative number."""
+        interval_s = self._value(connector, interval)
+        return float(interval_s) if self._value(connector, enabled) and interval_s > 0 else None
+
+    def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, Entry]:
+        """mm2py's own settings: the flow's before the cluster's before the top of the file."""
         layer: dict[str, Entry] = {}
-        for prefix, table in (("", keys.OWN_TOP), (f"{flow.target}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
+        for prefix, table in (("", keys.OWN_TOP), (f"{cluster}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
             layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
         return layer
 
@@ -469,6 +641,11 @@ class _Reading:
                     f" {shown_origin(winner)} comes first"
                 )
         return told
+
+
+def _listed(flows: Sequence[Flow]) -> str:
+    shown = ", ".join(map(str, flows[:_FLOWS_SHOWN_MAX]))
+    return shown if len(flows) <= _FLOWS_SHOWN_MAX else f"{shown} and {len(flows) - _FLOWS_SHOWN_MAX} more"
 
 
 def _line(text: str) -> int:

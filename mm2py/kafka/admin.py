@@ -27,6 +27,8 @@ _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
+_SET: Final = 0
+_DELETE: Final = 1
 _ADMIN_TIMEOUT: Final = i32Timedelta.parse(datetime.timedelta(seconds=30))
 
 ReplyT = TypeVar("ReplyT", bound=Payload)
@@ -60,15 +62,22 @@ class OffsetAnswer:
     error_code: int
 
 
-async def _ask(brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT]) -> ReplyT:
-    reply = await brokers.send(broker, request)
+async def _ask(
+    brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str = "control"
+) -> ReplyT:
+    reply = await brokers.send(broker, request, channel=channel)
     if not isinstance(reply, reply_type):
         raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
     return reply
 
 
-async def create_topics(brokers: Brokers, topics: Iterable[NewTopic]) -> dict[str, BrokerRefused | None]:
-    """Create topics; the answer tells for each what was wrong, or None. ``code`` 36: it exists already."""
+async def create_topics(
+    brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> dict[str, BrokerRefused | None]:
+    """Create topics; the answer tells for each what was wrong, or None. ``code`` 36: it exists already.
+
+    With ``validate_only`` nothing is created: the answer tells what would be.
+    """
     request = messages.CreateTopicsRequest(
         topics=tuple(
             messages.CreatableTopic(
@@ -83,7 +92,7 @@ async def create_topics(brokers: Brokers, topics: Iterable[NewTopic]) -> dict[st
             for topic in topics
         ),
         timeout=_ADMIN_TIMEOUT,
-        validate_only=False,
+        validate_only=validate_only,
     )
     reply = await _ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
     return {
@@ -110,10 +119,57 @@ async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict
 
 
 async def describe_topic_configs(
-    brokers: Brokers, topics: Sequence[str], *, keys: Sequence[str] | None = None
+    brokers: Brokers, topics: Sequence[str], *, keys: Sequence[str] | None = None, channel: str = "control"
 ) -> dict[str, Sequence[ConfigEntry] | BrokerRefused]:
     """Return each topic's configuration, defaults included, or why it could not be read."""
-    return await _describe_configs(brokers, ANY_BROKER, _TOPIC_RESOURCE, topics, keys)
+    return await _describe_configs(brokers, ANY_BROKER, _TOPIC_RESOURCE, topics, keys, channel=channel)
+
+
+async def alter_topic_configs(
+    brokers: Brokers, changes: Mapping[str, Mapping[str, str | None]], *, channel: str = "control"
+) -> dict[str, BrokerRefused | None]:
+    """Set settings of topics, or take them back to the default (None); return for each topic what was wrong, or None.
+
+    Brokers change all of a topic's settings that are named, or none of them.
+    """
+    request = messages.IncrementalAlterConfigsRequest(
+        resources=tuple(
+            messages.AlterConfigsResource(
+                resource_type=i8(_TOPIC_RESOURCE),
+                resource_name=topic,
+                configs=tuple(
+                    messages.AlterableConfig(
+                        name=name, config_operation=i8(_DELETE if value is None else _SET), value=value
+                    )
+                    for name, value in settings.items()
+                ),
+            )
+            for topic, settings in changes.items()
+        ),
+        validate_only=False,
+    )
+    reply = await _ask(brokers, ANY_BROKER, request, messages.IncrementalAlterConfigsResponse, channel=channel)
+    return {
+        result.resource_name: _refusal(
+            f"Changing the configuration of {result.resource_name}", int(result.error_code), result.error_message
+        )
+        for result in reply.responses
+    }
+
+
+async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: str = "control") -> dict[str, int]:
+    """Return how many replicas the partitions of each topic have, at the least; topics with an error are left out."""
+    request = messages.MetadataRequest(
+        topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    reply = await _ask(brokers, ANY_BROKER, request, messages.MetadataResponse, channel=channel)
+    return {
+        str(topic.name): min(len(part.replica_nodes) for part in topic.partitions)
+        for topic in reply.topics
+        if topic.partitions
+    }
 
 
 async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -> str | None:
@@ -125,7 +181,13 @@ async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -
 
 
 async def _describe_configs(
-    brokers: Brokers, broker: BrokerId, resource_type: int, names: Sequence[str], keys: Sequence[str] | None
+    brokers: Brokers,
+    broker: BrokerId,
+    resource_type: int,
+    names: Sequence[str],
+    keys: Sequence[str] | None,
+    *,
+    channel: str = "control",
 ) -> dict[str, Sequence[ConfigEntry] | BrokerRefused]:
     request = messages.DescribeConfigsRequest(
         resources=tuple(
@@ -139,7 +201,7 @@ async def _describe_configs(
         include_synonyms=False,
         include_documentation=False,
     )
-    reply = await _ask(brokers, broker, request, messages.DescribeConfigsResponse)
+    reply = await _ask(brokers, broker, request, messages.DescribeConfigsResponse, channel=channel)
     found: dict[str, Sequence[ConfigEntry] | BrokerRefused] = {}
     for result in reply.results:
         what = f"Reading the configuration of {result.resource_name}"

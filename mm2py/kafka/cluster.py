@@ -17,9 +17,12 @@ from kio.schema.types import TopicName
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
+from mm2py.kafka.access import Access
 from mm2py.kafka.connection import Connection, connect
 from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
+from mm2py.kafka.retry import Backoff
+from mm2py.kafka.security_errors import AuthenticationFailed
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -111,6 +114,15 @@ class _Slot:
     failed_at_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _TurnedAway:
+    """A broker did not authenticate us: until when it is left alone."""
+
+    error: AuthenticationFailed
+    until_s: float
+    backoff: Backoff
+
+
 class Cluster:
     """The ``Brokers`` port on real sockets."""
 
@@ -123,7 +135,9 @@ class Cluster:
         client_id: str,
         request_timeout_s: float = 30.0,
         version_caps: Mapping[int, int] | None = None,
+        access: Access | None = None,
     ) -> None:
+        """``access`` says how to get in; None: in plain text, as nobody."""
         self.alias = alias
         self.cluster_id: str | None = None
         self._bootstrap = list(bootstrap_servers)
@@ -131,6 +145,8 @@ class Cluster:
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._version_caps = version_caps
+        self._access = access or Access(alias)
+        self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
@@ -222,9 +238,25 @@ class Cluster:
         raise last or BrokerUnreachable(self.alias, "it has no address")
 
     async def _open(self, host: str, port: int) -> Connection:
-        connection = await connect(
-            host, port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S, version_caps=self._version_caps
-        )
+        now_s = asyncio.get_running_loop().time()
+        before = self._turned_away.get((host, port))
+        if before is not None and now_s < before.until_s:
+            raise before.error.with_traceback(None)  # wrong passwords in quick succession lock accounts
+        try:
+            connection = await connect(
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_s=CONNECT_TIMEOUT_S,
+                version_caps=self._version_caps,
+                access=self._access,
+            )
+        except AuthenticationFailed as error:
+            backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)
+            until_s = asyncio.get_running_loop().time() + backoff.next_s()
+            self._turned_away[(host, port)] = _TurnedAway(error, until_s, backoff)
+            raise
+        self._turned_away.pop((host, port), None)
         self._all_read_topic_ids = connection.reads_topic_ids and self._all_read_topic_ids is not False
         return connection
 

@@ -22,6 +22,7 @@ from kio.static.protocol import Payload
 
 from mm2py import __version__
 from mm2py.kafka import messages, wire
+from mm2py.kafka.access import Access, Session
 from mm2py.kafka.errors import (
     BrokerUnreachable,
     CorruptReply,
@@ -30,7 +31,9 @@ from mm2py.kafka.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from mm2py.kafka.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.sasl import Conversation
 
 MAX_FRAME_BYTES: Final = 128 << 20
 """Larger than any reply to what we ask (a fetch: ``max_bytes`` or one batch); checked before memory is taken."""
@@ -54,8 +57,13 @@ class _Pending:
 class FrameStream(asyncio.BufferedProtocol):
     """Kafka's framing on a socket: a four-byte length, then that many bytes."""
 
-    def __init__(self, peer: str, client_id: str) -> None:
+    def __init__(self, peer: str, client_id: str, protocol: str = "PLAINTEXT") -> None:
+        """``protocol`` is what ``security.protocol`` says, for messages, and for how bytes are handed over."""
         self.peer = peer
+        self.explain: Callable[[Exception], KafkaError | None] = lambda _: None
+        """Tells what a broken connection means, where more is known about it."""
+        self.protocol = protocol
+        self._is_tls = protocol.endswith("SSL")
         self.max_frame_bytes = MAX_FIRST_FRAME_BYTES
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._client_id = client_id.encode()
@@ -89,7 +97,7 @@ class FrameStream(asyncio.BufferedProtocol):
         if 4 <= size <= self.max_frame_bytes:
             self._frame = bytearray(size)
         elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
-            self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length))))
+            self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length), self.protocol), self.protocol))
         else:
             self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {self.max_frame_bytes}"))
 
@@ -103,7 +111,17 @@ class FrameStream(asyncio.BufferedProtocol):
             pending.reply.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(self._why or BrokerUnreachable(self.peer, f"the connection broke ({exc or 'closed by the broker'})"))
+        explained = self.explain(exc) if exc is not None else None
+        why = f"the connection broke ({exc or 'closed by the broker'}{self._hint() if exc is None else ''})"
+        self._fail(self._why or explained or BrokerUnreachable(self.peer, why))
+
+    def _hint(self) -> str:
+        """What the broker may have missed, judged by how far we got: it answers the question for versions to anyone."""
+        if self._next_correlation_id == 1 and self._is_tls:
+            return "; a listener that asks for another client certificate does so"
+        if self._next_correlation_id == 2 and not self.protocol.startswith("SASL"):
+            return "; a listener that asks for SASL does so"
+        return ""
 
     def _fail(self, why: KafkaError) -> None:
         self._why = why
@@ -139,7 +157,10 @@ class FrameStream(asyncio.BufferedProtocol):
         head = _HEAD.pack(size, api_key, version, correlation_id)
         reply: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(correlation_id, reply))
-        self._transport.writelines([head + client, *body])
+        if self._is_tls:  # each part would become a record of its own, with its own tag and its own call
+            self._transport.write(b"".join([head + client, *body]))
+        else:
+            self._transport.writelines([head + client, *body])
         return reply
 
 
@@ -150,6 +171,8 @@ class Connection:
         self._stream = stream
         self._ranges = ranges
         self.peer = stream.peer
+        self._session: Session | None = None
+        self._fetch_session = FetchSession()
 
     @property
     def is_open(self) -> bool:
@@ -166,14 +189,11 @@ class Connection:
         self, request: FetchRequest | ProduceRequest | Payload, timeout_s: float
     ) -> FetchReply | ProduceReply | Payload:
         """Send one request and return its reply; see ``Brokers.send`` for the errors."""
+        if self._session is not None:
+            await self._session.ensure()
         match request:
             case FetchRequest():
-                version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
-                reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version))
-                names = wire.names_by_id(request)
-                wait_s = timeout_s + request.max_wait_ms / 1000
-                frame = await self._within(wait_s, "Fetch", reply)
-                return self._read(lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+                return await self._fetch(request, timeout_s + request.max_wait_ms / 1000)
             case ProduceRequest():
                 version = wire.usable_version(
                     request, self._version("Produce", wire.PRODUCE_KEY, wire.PRODUCE_VERSIONS)
@@ -185,6 +205,29 @@ class Connection:
             case _:
                 return await self._request_entity(request, timeout_s)
 
+    async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
+        """Read within the connection's fetch session; beside one that is under way, outside of it."""
+        session = self._fetch_session
+        if session.is_busy:
+            return await self._fetch_once(request, outside(request), timeout_s)
+        try:
+            while True:
+                version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+                sent = session.next(request, by_id=version >= wire.FIRST_WITH_TOPIC_IDS)
+                reply = await self._fetch_once(request, sent, timeout_s)
+                if session.answered(reply.session_id, reply.error_code):
+                    return reply
+        except BaseException:
+            session.forget()  # it may have been answered, and nobody knows what the broker believes now
+            raise
+
+    async def _fetch_once(self, request: FetchRequest, sent: SessionFetch, timeout_s: float) -> FetchReply:
+        version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+        reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
+        names = wire.names_by_id(request)
+        frame = await self._within(timeout_s, "Fetch", reply)
+        return self._read(lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+
     async def _request_entity(self, request: Payload, timeout_s: float) -> Payload:
         api = type(request).__name__.removesuffix("Request")
         version = int(request.__version__)
@@ -192,7 +235,27 @@ class Connection:
         reply_type = messages.REPLY_TO[type(request)]
         reply = self._send(int(request.__api_key__), version, [_encode(request)], flexible=_flexible(request))
         frame = bytes(await self._within(timeout_s, api, reply))
-        return self._read(lambda: entity_reader(reply_type)(frame, _after_header(frame))[0])
+        old_header = not reply_type.__flexible__
+        return self._read(lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+
+    async def authenticate(self, access: Access, conversation: Conversation, timeout_s: float) -> None:
+        """Authenticate, and from now on again whenever the broker wants it; see ``Access.authenticate``."""
+
+        async def ask(request: Payload) -> Payload:
+            return await self._request_entity(request, timeout_s)
+
+        async def again() -> float | None:
+            admission = await access.prepare()
+            assert admission.conversation is not None  # noqa: S101  (there was one before)
+            try:
+                return await access.authenticate(self.peer, admission.conversation, ask)
+            except BaseException as error:  # half an authentication leaves nothing that could go on
+                given_up = BrokerUnreachable(self.peer, "authenticating it again was given up")
+                self._stream.abort(error if isinstance(error, KafkaError) else given_up)
+                raise
+
+        lifetime_s = await access.authenticate(self.peer, conversation, ask)
+        self._session = access.session(lifetime_s, again)
 
     def _send(
         self, key: int, version: int, body: Sequence[wire.Part], *, flexible: bool = True
@@ -229,38 +292,67 @@ class Connection:
 
 
 async def connect(
-    host: str, port: int, *, client_id: str, timeout_s: float, version_caps: Mapping[int, int] | None = None
+    host: str,
+    port: int,
+    *,
+    client_id: str,
+    timeout_s: float,
+    version_caps: Mapping[int, int] | None = None,
+    access: Access | None = None,
 ) -> Connection:
-    """Open a connection and learn which versions the broker speaks.
+    """Open a connection, learn which versions the broker speaks, and authenticate.
 
     Args:
-        timeout_s: for all of it, name look-up included.
+        timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
         version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
+        access: how to get in; None: in plain text, as nobody.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
+        TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
     """
     peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     loop = asyncio.get_running_loop()
+    access = access or Access(peer)
+    admission = await access.prepare()
     stream: FrameStream | None = None
+    connection: Connection | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            _, stream = await loop.create_connection(lambda: FrameStream(peer, client_id), host, port)
+            _, stream = await loop.create_connection(
+                lambda: FrameStream(peer, client_id, access.protocol),
+                host,
+                port,
+                ssl=admission.tls,
+                server_hostname=host if admission.tls is not None else None,
+            )
+            stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             ranges = await _learn_versions(stream)
+            caps = version_caps or {}
+            connection = Connection(
+                stream, {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
+            )
+            if admission.conversation is not None:
+                await connection.authenticate(access, admission.conversation, timeout_s)
     except TimeoutError:
         if stream is None:
-            raise BrokerUnreachable(peer, f"no connection within {timeout_s:g} s") from None
-        error = NotKafka(peer, f"it accepts connections but says nothing within {timeout_s:g} s")
+            what = "connection" if admission.tls is None else "connection with TLS"
+            raise BrokerUnreachable(peer, f"no {what} within {timeout_s:g} s") from None
+        error: KafkaError = NotKafka(
+            peer, f"it accepts connections but says nothing within {timeout_s:g} s", access.protocol
+        )
+        if connection is not None:
+            error = RequestTimedOut(peer, "SaslAuthenticate", timeout_s)
         stream.abort(error)
         raise error from None
     except OSError as error:
-        raise BrokerUnreachable(peer, _reason(error)) from error
+        failure = access.tls_failure(peer, host, error, shaking_hands=True)
+        raise failure or BrokerUnreachable(peer, _reason(error)) from error
     except BaseException as error:
         if stream is not None:
             stream.abort(error if isinstance(error, KafkaError) else BrokerUnreachable(peer, "connecting was given up"))
         raise
     stream.max_frame_bytes = MAX_FRAME_BYTES
-    caps = version_caps or {}
-    return Connection(stream, {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()})
+    return connection
 
 
 async def _learn_versions(stream: FrameStream) -> VersionRanges:
@@ -272,7 +364,8 @@ async def _learn_versions(stream: FrameStream) -> VersionRanges:
         answer, _ = entity_reader(messages.ApiVersionsResponse)(frame, 4)  # this one reply keeps the old header
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
     except Exception as error:
-        raise NotKafka(stream.peer, f"its first reply cannot be read ({type(error).__name__})") from error
+        why = f"its first reply cannot be read ({type(error).__name__})"
+        raise NotKafka(stream.peer, why, stream.protocol) from error
 
 
 def _encode(entity: Payload) -> bytes:
@@ -299,9 +392,9 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _guess_protocol(first_bytes: bytes) -> str:
-    if first_bytes.startswith(_TLS_ALERT):
-        return "it speaks TLS, and security.protocol is PLAINTEXT"
+def _guess_protocol(first_bytes: bytes, protocol: str) -> str:
+    if first_bytes.startswith(_TLS_ALERT) and not protocol.endswith("SSL"):
+        return f"it speaks TLS, and security.protocol is {protocol}"
     if first_bytes.isascii() and first_bytes.decode("ascii").isprintable():
         return f"it begins with the text {first_bytes.decode('ascii')!r}"
     return f"it begins with the bytes {first_bytes.hex()}"

@@ -35,14 +35,14 @@ class RequestTimedOut(KafkaError):
 
 
 class NotKafka(KafkaError):
-    """What listens there does not speak Kafka's protocol in the clear. It may be mended while mm2py runs: retriable."""
+    """What listens there does not speak Kafka's protocol. It may be mended while mm2py runs: retriable."""
 
     retriable: ClassVar[bool] = True
 
-    def __init__(self, broker: str, why: str) -> None:
+    def __init__(self, broker: str, why: str, protocol: str = "PLAINTEXT") -> None:
         super().__init__(
             f"{broker} does not answer as a Kafka broker: {why}.",
-            remedy="Check bootstrap.servers: the port must be a PLAINTEXT listener of a broker.",
+            remedy=f"Check bootstrap.servers: the port must be a {protocol} listener of a broker.",
         )
 
 

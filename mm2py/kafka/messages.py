@@ -13,16 +13,26 @@ from typing import Final
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.create_acls.v2.request import AclCreation, CreateAclsRequest
+from kio.schema.create_acls.v2.response import CreateAclsResponse
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.describe_acls.v2.request import DescribeAclsRequest
+from kio.schema.describe_acls.v2.response import DescribeAclsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -35,19 +45,30 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderTopic,
 )
 from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
+from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.static.protocol import Payload
 
 __all__ = (
     "REPLY_TO",
+    "AclCreation",
+    "AlterConfigsResource",
+    "AlterableConfig",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "CreatableTopic",
     "CreatableTopicConfig",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreatePartitionsTopic",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
     "DescribeConfigsRequest",
     "DescribeConfigsResource",
     "DescribeConfigsResponse",
@@ -55,6 +76,8 @@ __all__ = (
     "DescribeGroupsResponse",
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
     "ListOffsetsPartition",
@@ -69,20 +92,29 @@ __all__ = (
     "OffsetForLeaderEpochResponse",
     "OffsetForLeaderPartition",
     "OffsetForLeaderTopic",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
 )
 
 REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
     {
         ApiVersionsRequest: ApiVersionsResponse,
+        CreateAclsRequest: CreateAclsResponse,
         CreatePartitionsRequest: CreatePartitionsResponse,
         CreateTopicsRequest: CreateTopicsResponse,
+        DescribeAclsRequest: DescribeAclsResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,
         DescribeGroupsRequest: DescribeGroupsResponse,
         FindCoordinatorRequest: FindCoordinatorResponse,
+        IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
         InitProducerIdRequest: InitProducerIdResponse,
         ListOffsetsRequest: ListOffsetsResponse,
         MetadataRequest: MetadataResponse,
         OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
+        SaslAuthenticateRequest: SaslAuthenticateResponse,
+        SaslHandshakeRequest: SaslHandshakeResponse,
     }
 )
 """Which reply answers which request; the brokers' port returns exactly these."""

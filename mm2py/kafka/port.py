@@ -3,19 +3,21 @@
 Real clusters (``cluster.py``) and the broker model under ``tests/fakes/`` stand behind the same protocol, so that whole
 flows run under a virtual clock. Requests and replies are kio entities in the one version that ``messages.py`` names for
 each API; converting to the version a broker speaks is the business of whoever implements the port. Two APIs carry
-record batches and have their own types here, because their bytes must not be copied: Fetch and Produce.
+record batches and have their own types here, because their bytes must not be copied: Fetch and Produce. What is made
+once for every partition in them is a tuple, the cheapest thing Python makes.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NewType, Protocol, overload
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NewType, Protocol, overload
 
 from kio.static.protocol import Payload
 
 BrokerId = NewType("BrokerId", int)
+_NO_RECORDS: Final = memoryview(bytearray())
 ANY_BROKER = BrokerId(-1)
 """Whichever broker answers: for metadata and for requests that the cluster forwards to its controller."""
 
@@ -29,8 +31,7 @@ class ProducerIdentity:
     transactional_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFetch:
+class PartitionFetch(NamedTuple):
     """What is wanted of one partition. Offsets in records, sizes in bytes."""
 
     partition: int
@@ -49,7 +50,11 @@ class TopicFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """One read of many partitions from one broker, without a fetch session."""
+    """One read of many partitions from one broker: all that are wanted now, in the order of the caller's preference.
+
+    Whether they travel in full or as changes to a fetch session is the connection's business. A reply may leave out
+    partitions of which there is nothing new.
+    """
 
     topics: Sequence[TopicFetch]
     max_wait_ms: int
@@ -58,8 +63,7 @@ class FetchRequest:
     read_committed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class FetchedPartition(NamedTuple):
     """One partition's part of a fetch reply. ``records`` is a writable view into the frame that was received."""
 
     topic: str
@@ -68,7 +72,7 @@ class FetchedPartition:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: memoryview = field(default_factory=lambda: memoryview(bytearray()))
+    records: memoryview = _NO_RECORDS
     aborted: Sequence[tuple[int, int]] = ()
     """(producer id, first offset) of each aborted transaction in reach; only under ``read_committed``."""
     diverging_epoch: tuple[int, int] | None = None
@@ -82,10 +86,11 @@ class FetchReply:
     """Size of the frame that all ``records`` are views of."""
     error_code: int = 0
     throttle_ms: int = 0
+    session_id: int = 0
+    """Below the port only: the fetch session that the broker granted."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionProduce:
+class PartitionProduce(NamedTuple):
     """One record batch for one partition; ``records`` is sent as it is."""
 
     partition: int
@@ -107,8 +112,7 @@ class ProduceRequest:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedPartition:
+class ProducedPartition(NamedTuple):
     topic: str
     partition: int
     error_code: int

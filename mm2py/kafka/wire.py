@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from mm2py.kafka.fetch_session import SessionFetch, outside
 from mm2py.kafka.port import (
     FetchedPartition,
     FetchReply,
@@ -34,6 +35,8 @@ _FETCH_PARTITION: Final = struct.Struct(">iiqiqiB")
 _FETCHED_PARTITION: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
 _PRODUCED_PARTITION: Final = struct.Struct(">ihqqq")
+_NOTHING_ELSE: Final = b"\x01\x00\x00"
+"""Ends a partition's part of a produce reply: no record errors, no message, no tags."""
 _EPOCH_END: Final = struct.Struct(">iq")
 _DIVERGING_EPOCH_TAG: Final = 0
 _ACKS_ALL: Final = -1
@@ -76,16 +79,24 @@ def usable_version(request: FetchRequest | ProduceRequest, highest: int) -> int:
     return highest
 
 
-def encode_fetch(request: FetchRequest, version: int) -> list[Part]:
-    """Return the body of a fetch request in parts. No fetch session is asked for."""
+def encode_fetch(request: FetchRequest, version: int, sent: SessionFetch | None = None) -> list[Part]:
+    """Return the body of a fetch request in parts.
+
+    Args:
+        sent: what of it goes into a fetch session; None sends all of it outside of any.
+    """
+    sent = sent or outside(request)
+    by_id = version >= FIRST_WITH_TOPIC_IDS
     out = bytearray()
     if version <= 14:
         out += b"\xff\xff\xff\xff"  # replica id -1: a consumer; later versions send it only for replicas
     isolation = 1 if request.read_committed else 0
-    out += _FETCH_HEAD.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, isolation, 0, -1)
-    out += uvarint(len(request.topics) + 1)
-    for topic in request.topics:
-        out += _topic_key(topic.name, topic.topic_id, by_id=version >= FIRST_WITH_TOPIC_IDS)
+    out += _FETCH_HEAD.pack(
+        request.max_wait_ms, request.min_bytes, request.max_bytes, isolation, sent.session_id, sent.epoch
+    )
+    out += uvarint(len(sent.topics) + 1)
+    for topic in sent.topics:
+        out += _topic_key(topic.name, topic.topic_id, by_id=by_id)
         out += uvarint(len(topic.partitions) + 1)
         for want in topic.partitions:
             out += _FETCH_PARTITION.pack(
@@ -98,7 +109,13 @@ def encode_fetch(request: FetchRequest, version: int) -> list[Part]:
                 0,
             )
         out.append(0)
-    out += b"\x01\x01\x00"  # nothing forgotten, no rack, no tags
+    out += uvarint(len(sent.forgotten) + 1)
+    for name, topic_id, numbers in sent.forgotten:
+        out += _topic_key(name, topic_id, by_id=by_id)
+        out += uvarint(len(numbers) + 1)
+        out += struct.pack(f">{len(numbers)}i", *numbers)
+        out.append(0)
+    out += b"\x01\x00"  # no rack, no tags
     return [out]
 
 
@@ -111,15 +128,15 @@ def encode_produce(request: ProduceRequest, version: int) -> list[Part]:
     for topic in request.topics:
         head += _topic_key(topic.name, topic.topic_id, by_id=version >= FIRST_WITH_TOPIC_IDS)
         head += uvarint(len(topic.partitions) + 1)
-        for partition in topic.partitions:
-            head += struct.pack(">i", partition.partition)
-            head += uvarint(len(partition.records) + 1)
-            parts.append(bytes(head))
-            parts.append(partition.records)
-            head = bytearray(b"\x00")
+        for number, records in topic.partitions:
+            head += number.to_bytes(4)
+            head += uvarint(len(records) + 1)
+            parts.append(head)
+            parts.append(records)
+            head = bytearray(1)  # no tags
         head.append(0)
     head.append(0)
-    parts.append(bytes(head))
+    parts.append(head)
     return parts
 
 
@@ -213,14 +230,16 @@ def decode_fetch(frame: bytearray, position: int, version: int, names: NamesById
     by_id = version >= FIRST_WITH_TOPIC_IDS
     throttle_ms = reader.int32()
     error_code = reader.int16()
-    reader.int32()  # session id: always 0, none was asked for
+    session_id = reader.int32()
     partitions: list[FetchedPartition] = []
     for _ in range(reader.array_length(least_size=3)):
         name = reader.topic(by_id=by_id, names=names)
         partitions += [_fetched_partition(reader, name) for _ in range(reader.array_length(least_size=37))]
         reader.tags()
     reader.tags()
-    return FetchReply(partitions, size_bytes=len(frame), error_code=error_code, throttle_ms=throttle_ms)
+    return FetchReply(
+        partitions, size_bytes=len(frame), error_code=error_code, throttle_ms=throttle_ms, session_id=session_id
+    )
 
 
 def _fetched_partition(reader: _Reader, topic: str) -> FetchedPartition:
@@ -274,6 +293,10 @@ def decode_produce(frame: bytearray, position: int, version: int, names: NamesBy
 
 def _produced_partition(reader: _Reader, topic: str) -> ProducedPartition:
     partition, error_code, base_offset, append_time_ms, log_start = reader.unpack(_PRODUCED_PARTITION)
+    after = reader.position + len(_NOTHING_ELSE)
+    if reader.view[reader.position : after].tobytes() == _NOTHING_ELSE:  # nearly always
+        reader.position = after
+        return ProducedPartition(topic, partition, error_code, base_offset, append_time_ms, log_start)
     reasons: list[str] = []
     for _ in range(reader.array_length(least_size=6)):
         reader.int32()

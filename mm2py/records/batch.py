@@ -33,6 +33,8 @@ MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
 """The checksum covers everything from here on: not the base offset, the length, the leader epoch and the magic."""
+ATTRIBUTES_AT: Final = 22
+"""The byte of the attributes in which all bits stand that are in use."""
 MAGIC: Final = 2
 
 CODEC_MASK: Final = 0x07

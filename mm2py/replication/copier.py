@@ -19,7 +19,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import (
@@ -103,8 +103,7 @@ The story: a batch is stored, the answer is lost, and the source's cleaner remov
 batch would take its sequence; the target would take it for the one it has, acknowledge it, and drop it."""
 
 
-@dataclass(slots=True)
-class Sending:
+class Sending(NamedTuple):
     """A batch to be stamped and sent now."""
 
     batch: Outgoing
@@ -175,6 +174,16 @@ class Copier:
     def is_at_end(self) -> bool:
         """All that was there at the last read has been read: the next read will wait for more."""
         return self.end_offset is not None and self.fetch_offset >= self.end_offset
+
+    @property
+    def sent_before(self) -> Sequence[tuple[int, int]]:
+        """(first, next) source offset of each batch whose outcome is in doubt: it must be cut in the same way again."""
+        return [(first_offset, next_offset) for first_offset, next_offset, _, _ in self._in_doubt]
+
+    @property
+    def target_is_behind(self) -> bool:
+        """As much is on its way to the target as may be, and more waits."""
+        return self._unanswered >= MAX_IN_FLIGHT or self._ready_bytes >= self._ready_max_bytes
 
     @property
     def has_batches(self) -> bool:
@@ -283,17 +292,22 @@ class Copier:
         if self.phase is not Phase.COPYING or event.fetch_offset != self.fetch_offset:
             return ()  # a read that was overtaken by a rewind: those offsets come again
         plan = event.plan
-        again = [_shape(step) for step in plan.steps if isinstance(step, Outgoing)]
-        if any(now != before for now, before in zip(again, self._in_doubt, strict=False)):
-            return self._lost_track(event.now_s, "the source reads differently from what was sent and not acknowledged")
-        del self._in_doubt[: len(again)]
+        if self._in_doubt:
+            again = [_shape(step) for step in plan.steps if isinstance(step, Outgoing)]
+            if any(now != before for now, before in zip(again, self._in_doubt, strict=False)):
+                return self._lost_track(
+                    event.now_s, "the source reads differently from what was sent and not acknowledged"
+                )
+            del self._in_doubt[: len(again)]
         self.end_offset = max(event.end_offset, plan.next_offset)
-        for step in plan.steps:
-            if isinstance(step, Outgoing):
-                self._ready_bytes += len(step.data)
-            self.fetched_epoch = step.leader_epoch
-            event.lease.hold(_rebuilt_bytes(step))
-            self._ready.append(_Entry(step, event.lease))
+        if plan.steps:
+            lease, add = event.lease, self._ready.append
+            lease.hold(sum(_rebuilt_bytes(step) for step in plan.steps), len(plan.steps))
+            for step in plan.steps:
+                if isinstance(step, Outgoing):
+                    self._ready_bytes += len(step.data)
+                add(_Entry(step, lease))
+            self.fetched_epoch = plan.steps[-1].leader_epoch
         self.fetch_offset = plan.next_offset
         self._fault = plan.fault
         if not plan.steps and plan.fault is None and not self._unanswered:
@@ -318,7 +332,7 @@ class Copier:
             return ()
         batch = entry.step
         assert isinstance(batch, Outgoing)  # noqa: S101  (only batches get a token)
-        oldest = next(item for item in self._in_flight if not item.settled)
+        oldest = self._in_flight[0]  # what is settled at the head has left the line
         if oldest is not entry and oldest.refused:
             return self._stall(
                 "target.out_of_order",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.rewrite import Plan
@@ -13,12 +13,11 @@ from mm2py.replication.rewrite import Plan
 class Lease(Protocol):
     """A share in a received frame: as long as somebody holds it, the frame counts against the memory limit."""
 
-    def hold(self, extra_bytes: int) -> None: ...
+    def hold(self, extra_bytes: int, holders: int = 1) -> None: ...
     def release(self, extra_bytes: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """A part of the source log, planned. ``end_offset`` is how far the log could be read just now."""
 
     plan: Plan
@@ -51,8 +50,7 @@ class Diverged:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(NamedTuple):
     """The target stored a batch. ``base_offset`` is -1 where the broker recognised a repeat it had half forgotten."""
 
     token: int

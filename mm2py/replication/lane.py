@@ -1,19 +1,20 @@
 """The asyncio shell around copiers: reads from one source broker, sends to one target broker.
 
 A *fetch lane* keeps a few reads under way to its broker. Partitions with a backlog share one, which is answered at
-once; those at the end of their log share reads that wait for new records. A *produce lane* keeps up to five requests on
-their way to its broker, each with at most one batch of every partition that has one. Neither decides anything: events
-go to the copiers through ``handle``.
+once; those at the end of their log share reads that wait for new records, the busy ones apart from the idle. A
+*produce lane* keeps up to five requests on their way to its broker, each with at most one batch of every partition that
+has one. Neither decides anything: events go to the copiers through ``handle``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
@@ -33,9 +34,18 @@ from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import stamp
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
-from mm2py.replication.memory import TAIL_READS, FrameLease, MemoryAccount
+from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
 from mm2py.replication.rate import RateLimit
+from mm2py.replication.repack import PASS_ALL, MergeRule, merge_rule
 from mm2py.replication.rewrite import Fault, Plan, TargetRules, plan
+from mm2py.topics.copy_modes import CopyModes
+
+IDLE_AFTER_S: Final = 10.0
+"""A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets
+records often need not name them all each time."""
+READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
+_Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
+"""Which reads a partition may join: by target broker, and whether they wait for new records."""
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUEST_BYTES: Final = 8 << 20
@@ -59,6 +69,10 @@ class CopiedPartition:
     """The read that is under way for it; None: it may be read."""
     fetch_bytes: int = 0
     """More than the setting where a batch turned out larger; 0: the setting will do."""
+    active_at_s: float = -math.inf
+    """When it last had something to read."""
+    merging: MergeRule = PASS_ALL
+    """Which batches were made one with their neighbours in the last read."""
     transactional_seen: bool = False
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
     """What a younger version keeps in this partition's position; written back as it was."""
@@ -87,6 +101,9 @@ class ReadSettings:
     min_bytes: int
     max_wait_ms: int
     read_committed: bool
+    copy_modes: CopyModes = field(default_factory=CopyModes)
+    linger_s: float = 0.0
+    """How long a partition that got something at the end of its log rests: the next read then brings more at once."""
 
 
 @dataclass(slots=True)
@@ -137,12 +154,28 @@ class FetchLane:
         self._handle = handle
         self._lost = lost
         self._wake = asyncio.Event()
-        self._channels: dict[BrokerId, set[str]] = {}
-        """Channels that are free, by target broker."""
+        self._channels: dict[_Queue, list[str]] = {}
+        """Channels that are free, by who waits for them."""
+        self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
+        """Partitions that may be read, in the order in which they will be asked for."""
+
+    def offer(self, partition: CopiedPartition) -> None:
+        """``partition`` may be ready to be read."""
+        target = partition.target_leader
+        if partition.reading is not None or target is None or not partition.copier.wants_fetch:
+            return
+        queue: _Queue = (target, "backlog")
+        if partition.copier.is_at_end:
+            idle: _Queue = (target, "idle")
+            rests = self._clock.monotonic() - partition.active_at_s > IDLE_AFTER_S
+            queue = idle if rests and self._free(idle) else (target, "tail")
+        self._queues.setdefault(queue, {})[partition.key] = partition
+        self._wake.set()
 
     def wake(self) -> None:
-        """Look again for partitions to read."""
-        self._wake.set()
+        """Look at all partitions again."""
+        for partition in self.partitions.values():
+            self.offer(partition)
 
     async def run(self) -> None:
         """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
@@ -152,47 +185,79 @@ class FetchLane:
                 await self._wake.wait()
                 self._wake.clear()
 
+    def _free(self, queue: _Queue) -> list[str]:
+        """Channels on which a read of this queue may start now. Target brokers never share one, nor its memory."""
+        if queue not in self._channels:
+            target, kind = queue
+            self._channels[queue] = [f"{kind}-{target}-{no}" for no in range(READS_AT_ONCE[kind])]
+        return self._channels[queue]
+
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
-        """Read what may be read. Partitions of different target brokers never share a read, nor its memory."""
-        groups: dict[tuple[BrokerId, bool], list[CopiedPartition]] = {}
-        for partition in self.partitions.values():
-            copier = partition.copier
-            if partition.reading is None and partition.target_leader is not None and copier.wants_fetch:
-                groups.setdefault((partition.target_leader, copier.is_at_end), []).append(partition)
-        for (target, waits), partitions in groups.items():
-            if target not in self._channels:
-                self._channels[target] = {f"backlog-{target}", *(f"tail-{target}-{no}" for no in range(TAIL_READS))}
-            kind = "tail" if waits else "backlog"
-            free = sorted(channel for channel in self._channels[target] if channel.startswith(kind))
-            if free:
-                self._channels[target].remove(free[0])
-                self._start(reads, target, partitions, free[0])
+        """Read what may be read: each queue as a whole, as soon as it has a channel."""
+        for queue, waiting in self._queues.items():
+            if not waiting or not self._free(queue):
+                continue
+            target = queue[0]
+            partitions = [
+                part
+                for part in waiting.values()
+                if part.reading is None and part.target_leader == target and self.partitions.get(part.key) is part
+            ]
+            waiting.clear()
+            if partitions:
+                read = object()
+                for part in partitions:
+                    part.reading = read
+                channel = self._channels[queue].pop(0)
+                reads.create_task(
+                    self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
+                )
 
-    def _start(
-        self, reads: asyncio.TaskGroup, target: BrokerId, partitions: list[CopiedPartition], channel: str
+    async def _read(
+        self,
+        reads: asyncio.TaskGroup,
+        read: object,
+        queue: _Queue,
+        partitions: list[CopiedPartition],
+        channel: str,
     ) -> None:
-        read = object()
-        for partition in partitions:
-            partition.reading = read
-        reads.create_task(self._read(read, target, partitions, channel), name=f"fetch {channel} broker {self.broker}")
-
-    async def _read(self, read: object, target: BrokerId, partitions: list[CopiedPartition], channel: str) -> None:
+        served: set[tuple[str, int]] = set()
         try:
-            await self._read_once(self._account(target), partitions, channel)
+            served = await self._read_once(self._account(queue[0]), partitions, channel, waits=queue[1] != "backlog")
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
             self.problem.set(str(error))
             self._lost()
-            _end(read, partitions)  # first of all: another broker may lead them now
+            self._end(read, partitions)  # first of all: another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
-            _end(read, partitions)
-            self._channels[target].add(channel)
+            self._channels[queue].append(channel)
+            self._channels[queue].sort()
+            got = [part for part in partitions if part.key in served]
+            self._end(read, [part for part in partitions if part.key not in served])
+            if got and self._settings.linger_s and queue[1] != "backlog":
+                reads.create_task(self._rest(read, got), name=f"linger {channel}")
+            else:
+                self._end(read, got)  # they come last next time: a reply is filled in the request's order
             self._wake.set()
 
-    async def _read_once(self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str) -> None:
-        waits = channel.startswith("tail")
+    async def _rest(self, read: object, partitions: list[CopiedPartition]) -> None:
+        await asyncio.sleep(self._settings.linger_s)
+        self._end(read, partitions)
+
+    def _end(self, read: object, partitions: Iterable[CopiedPartition]) -> None:
+        """Let partitions be read again, unless somebody else reads them by now."""
+        for part in partitions:
+            if part.reading is read:
+                part.reading = None
+            if self.partitions.get(part.key) is part:
+                self.offer(part)
+
+    async def _read_once(
+        self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, waits: bool
+    ) -> set[tuple[str, int]]:
+        """Read once. Returns the partitions that got something."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(max(pause_s, 0.001))
         size = account.tail_bytes() if waits else account.backlog_bytes()
@@ -202,7 +267,7 @@ class FetchLane:
         try:
             wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
             if not wanted:
-                return
+                return set()
             offsets = {part.key: part.copier.fetch_offset for part in wanted}
             request = self._request(wanted, size, waits=waits)
             reply = await self._brokers.send(self.broker, request, channel=channel)
@@ -221,10 +286,7 @@ class FetchLane:
         if reply.error_code:
             for part in wanted:
                 self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
-        served = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
-        for part in wanted:  # whoever got something comes last next time: a reply is filled in the request's order
-            if part.key in served and self.partitions.pop(part.key, None) is not None:
-                self.partitions[part.key] = part
+        return {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
 
     def _request(self, partitions: Iterable[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
         settings = self._settings
@@ -258,12 +320,19 @@ class FetchLane:
         elif fetched.diverging_epoch is not None:
             self._handle(part, Diverged(*fetched.diverging_epoch))
         elif part.copier.fetch_offset == fetch_offset:
+            part.merging = merge_rule(
+                self._settings.copy_modes.of(part.source_topic),
+                read_bytes=len(fetched.records),
+                target_is_behind=part.copier.target_is_behind,
+            )
             planned = plan(
                 fetched.records,
                 wanted_offset=fetch_offset,
                 read_committed=self._settings.read_committed,
                 aborted=fetched.aborted,
                 rules=part.rules,
+                merging=part.merging,
+                sent_before=part.copier.sent_before,
             )
             if planned.next_offset > max(fetched.high_watermark, fetch_offset):
                 # A base offset stands outside every checksum; only the log's end shows that one was damaged on the way.
@@ -272,15 +341,11 @@ class FetchLane:
                 )
                 planned = Plan(next_offset=fetch_offset, fault=Fault("crc mismatch", fetch_offset, None, text))
             part.fetch_bytes = planned.cut_batch_bytes
+            if planned.steps:
+                part.active_at_s = now_s
             part.transactional_seen |= planned.transactional
             end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
-
-
-def _end(read: object, partitions: Iterable[CopiedPartition]) -> None:
-    for partition in partitions:
-        if partition.reading is read:
-            partition.reading = None
 
 
 class ProduceLane:

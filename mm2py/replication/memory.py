@@ -19,6 +19,8 @@ from typing import Final
 
 TAIL_READS: Final = 3
 """Reads of one lane that may wait at the same time: who reaches the end of its log need not wait for the others."""
+IDLE_READS: Final = 2
+"""Reads of one lane that may wait for partitions that get nothing."""
 TAIL_BYTES_MOST: Final = 1 << 20
 READ_BYTES_LEAST: Final = 64 << 10
 BACKLOG_BYTES_MOST: Final = 8 << 20
@@ -121,7 +123,7 @@ class MemoryAccount:
 
     def tail_bytes(self) -> int:
         """How much one read that waits at the end of a log may ask for: all of them together a quarter of the share."""
-        fair = self._budget.share_bytes // (4 * TAIL_READS * max(1, self.lanes))
+        fair = self._budget.share_bytes // (4 * (TAIL_READS + IDLE_READS) * max(1, self.lanes))
         return max(READ_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
 
     def backlog_bytes(self) -> int:
@@ -164,9 +166,9 @@ class FrameLease:
         elif size_bytes < reserved_bytes:
             account.give_back(reserved_bytes - size_bytes)
 
-    def hold(self, extra_bytes: int) -> None:
-        """Hold the frame, and ``extra_bytes`` that a rebuilt batch takes beside it."""
-        self._holders += 1
+    def hold(self, extra_bytes: int, holders: int = 1) -> None:
+        """Hold the frame for that many, and ``extra_bytes`` that rebuilt batches take beside it."""
+        self._holders += holders
         if extra_bytes:
             self._account.take(extra_bytes)
 

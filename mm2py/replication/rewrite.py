@@ -1,4 +1,4 @@
-"""What becomes of each fetched batch: passed as bytes, rebuilt record by record, or dropped.
+"""What becomes of each fetched batch: passed as bytes, repacked with others, rebuilt record by record, or dropped.
 
 Answers to the copying in MM2's ``MirrorSourceTask``.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -22,6 +23,7 @@ from crc32c import crc32c
 
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
+    ATTRIBUTES_AT,
     CHECKED_FROM,
     CODEC_MASK,
     CONTROL,
@@ -37,6 +39,7 @@ from mm2py.records.batch import (
     BatchHeader,
     CorruptBatch,
     assemble,
+    read_header,
     read_raw,
     varint,
 )
@@ -50,9 +53,17 @@ from mm2py.records.compression import (
 )
 from mm2py.records.message_set import CorruptMessage, Message, WrongCrc, append_record, read_message, unwrap
 from mm2py.records.transactions import AbortedTransactions
+from mm2py.replication.repack import (
+    GROWTH_BYTES,
+    MERGED_MAX_BYTES,
+    MERGED_PLAIN_MAX_BYTES,
+    PASS_ALL,
+    MergeRule,
+    merge,
+)
 
 RebuildReason = Literal[
-    "offset gaps", "log append time", "straddles start", "too large", "old format", "compression", "null key"
+    "offset gaps", "log append time", "straddles start", "too large", "old format", "compression", "null key", "repack"
 ]
 DropReason = Literal["control", "aborted", "empty", "below start"]
 FaultKind = Literal[
@@ -79,6 +90,8 @@ class TargetRules:
     compacted too, whose brokers have looked already."""
     decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
     """The most that one batch may hold once decompressed."""
+    merged_max_bytes: int = MERGED_MAX_BYTES
+    """A merged batch is no larger. Less than a batch may be, once the target has refused one for its size."""
     decode_budget_bytes: int = 8 * 1024 * 1024
     """Planning ends after the batch with which so many decompressed bytes were decoded; the plan's ``next_offset``
     tells where to go on. It bounds how long one call takes (2 to 3 us a record) and how much memory its result has."""
@@ -156,6 +169,8 @@ def plan(
     read_committed: bool,
     aborted: Sequence[tuple[int, int]],
     rules: TargetRules,
+    merging: MergeRule = PASS_ALL,
+    sent_before: Sequence[tuple[int, int]] = (),
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
 
@@ -165,11 +180,17 @@ def plan(
         read_committed: leave out records of aborted transactions.
         aborted: (producer id, first offset) of each aborted transaction, as the fetch reply names them, in any order.
         rules: what the target asks for.
+        merging: which batches are made one with their neighbours.
+        sent_before: (first, next) source offset of each batch that was sent and not acknowledged, in order. They are
+            cut in the same way again, whatever ``merging`` says: only then does the target recognise a repeat. One that
+            is not here whole is left for a larger read.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         Nothing in ``records`` makes it raise; whatever is wrong there is the plan's ``fault``.
     """
-    return _Planner(records, wanted_offset, read_committed, aborted, rules).run()
+    return _Planner(
+        records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before
+    ).run()
 
 
 class _Stop(Exception):
@@ -201,10 +222,13 @@ class _Planner:
         "aborted",
         "decoded_bytes",
         "log_offset",
+        "merging",
         "plan",
         "read_committed",
         "records",
         "rules",
+        "sent_before",
+        "together",
         "wanted_offset",
     )
 
@@ -215,8 +239,15 @@ class _Planner:
         read_committed: bool,
         aborted: Sequence[tuple[int, int]],
         rules: TargetRules,
+        *,
+        merging: MergeRule,
+        sent_before: Sequence[tuple[int, int]],
     ) -> None:
         self.records = records
+        self.merging = merging
+        self.sent_before = deque(sent_before)
+        self.together: list[memoryview] = []
+        """Batches that may become one with those that follow; all of one codec and one leader epoch."""
         self.wanted_offset = wanted_offset
         self.read_committed = read_committed
         self.aborted = AbortedTransactions(aborted if read_committed else ())
@@ -227,28 +258,40 @@ class _Planner:
         """Where the last batch seen ended: offsets never fall within a log."""
 
     def run(self) -> Plan:
+        plan = self.plan
         try:
             self._walk()
         except _Stop as stop:
-            self.plan.fault = stop.fault
-        if self.plan.steps:
-            self.plan.next_offset = self.plan.steps[-1].next_offset
-        return self.plan
+            if not self.together:  # else what stands before it comes first
+                plan.fault = stop.fault
+        if plan.steps:
+            plan.next_offset = plan.steps[-1].next_offset
+        elif self.together:  # not all of what was sent as one batch is here
+            plan.cut_batch_bytes = 2 * len(self.records)
+        return plan
 
     def _walk(self) -> None:
         """Go through the batches. What passes is decided in this one loop, without a call per batch: the hot path."""
         records, end = self.records, len(self.records)
         rules, wanted_offset, read_committed = self.rules, self.wanted_offset, self.read_committed
-        max_message_bytes = rules.max_message_bytes
-        passes = [
-            codec in _KNOWN_CODECS and rules.compression in (None, codec) and not rules.compacted for codec in range(8)
-        ]
+        max_message_bytes, wanted_codec = rules.max_message_bytes, rules.compression
+        takes = [codec in _KNOWN_CODECS and not rules.compacted for codec in range(8)]
         append = self.plan.steps.append
         unpack_header = HEADER.unpack_from
+        merging, together, sent_before = self.merging, self.together, self.sent_before
+        mergeable = [merging.plain_max_bytes, *[merging.compressed_max_bytes] * 7]
+        if wanted_codec is not None:  # those of other codecs are taken apart anyhow
+            mergeable = [
+                max(size, merging.plain_max_bytes * (codec != wanted_codec)) for codec, size in enumerate(mergeable)
+            ]
+        merged_max_bytes = min(max_message_bytes, rules.merged_max_bytes)
+        room = before_codec = before_epoch = 0
         position = 0
         while position + MAGIC_AT < end:
             magic = records[position + MAGIC_AT]
             if magic != MAGIC:
+                if together and not self._make_one():
+                    return
                 begin, position = position, self._old_formats(position, magic)
                 if position == begin or self.decoded_bytes >= rules.decode_budget_bytes:
                     break
@@ -263,7 +306,7 @@ class _Planner:
                 crc,
                 attributes,
                 last_offset_delta,
-                _,
+                base_timestamp_ms,
                 max_timestamp_ms,
                 producer_id,
                 _,
@@ -290,32 +333,144 @@ class _Planner:
             position = batch_end
             if attributes & (CONTROL | TRANSACTIONAL):
                 if attributes & CONTROL:
+                    if together and not self._make_one():
+                        return
                     if read_committed:
                         self._pass_marker(base_offset, next_offset, producer_id, batch)
                     append(Dropped(max(next_offset, wanted_offset), record_count, "control", leader_epoch))
                     continue
                 self.plan.transactional = True
                 if read_committed and self.aborted.covers(next_offset - 1, producer_id):
+                    if together and not self._make_one():
+                        return
                     append(Dropped(max(next_offset, wanted_offset), record_count, "aborted", leader_epoch))
                     continue
             if (
                 base_offset >= wanted_offset
                 and last_offset_delta + 1 == record_count
                 and size <= max_message_bytes
-                and passes[attributes & CODEC_MASK]
+                and takes[attributes & CODEC_MASK]
                 and not attributes & LOG_APPEND_TIME
             ):
-                append(Outgoing(base_offset, next_offset, record_count, max_timestamp_ms, leader_epoch, batch))
-            elif next_offset <= wanted_offset:
+                codec = attributes & CODEC_MASK
+                if sent_before and self._is_as_before(batch, base_offset, next_offset):
+                    if self.decoded_bytes >= rules.decode_budget_bytes:
+                        return
+                    continue
+                if size <= mergeable[codec] and base_timestamp_ms >= 0:
+                    grown = size + GROWTH_BYTES * record_count
+                    if (
+                        together
+                        and (codec != before_codec or leader_epoch != before_epoch or grown > room)
+                        and not self._make_one()
+                    ):
+                        return
+                    if not together:
+                        room, before_codec, before_epoch = merged_max_bytes, codec, leader_epoch
+                    together.append(batch)
+                    room -= grown
+                    continue
+                if wanted_codec is None or codec == wanted_codec:
+                    if together and not self._make_one():
+                        return
+                    append(Outgoing(base_offset, next_offset, record_count, max_timestamp_ms, leader_epoch, batch))
+                    continue
+            if together and not self._make_one():
+                return
+            if next_offset <= wanted_offset:
                 append(Dropped(wanted_offset, record_count, "below start", leader_epoch))
             elif record_count == 0:
                 append(Dropped(next_offset, 0, "empty", leader_epoch))
             else:
                 self._decode(BatchHeader._make(unpack_header(batch)), batch)
                 if self.decoded_bytes >= rules.decode_budget_bytes:
-                    break
+                    return
+        if together and not sent_before:
+            self._make_one()
         if position == 0 and end > 0:
             self._note_cut()
+
+    def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
+        """Plan a batch that may be part of one that was sent before: that one ends where it ended then.
+
+        Returns:
+            False if none that was sent reaches so far: nothing is planned then.
+        """
+        sent_before, together = self.sent_before, self.together
+        while sent_before and sent_before[0][1] <= base_offset:  # that one was rebuilt, or its end is gone
+            sent_before.popleft()
+            self._make_one(self.rules.max_message_bytes)
+        if not sent_before:
+            return False
+        if together and not _are_alike(together[0], batch):
+            self._make_one(self.rules.max_message_bytes)
+        together.append(batch)
+        first_sent, next_sent = sent_before[0]
+        if base_offset < first_sent or next_offset >= next_sent:
+            if next_offset >= next_sent:
+                sent_before.popleft()
+            self._make_one(self.rules.max_message_bytes)
+        return True
+
+    def _make_one(self, max_bytes: int | None = None) -> bool:
+        """Plan the batches that stand together: as one, or as few as can be made of them.
+
+        Args:
+            max_bytes: another limit of a merged batch than that of the rules.
+        Returns:
+            Whether planning may go on. If not, those that are not planned yet still stand together.
+        """
+        rules, together = self.rules, self.together
+        waiting = deque(together)
+        together.clear()  # planning a batch that stands alone may end in a fault, behind which nothing comes
+        while waiting:
+            if not self._make_one_of(waiting, min(max_bytes or rules.merged_max_bytes, rules.max_message_bytes)):
+                self._plan_alone(waiting.popleft())
+            if self.decoded_bytes >= rules.decode_budget_bytes:
+                together += waiting
+                return False
+        return True
+
+    def _make_one_of(self, waiting: deque[memoryview], max_bytes: int) -> bool:
+        """Take the first of these batches out and plan them as one, if that can be done."""
+        if len(waiting) < 2:
+            return False
+        rules = self.rules
+        codec = waiting[0][ATTRIBUTES_AT] & CODEC_MASK
+        as_codec = codec if rules.compression is None else rules.compression
+        plain_max_bytes = max_bytes if as_codec == Codec.NONE else MERGED_PLAIN_MAX_BYTES
+        merged = merge(waiting, codec, as_codec=as_codec, max_bytes=min(plain_max_bytes, rules.decompressed_max_bytes))
+        self.decoded_bytes += merged.plain_bytes
+        if merged.data is None:
+            return False
+        parts = [waiting.popleft() for _ in range(merged.batch_count)]
+        if len(merged.data) > max_bytes:
+            for part in parts:
+                self._plan_alone(part)
+            return True
+        one, first, last = read_header(merged.data), read_header(parts[0]), read_header(parts[-1])
+        jumps = () if last.next_offset - first.base_offset == one.record_count else _jumps(parts)
+        self.plan.steps.append(
+            Outgoing(
+                first.base_offset,
+                last.next_offset,
+                one.record_count,
+                one.max_timestamp_ms,
+                last.partition_leader_epoch,
+                merged.data,
+                "repack",
+                jumps,
+            )
+        )
+        return True
+
+    def _plan_alone(self, batch: memoryview) -> None:
+        """Plan a batch that might have been merged: passed, unless another codec is wanted."""
+        header = read_header(batch)
+        if self.rules.compression in (None, header.codec):
+            self.plan.steps.append(_passed(batch))
+        else:
+            self._decode(header, batch)
 
     def _note_cut(self) -> None:
         """Note how large the first batch is, which is cut."""
@@ -543,11 +698,45 @@ class _Planner:
 
     def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> _Stop:
         """Return a fault to be raised. ``offset`` may be part of the damage: what is planned is not at fault."""
+        if self.together and not self.sent_before:
+            self._make_one()
         steps = self.plan.steps
         offset = max(offset, steps[-1].next_offset if steps else self.wanted_offset)
         if next_offset is not None and not offset < next_offset <= INT64_MAX:
             next_offset = None
         return _Stop(Fault(kind, offset, next_offset, text))
+
+
+def _are_alike(one: memoryview, other: memoryview) -> bool:
+    """Tell whether two batches may become one: of one codec and one leader epoch."""
+    first, second = read_header(one), read_header(other)
+    return (first.codec, first.partition_leader_epoch) == (second.codec, second.partition_leader_epoch)
+
+
+def _jumps(batches: Sequence[memoryview]) -> Sequence[int]:
+    """Return where a record's source offset leaves some out, as of ``Outgoing``: between whole batches."""
+    jumps = array("q")
+    index, expected = 0, read_header(batches[0]).base_offset
+    for batch in batches:
+        header = read_header(batch)
+        if header.base_offset != expected:
+            jumps.append(index)
+            jumps.append(header.base_offset)
+        index += header.record_count
+        expected = header.next_offset
+    return jumps
+
+
+def _passed(batch: memoryview) -> Outgoing:
+    header = read_header(batch)
+    return Outgoing(
+        header.base_offset,
+        header.next_offset,
+        header.record_count,
+        header.max_timestamp_ms,
+        header.partition_leader_epoch,
+        batch,
+    )
 
 
 _KNOWN_CODECS: Final = frozenset(codec.value for codec in Codec)

@@ -34,7 +34,13 @@ DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
     "unclean.leader.election.enable",
     "min.insync.replicas",
 )
-"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.``, so this does not keep them from it."""
+"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.`` (see ``MEANT_BY_BROKER_NAME``)."""
+MEANT_BY_BROKER_NAME = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
+"""Settings of a topic that a list excludes also by their broker's name, which begins with ``log.``.
+
+MM2's default list has those names, and so excludes nothing: there the source's limits reach the remote topic, and
+refuse records that are older by the time they are copied.
+"""
 DEFAULT_USE_DEFAULTS_FROM = "target"
 
 MATCH_TIMEOUT_S = 0.05
@@ -151,6 +157,8 @@ class ConfigPropertyFilter:
 
     def should_replicate(self, name: str) -> bool:
         """Raises: PatternTooSlow."""
+        if name in MEANT_BY_BROKER_NAME and self._exclude.matches(f"log.{name}"):
+            return False
         return not self._exclude.matches(name)
 
 

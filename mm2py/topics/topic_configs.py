@@ -1,15 +1,20 @@
-"""The settings of a remote topic, chosen from those of its upstream topic.
+"""The settings of a remote topic, chosen from those of its upstream topic: when it is made, and as both change later.
 
 Answers to ``targetConfig`` of MM2's MirrorSourceConnector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from mm2py.topics.filters import ConfigPropertyFilter
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", "max.message.bytes"})
+"""Settings of a remote topic that decide how batches are written to it."""
 
 
 class ConfigSource(IntEnum):
@@ -60,3 +65,99 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
         and (not entry.is_default or config_filter.replicates_source_defaults)
         and config_filter.should_replicate(entry.name)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One setting of a remote topic that is to change; ``new`` None takes it back to the target's default."""
+
+    name: str
+    old: str | None
+    """What the remote topic has of its own; None: it has the target's default."""
+    new: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_shown(self.old)} -> {_shown(self.new)}"
+
+
+def config_changes(
+    source: Iterable[TopicConfigEntry], remote: Iterable[TopicConfigEntry], config_filter: ConfigPropertyFilter
+) -> list[ConfigChange]:
+    """Return what has to change so that a remote topic has the settings of its upstream topic, by name.
+
+    MM2 sets every setting and deletes every default each time. Here the same end is reached with what differs: a
+    setting counts as there if the remote topic has it *of its own*, with that value; one that equals the target's
+    default only by chance is set, for that default may change.
+    Args:
+        source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
+    Raises:
+        PatternTooSlow: the filter found no answer in time.
+    Source: MirrorSourceConnector.targetConfig, incrementalAlterConfigs, Apache Kafka, connect/mirror.
+    """
+    own = {entry.name: entry.value for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
+    changes: list[ConfigChange] = []
+    for entry in source:
+        if entry.read_only or entry.sensitive or entry.source == ConfigSource.STATIC_BROKER:
+            continue
+        if entry.is_default and not config_filter.replicates_source_defaults:
+            if entry.name in own and config_filter.should_replicate(entry.name):
+                changes.append(ConfigChange(entry.name, own[entry.name], None))
+        elif entry.value not in {None, own.get(entry.name)} and config_filter.should_replicate(entry.name):
+            changes.append(ConfigChange(entry.name, own.get(entry.name), entry.value))
+    return sorted(changes, key=lambda change: change.name)
+
+
+def too_many_in_sync(name: str, value: str | None, replicas: int | None) -> str | None:
+    """Return why a setting must not be given to a topic with so many replicas (None or -1: unknown), or None.
+
+    Brokers take a min.insync.replicas that can never be reached, and then refuse every record.
+    """
+    if name != MIN_INSYNC_REPLICAS or value is None or replicas is None or replicas < 1:
+        return None
+    if not value.isdecimal() or int(value) <= replicas:
+        return None
+    return f"the remote topic has {replicas} replica(s): with {name}={value} no record could be written to it"
+
+
+class Tried:
+    """What to send to the target for topics of which some settings may be refused, round by round. Pure.
+
+    Brokers refuse all settings of a topic for a single bad one, and their message need not say which. So each topic's
+    changes go first together; those of a refused topic then one by one, in the order of their names, so that a setting
+    that fits only behind another one has its chance.
+    """
+
+    def __init__(self, changes: Mapping[str, Sequence[ConfigChange]]) -> None:
+        self.done: dict[str, list[ConfigChange]] = {}
+        self.refused: dict[str, list[tuple[ConfigChange, str]]] = {}
+        self._left = {topic: [list(wanted)] for topic, wanted in changes.items() if wanted}
+
+    def next_round(self) -> dict[str, list[ConfigChange]]:
+        """Return the next changes of each topic, at most one group a topic; nothing when all is said."""
+        return {topic: groups[0] for topic, groups in self._left.items()}
+
+    def taken(self, topic: str) -> None:
+        """The target took the topic's group of this round."""
+        self.done.setdefault(topic, []).extend(self._pop(topic))
+
+    def turned_down(self, topic: str, why: str) -> None:
+        """The target refused the topic's group of this round because of what is in it."""
+        group = self._pop(topic)
+        if len(group) == 1:
+            self.refused.setdefault(topic, []).append((group[0], why))
+        else:
+            self._left[topic] = [[change] for change in group]
+
+    def give_up(self, topic: str) -> None:
+        """Send nothing more for this topic: no other value would help."""
+        self._left.pop(topic, None)
+
+    def _pop(self, topic: str) -> list[ConfigChange]:
+        group = self._left[topic].pop(0)
+        if not self._left[topic]:
+            del self._left[topic]
+        return group
+
+
+def _shown(value: str | None) -> str:
+    return "(the target's default)" if value is None else repr(value) if value == "" else value

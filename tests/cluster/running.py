@@ -44,7 +44,7 @@ T = TypeVar("T")
 def one_way_properties(
     source: KafkaCluster | str, target: KafkaCluster | str, /, *, names: tuple[str, str] = ("A", "B"), **extra: Value
 ) -> dict[str, Value]:
-    """Return a file with the flow ``A->B`` for clusters of one node.
+    """Return a file with the flow ``A->B`` for clusters of one node, without heartbeats.
 
     Args:
         source: a cluster, or what to write as its ``bootstrap.servers``.
@@ -60,6 +60,8 @@ def one_way_properties(
         "replication.factor": 1,
         "offset.storage.replication.factor": 1,
         "offset.storage.partitions": 5,
+        "heartbeats.topic.replication.factor": 1,
+        "emit.heartbeats.enabled": False,
         "topics.watch.interval.ms": 200,
         **extra,
     }

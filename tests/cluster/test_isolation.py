@@ -24,10 +24,13 @@ SLOWER_MOST, SLOWER_MOST_S = 3.0, 4.0
 class Pace:
     """Some partitions of a topic, by which the speed of a flow is measured: the same load again and again."""
 
-    def __init__(self, source: KafkaCluster, target: KafkaCluster, topic: str, partitions: Sequence[int]) -> None:
+    def __init__(
+        self, source: KafkaCluster, target: KafkaCluster, topic: str, remote: str, partitions: Sequence[int]
+    ) -> None:
         self._source = source
         self._target = target
         self._topic = topic
+        self._remote = remote
         self._partitions = partitions
         self._records = Traffic(seed=21, partitions=len(partitions), plain=True).records()
 
@@ -40,8 +43,9 @@ class Pace:
         begun_s = time.monotonic()
         send(self._source, self._topic, records)
         wanted = record_count(self._source, self._topic, self._partitions)
-        remote = f"A.{self._topic}"
-        run.wait_until(lambda: record_count(self._target, remote, self._partitions) >= wanted, "the records are copied")
+        run.wait_until(
+            lambda: record_count(self._target, self._remote, self._partitions) >= wanted, "the records are copied"
+        )
         return time.monotonic() - begun_s
 
 
@@ -54,41 +58,41 @@ def _assert_not_held_up(before_s: float, beside_s: float) -> None:
 # A right is missing
 
 
-def test_a_topic_that_may_not_be_read_holds_up_no_other(
-    guarded_cluster: KafkaCluster, target_cluster: KafkaCluster
+def test_topics_that_may_not_be_read_or_written_hold_up_no_other(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, guarded_cluster: KafkaCluster
 ) -> None:
-    good, bad = new_topic(guarded_cluster, "readable", 3), new_topic(guarded_cluster, "unreadable", 3)
-    pace = Pace(guarded_cluster, target_cluster, good, range(3))
-    properties = one_way_properties(guarded_cluster, target_cluster, **{"A->B.topics": f"{good},{bad}"})
+    """One flow out of the guarded cluster, one into it; each has a topic that is closed to it, and one that is not."""
+    unreadable, readable = (new_topic(guarded_cluster, stem, 3) for stem in ("unreadable", "readable"))
+    unwritable, writable = (new_topic(source_cluster, stem, 3) for stem in ("unwritable", "writable"))
+    properties = one_way_properties(guarded_cluster, target_cluster, names=("A", "T")) | {
+        "clusters": "A,T,S",
+        "S.bootstrap.servers": source_cluster.bootstrap,
+        "S->A.enabled": True,
+        "A->T.topics": f"{unreadable},{readable}",
+        "S->A.topics": f"{unwritable},{writable}",
+    }
+    paces = [
+        Pace(guarded_cluster, target_cluster, readable, f"A.{readable}", range(3)),
+        Pace(source_cluster, guarded_cluster, writable, f"S.{writable}", range(3)),
+    ]
     with Mm2py(properties) as run:
-        run.wait_for_event("topics.copying")
-        before_s = pace.measure(run)
-        with without_right(guarded_cluster, bad, AclOperation.READ):
-            send(guarded_cluster, bad, islice(Traffic(seed=22, partitions=3).records(), 500))
-            said = run.wait_for_event("source.denied", topic=bad)
-            assert "may not read" in said["why"]
-            _assert_not_held_up(before_s, pace.measure(run))
-        assert_copied(guarded_cluster, target_cluster, bad, f"A.{bad}", run=run)
-        assert_copied(guarded_cluster, target_cluster, good, f"A.{good}", run=run)
-        assert run.terminate() == 0
-
-
-def test_a_remote_topic_that_may_not_be_written_holds_up_no_other(
-    source_cluster: KafkaCluster, guarded_cluster: KafkaCluster
-) -> None:
-    good, bad = new_topic(source_cluster, "writable", 3), new_topic(source_cluster, "unwritable", 3)
-    pace = Pace(source_cluster, guarded_cluster, good, range(3))
-    properties = one_way_properties(source_cluster, guarded_cluster, **{"A->B.topics": f"{good},{bad}"})
-    with Mm2py(properties) as run:
-        run.wait_for_event("topics.copying")
-        before_s = pace.measure(run)
-        with without_right(guarded_cluster, f"A.{bad}", AclOperation.WRITE):
-            send(source_cluster, bad, islice(Traffic(seed=23, partitions=3).records(), 500))
-            said = run.wait_for_event("target.denied", topic=bad)
-            assert "may not write" in said["why"]
-            _assert_not_held_up(before_s, pace.measure(run))
-        assert_copied(source_cluster, guarded_cluster, bad, f"A.{bad}", run=run)
-        assert_copied(source_cluster, guarded_cluster, good, f"A.{good}", run=run)
+        run.wait_for_event("topics.copying", flow="A->T")
+        run.wait_for_event("topics.copying", flow="S->A")
+        before_s = [pace.measure(run) for pace in paces]
+        with (
+            without_right(guarded_cluster, unreadable, AclOperation.READ),
+            without_right(guarded_cluster, f"S.{unwritable}", AclOperation.WRITE),
+        ):
+            for cluster, topic in ((guarded_cluster, unreadable), (source_cluster, unwritable)):
+                send(cluster, topic, islice(Traffic(seed=22, partitions=3).records(), 500))
+            assert "may not read" in run.wait_for_event("source.denied", topic=unreadable)["why"]
+            assert "may not write" in run.wait_for_event("target.denied", topic=unwritable)["why"]
+            for pace, before in zip(paces, before_s, strict=True):
+                _assert_not_held_up(before, pace.measure(run))
+        for topic in (readable, unreadable):
+            assert_copied(guarded_cluster, target_cluster, topic, f"A.{topic}", run=run)
+        for topic in (writable, unwritable):
+            assert_copied(source_cluster, guarded_cluster, topic, f"S.{topic}", run=run)
         assert run.terminate() == 0
 
 
@@ -141,7 +145,7 @@ def test_a_broken_source_leader_holds_up_no_other_partition(
     led = _by_leader(three_node_cluster, topic, 12)
     broken, *healthy = sorted(led)
     numbers = [number for broker in healthy for number in led[broker]]
-    pace = Pace(three_node_cluster, target_cluster, topic, numbers)
+    pace = Pace(three_node_cluster, target_cluster, topic, f"A.{topic}", numbers)
     properties = one_way_properties(three_node_cluster, target_cluster, **{"A->B.topics": topic})
     properties["refresh.topics.enabled"] = how == "frozen"  # without it, too, the new leader has to be found
     with Mm2py(properties) as run:
@@ -167,7 +171,7 @@ def test_a_broken_target_leader_holds_up_no_other_partition(
     led = _by_leader(three_node_cluster, f"A.{topic}", 48)
     broken, *healthy = sorted(led)
     numbers = [number for broker in healthy for number in led[broker]]
-    pace = Pace(source_cluster, three_node_cluster, topic, numbers)
+    pace = Pace(source_cluster, three_node_cluster, topic, f"A.{topic}", numbers)
     properties = one_way_properties(
         source_cluster, three_node_cluster, **{"A->B.topics": topic, "memory.max.bytes": 2**24}
     )

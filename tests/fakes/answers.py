@@ -28,11 +28,13 @@ from mm2py.kafka.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreatableTopic,
+    CreateAclsRequest,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeAclsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
@@ -40,6 +42,7 @@ from mm2py.kafka.messages import (
     DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListOffsetsPartition,
@@ -53,6 +56,7 @@ from mm2py.kafka.messages import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
 )
+from tests.fakes.admin_answers import create_acls, describe_acls, incremental_alter_configs
 from tests.fakes.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
 from tests.fakes.data_requests import check_leader_epoch, locate, resolve
 from tests.fakes.partition_model import NO_LEADER, Partition
@@ -83,8 +87,11 @@ _SPOKEN: Final[Mapping[int, tuple[int, int]]] = {
     19: (2, 7),
     22: (0, 5),
     23: (2, 4),
+    29: (1, 3),
+    30: (1, 3),
     32: (1, 4),
     37: (0, 3),
+    44: (0, 1),
 }
 """API key to the versions that Kafka 4.3.1 answers."""
 
@@ -110,6 +117,12 @@ def answer(state: ClusterState, node: int, request: Payload) -> Payload:
             return describe_configs(state, node, request)
         case DescribeGroupsRequest():
             return describe_groups(state, node, request)
+        case IncrementalAlterConfigsRequest():
+            return incremental_alter_configs(state, request)
+        case DescribeAclsRequest():
+            return describe_acls(state, request)
+        case CreateAclsRequest():
+            return create_acls(state, request)
         case ApiVersionsRequest():
             return _api_versions()
     raise NotImplementedError(f"the broker model does not answer {type(request).__name__}")
@@ -435,6 +448,9 @@ def _judge_topic(
         return ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0."
     if factor > len(state.registered):
         return ErrorCode.invalid_replication_factor, f"Unable to replicate the partition {factor} time(s)"
+    unknown = state.unknown_configs & overrides.keys()
+    if unknown:
+        return ErrorCode.invalid_config, f"Unknown topic config name: {min(unknown)}"
     try:
         parse_topic_config(overrides)
     except BadConfig as cause:

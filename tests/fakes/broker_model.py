@@ -21,7 +21,7 @@ from typing import Final, cast, overload
 
 from kio.static.protocol import Payload
 
-from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.errors import BrokerUnreachable, UnsupportedVersion
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchReply, FetchRequest, ProduceReply, ProduceRequest
 from tests.fakes.answers import answer
 from tests.fakes.cluster_state import ClusterState, Node, ProducerHandle, Topic, Transaction
@@ -82,6 +82,10 @@ class ClusterModel(ClusterState):
         self.connect_timeout_s = connect_timeout_s
         self.produce_by_topic_id = produce_by_topic_id
         self.complaints: list[BaseException] = []
+        self.hung_apis: set[str] = set()
+        """Requests that are never answered, by name (``DescribeAcls``)."""
+        self.unspoken_apis: set[str] = set()
+        """Requests that these brokers have no version of."""
         self.trace: deque[tuple[float, int, str, str, str]] = deque(maxlen=_TRACE_LENGTH)
         self._source = FaultSource(random.Random(rng.getrandbits(64)))
         self._latency_s = random_latency(random.Random(rng.getrandbits(64)), *latency_s)
@@ -172,10 +176,13 @@ class ClusterModel(ClusterState):
         node = self._pick(broker)
         api = type(request).__name__.removesuffix("Request")
         self.counts[f"request {api}"] += 1
+        if api in self.unspoken_apis:
+            raise UnsupportedVersion(node.host, api, wanted=str(getattr(request, "__version__", "")), offered="none")
         connection = await self._connection(node, channel)
         timeout_s = self.request_timeout_s
         sent: object = request
         if isinstance(request, FetchRequest):
+            self.counts["partitions asked for"] += sum(len(topic.partitions) for topic in request.topics)
             timeout_s += request.max_wait_ms / 1000
         elif isinstance(request, ProduceRequest):
             sent = frozen(request)
@@ -233,7 +240,8 @@ class ClusterModel(ClusterState):
                 )
             if isinstance(request, FetchRequest):
                 return PendingFetch(self, node, request, done, interfere=self._source.fetch_error)
-            done(answer(self, node, cast("Payload", request)))
+            if type(request).__name__.removesuffix("Request") not in self.hung_apis:
+                done(answer(self, node, cast("Payload", request)))
         except AssertionError as error:
             self.complaints.append(error)
             raise

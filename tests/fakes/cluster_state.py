@@ -16,6 +16,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from mm2py.topics.acls import TopicAcl
 from tests.fakes.coordinator_model import Coordinator
 from tests.fakes.partition_model import NO_LEADER, Leadership, Partition, Replica
 from tests.fakes.producer_state import ProducerTable, Refused
@@ -157,6 +158,14 @@ class ClusterState:
         self._former: list[Topic] = []
         self._by_id: dict[uuid.UUID, Topic] = {}
         self.denied_topics: set[str] = set()
+        self.denied_configs: set[str] = set()
+        """Topics whose settings may be read and not changed."""
+        self.unknown_configs: set[str] = set()
+        """Settings of topics that these brokers are too old, or too new, to know."""
+        self.acls: set[TopicAcl] | None = None
+        """Of topics; None: the cluster has no authorizer. The model keeps them, and lets everybody do everything."""
+        self.denied_on_cluster: set[str] = set()
+        """DESCRIBE, ALTER: rights on the cluster itself that are taken away."""
         self.groups: dict[str, tuple[str, int]] = {}
         """Of each consumer group that exists its state, as DescribeGroups names it (Stable, Empty), and its members."""
         self.transactions_available = True
@@ -353,9 +362,13 @@ class ClusterState:
 
     def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
         """Change settings of a topic."""
+        self.replace_overrides(name, {**self.topics[name].overrides, **configs})
+
+    def replace_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Give a topic these settings of its own and no others."""
         topic = self.topics[name]
-        topic.overrides.update(configs)
-        topic.config = parse_topic_config(topic.overrides)
+        topic.config = parse_topic_config(overrides)
+        topic.overrides = dict(overrides)
         for partition in topic.partitions:
             partition.obey(topic.config)
 

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics import filters
-from mm2py.topics.filters import ConfigPropertyFilter, GroupFilter, TopicFilter
+from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, GroupFilter, TopicFilter
 from mm2py.topics.internal import is_own_topic
 from mm2py.topics.java_regex import NotTranslatable, compile_java
 from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
@@ -532,4 +532,6 @@ def test_remote_topics_are_created_with_the_settings_mm2_would_use(jvm: JavaGate
         )
         kept = target_config.invoke(connector, java_objects(jvm, admin.Config(java_entries), False)).entries()
         expected = {one.name(): one.value() for one in jvm.jvm.java.util.ArrayList(kept)}
+        if entry.name in MEANT_BY_BROKER_NAME:
+            expected = {}  # MM2's default list names the broker's setting, and so misses the topic's
         assert remote_topic_configs([entry], settings) == expected, entry

@@ -143,7 +143,7 @@ def test_a_missing_right_is_said_without_chatter_and_noticed_when_given() -> Non
 
 def test_a_record_too_large_is_said_without_chatter_and_the_raised_limit_counts_at_the_next_attempt() -> None:
     async def scenario() -> None:
-        night = night_with("orders")
+        night = night_with("orders", **{"sync.topic.configs.enabled": "false"})
         night.world.target.create_topic("A.orders", 1)
         night.world.target.configure_topic("A.orders", {"max.message.bytes": "1000"})
         async with night.world.worker():

@@ -15,7 +15,7 @@ from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
 from mm2py.config.settings import FlowSettings, load_configuration
-from mm2py.connector import Connector, Side
+from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
@@ -90,7 +90,7 @@ class World:
             )
 
         herder = Herder(
-            {self.settings.flow: begin},
+            {ConnectorName(self.settings.flow, Kind.SOURCE): begin},
             {},
             is_refusal=lambda error: isinstance(error, FlowRefused),
             rng=random.Random(self.rng.random()),

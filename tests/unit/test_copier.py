@@ -42,8 +42,8 @@ class CountingLease:
     holders: int = 0
     extra: int = 0
 
-    def hold(self, extra_bytes: int) -> None:
-        self.holders += 1
+    def hold(self, extra_bytes: int, holders: int = 1) -> None:
+        self.holders += holders
         self.extra += extra_bytes
 
     def release(self, extra_bytes: int) -> None:

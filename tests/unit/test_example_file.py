@@ -47,7 +47,7 @@ def comparable(configuration: Configuration) -> dict[str, Any]:
         **{
             field.name: getattr(settings, field.name)
             for field in fields(settings)
-            if field.name not in ("topic_filter", "config_filter", "policy")
+            if field.name not in ("topic_filter", "config_filter", "policy", "copy_modes")
         },
     }
 
@@ -77,6 +77,7 @@ def test_the_shown_defaults_are_those_of_the_code() -> None:
             "bootstrap.servers",
             keys.OFFSETS_TOPIC.name,  # default in the layers; the test above compares it
             keys.GROUP_ID.name,
+            keys.CONFIGS_TOPIC.name,
         ):
             continue
         assert item.key.kind(item.entry.value) == item.key.default, item.entry.key

@@ -1,4 +1,4 @@
-"""Flows started, kept going, stopped in order: with connectors of the tests' own, under virtual time."""
+"""Connectors started, kept going, stopped in order: with connectors of the tests' own, under virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import Connector, FlowStatus
+from mm2py.connector import Connector, ConnectorName, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow, parse_flow
 from mm2py.logs import make_logger
@@ -21,6 +21,9 @@ from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Herder
 from tests.fakes.virtual_time import run_virtual
 
 AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
+BEATS_AB = ConnectorName(AB, Kind.HEARTBEAT)
+BEATS_BA = ConnectorName(BA, Kind.HEARTBEAT)
+PATH_AB = ConnectorName(AB, Kind.PATH)
 
 
 class Refused(Mm2Error):
@@ -31,7 +34,7 @@ class Refused(Mm2Error):
 class FakeConnector:
     """Does what its script says; without one it runs until it is cancelled."""
 
-    flow: Flow
+    name: Flow | ConnectorName
     history: list[str]
     fails_with: Exception | None = None
     fails_after_s: float = 0.0
@@ -39,48 +42,58 @@ class FakeConnector:
     drain_fails_with: Exception | None = None
 
     async def run(self) -> None:
-        self.history.append(f"{self.flow} runs")
+        self.history.append(f"{self.name} runs")
         try:
             if self.fails_with is not None:
                 await asyncio.sleep(self.fails_after_s)
                 raise self.fails_with
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self.history.append(f"{self.flow} is cancelled")
+            self.history.append(f"{self.name} is cancelled")
             raise
 
     async def drain(self) -> None:
-        self.history.append(f"{self.flow} drains")
+        self.history.append(f"{self.name} drains")
         await asyncio.sleep(self.drain_takes_s)
         if self.drain_fails_with is not None:
             raise self.drain_fails_with
-        self.history.append(f"{self.flow} is drained")
+        self.history.append(f"{self.name} is drained")
 
-    def status(self) -> FlowStatus:
-        return FlowStatus(self.flow, "running", "", "at-least-once", (), {})
+    def status(self) -> FlowStatus | PathStatus | None:
+        match self.name:
+            case Flow():
+                return FlowStatus(self.name, "running", "", "at-least-once", (), {})
+            case ConnectorName(kind=Kind.PATH):
+                return PathStatus(heartbeat_age_s=0.5, path_latency_ms=40.0)
+            case _:
+                return None
 
 
 @dataclass
 class Worker:
     """A herder with its log and with what its connectors did, in order."""
 
-    connectors: Mapping[Flow, Callable[[int, list[str]], FakeConnector]]
+    connectors: Mapping[Flow | ConnectorName, Callable[[int, list[str]], FakeConnector]]
+    """A flow stands for its source connector."""
     refused: Mapping[Flow, Mm2Error] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
-    began: list[tuple[Flow, int, float]] = field(default_factory=list)
-    """Flow, life, and when."""
+    began: list[tuple[Flow | ConnectorName, int, float]] = field(default_factory=list)
+    """What, in which life, and when."""
     log: io.StringIO = field(default_factory=io.StringIO)
 
     def herder(self) -> Herder:
-        def begin(flow: Flow) -> Callable[[int], Connector]:
+        def begin(name: Flow | ConnectorName) -> Callable[[int], Connector]:
             def new_life(life: int) -> Connector:
-                self.began.append((flow, life, asyncio.get_running_loop().time()))
-                return self.connectors[flow](life, self.history)
+                self.began.append((name, life, asyncio.get_running_loop().time()))
+                return self.connectors[name](life, self.history)
 
             return new_life
 
         return Herder(
-            {flow: begin(flow) for flow in self.connectors},
+            {
+                name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): begin(name)
+                for name in self.connectors
+            },
             self.refused,
             is_refusal=lambda error: isinstance(error, Refused),
             rng=random.Random(1),
@@ -107,8 +120,8 @@ class Worker:
         return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def runs(flow: Flow, **script: Any) -> Callable[[int, list[str]], FakeConnector]:
-    return lambda life, history: FakeConnector(flow, history, **script)
+def runs(name: Flow | ConnectorName, **script: Any) -> Callable[[int, list[str]], FakeConnector]:
+    return lambda life, history: FakeConnector(name, history, **script)
 
 
 def refuses(flow: Flow, why: str = "It must not run.") -> Callable[[int, list[str]], FakeConnector]:
@@ -204,6 +217,54 @@ def test_failures_of_long_ago_do_not_lengthen_todays_pause() -> None:
     early, late = worker.pauses_s(AB)[5], worker.pauses_s(AB)[6] - HEALTHY_AFTER_S - 1
     assert early >= 24.0
     assert late <= 1.2
+
+
+# -- heartbeats --------------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_that_fail_are_begun_again_and_named_as_what_they_are() -> None:
+    """An alert on flow.failed is for flows."""
+    beats = runs(BEATS_AB, fails_with=Mm2Error("No.", remedy=""), fails_after_s=5)
+    worker = Worker({AB: runs(AB), BEATS_AB: beats})
+    assert worker.run(stop_at_s=100) == 0
+    assert not worker.events("flow.failed")
+    failed = worker.events("connector.failed")
+    assert len(failed) > 3
+    assert (failed[0]["flow"], failed[0]["connector"]) == ("A->B", "A->B.MirrorHeartbeatConnector")
+    assert worker.history.count("A->B runs") == 1
+
+
+def test_heartbeats_alone_do_not_keep_a_process_alive_whose_flows_were_all_refused() -> None:
+    worker = Worker({AB: refuses(AB), BEATS_AB: runs(BEATS_AB), BEATS_BA: runs(BEATS_BA)})
+    assert worker.run() == 1
+    assert worker.history[-2:] == [f"{BEATS_AB} is cancelled", f"{BEATS_BA} is cancelled"]
+    by_file = Worker({BEATS_BA: runs(BEATS_BA)}, refused={AB: Refused("Flow A->B is not started.", remedy="")})
+    assert by_file.run() == 1
+
+
+def test_a_worker_without_flows_emits_heartbeats_until_it_is_stopped() -> None:
+    worker = Worker({BEATS_AB: runs(BEATS_AB)})
+    assert worker.run(stop_at_s=50) == 0
+    assert worker.history == [f"{BEATS_AB} {what}" for what in ("runs", "drains", "is drained", "is cancelled")]
+    assert [event["flows"] for event in worker.events("worker.draining")] == [0]
+
+
+def test_the_status_of_a_flow_has_what_its_path_says_and_heartbeats_make_no_line_of_their_own() -> None:
+    worker = Worker({AB: runs(AB), BEATS_BA: runs(BEATS_BA), PATH_AB: runs(PATH_AB)})
+
+    async def main() -> Sequence[FlowStatus]:
+        herder = worker.herder()
+        asyncio.get_running_loop().call_later(2, herder.stop)
+        running = asyncio.create_task(herder.run())
+        (before,) = herder.status()
+        assert (before.state, before.heartbeat_age_s, before.path_latency_ms) == ("starting", None, None)
+        await asyncio.sleep(1)
+        found = herder.status()
+        await running
+        return found
+
+    (status,) = run_virtual(main())
+    assert (status.flow, status.state, status.heartbeat_age_s, status.path_latency_ms) == (AB, "running", 0.5, 40.0)
 
 
 # -- stopped -----------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def test_what_careless_files_hear() -> None:
         "line 21: C.bootstrap.servers is not known; C is not in clusters",
         "these settings do nothing yet: A->B.emit.checkpoints.interval.seconds, tasks.max",
         "these settings have no effect, because mm2py goes its own way:"
-        " B.producer.linger.ms (batches are passed as they are);"
+        " B.producer.batch.size (batches are passed as they are, or repacked as copy.mode says);"
         " B.producer.acks (mm2py always waits for all replicas in sync)",
     ]
 
@@ -214,7 +214,7 @@ def test_flows_to_secured_clusters_are_refused_and_no_secret_is_told() -> None:
     assert list(by_name(configuration)) == ["plain->late"]  # it says PLAINTEXT, so its ssl settings mean nothing
     assert sorted(map(str, configuration.refused)) == ["plain->odd", "plain->tls", "sasl->plain"]
     said = [str(error) for error in configuration.refused.values()] + list(configuration.warnings)
-    assert "tls.security.protocol (line 8)" in said[0]
+    assert "tls.ssl.keystore.key (line 11) needs its counterpart" in said[0]
     assert "canary" not in repr((said, configuration))
 
 
@@ -257,12 +257,18 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
     assert {
         field.name: getattr(settings, field.name)
         for field in fields(settings)
-        if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter")
+        if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter", "copy_modes")
     } == {
         "heartbeats_replication": True,
+        "heartbeats_interval_s": 1.0,
         "replication_factor": 2,
         "refresh_topics_interval_s": 600.0,
         "topics_watch_interval_s": 2.0,
+        "sync_topic_configs_interval_s": 600.0,
+        "sync_topic_configs_dry_run": False,
+        "sync_topic_acls_interval_s": 600.0,
+        "sync_topic_acls_dry_run": False,
+        "remote_partitions_max": 50_000,
         "read_committed": False,
         "auto_offset_reset": "earliest",
         "fetch_max_bytes": 52_428_800,
@@ -271,6 +277,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "fetch_max_wait_ms": 500,
         "source_request_timeout_s": 30.0,
         "target_request_timeout_s": 30.0,
+        "linger_s": 0.0,
         "compression": None,
         "offsets_topic": "mm2-offsets.A.internal",
         "offsets_topic_partitions": 25,
@@ -279,6 +286,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "bytes_per_second_max": None,
         "many_to_one": False,
         "mm2_group_id": "A-mm2",
+        "mm2_configs_topic": "mm2-configs.A.internal",
         "group": "mm2py",
     }
     assert [topic for topic in ("a", "mm2-x.internal", "b.replica", "__c") if accepts(settings, topic)] == ["a"]
@@ -293,6 +301,14 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         ("A.consumer.max.partition.fetch.bytes=7", "fetch_partition_max_bytes", 7),
         ("refresh.topics.enabled=False", "refresh_topics_interval_s", None),
         ("refresh.topics.interval.seconds=-1", "refresh_topics_interval_s", None),
+        ("sync.topic.configs.enabled=false", "sync_topic_configs_interval_s", None),
+        ("sync.topic.configs.interval.seconds=-5", "sync_topic_configs_interval_s", None),
+        ("A->B.sync.topic.configs.interval.seconds=5", "sync_topic_configs_interval_s", 5.0),
+        ("sync.topic.acls.enabled=false", "sync_topic_acls_interval_s", None),
+        ("A->B.sync.topic.acls.interval.seconds=-1", "sync_topic_acls_interval_s", None),
+        ("sync.topic.configs.dry.run=true", "sync_topic_configs_dry_run", True),
+        ("A->B.sync.topic.acls.dry.run=true", "sync_topic_acls_dry_run", True),
+        ("A->B.remote.partitions.max=7", "remote_partitions_max", 7),
         ("B.offset.flush.interval.ms=60000", "position_interval_s", 1.0),
         ("B.offset.flush.interval.ms=200", "position_interval_s", 0.2),
         ("B.producer.compression.type=producer", "compression", None),
@@ -341,8 +357,8 @@ def test_addresses_at_the_top_serve_every_cluster_without_its_own(load: Load) ->
         ("clusters=A,,B\n", "line 1: clusters is a list with an empty entry"),
         ("clusters=A,B,A\n", "line 1: clusters is a list that names 'A' twice"),
         ("clusters=A,B\\u0007C\n", "alias with a control character"),
-        (TWO, "No source->target replication flows"),
-        (f"{TWO}A->B.enabled=false\n", "No source->target replication flows"),
+        (f"{TWO}emit.heartbeats.enabled=false\n", "No source->target replication flows"),
+        (f"{TWO}A->B.enabled=false\nemit.heartbeats.enabled=false\n", "No source->target replication flows"),
         ("clusters=A\nA.bootstrap.servers=a:1\n", "No source->target replication flows"),
         (set_line("A->A.enabled=true"), "line 5: flow A->A leads from a cluster to itself"),
         (set_line("A->C.enabled=true"), "line 5: flow A->C.enabled ends at C, which is not in clusters"),
@@ -406,6 +422,10 @@ def test_addresses_of_ipv6_are_read(load: Load, addresses: str) -> None:
         "replication.factor=9223372036854775808",
         "A->B.replication.factor=1.5",
         "refresh.topics.interval.seconds=0",
+        "sync.topic.configs.interval.seconds=0",
+        "A->B.sync.topic.acls.interval.seconds=0",
+        "remote.partitions.max=0",
+        "sync.topic.acls.dry.run=yes",
         "refresh.topics.enabled=yes",
         "A.consumer.isolation.level=READ_COMMITTED",
         "A.consumer.fetch.max.bytes=-1",
@@ -496,8 +516,9 @@ def test_an_unknown_cluster_on_the_command_line_is_told(problem: Callable[..., s
     assert "--clusters names 'C', not in clusters, which are A, B" in problem(ONE_FLOW, ["B", "C"])
 
 
-def test_a_selection_without_flows_is_told(problem: Callable[..., str]) -> None:
-    assert problem(ONE_FLOW, ["A"]) == "No source->target replication flows into A; enabled are A->B."
+def test_a_selection_without_flows_and_heartbeats_is_told(problem: Callable[..., str]) -> None:
+    text = set_line("emit.heartbeats.enabled=false")
+    assert problem(text, ["A"]) == "No source->target replication flows into A; enabled are A->B."
 
 
 def test_an_empty_selection_selects_all(load: Load) -> None:
@@ -533,15 +554,13 @@ def test_a_value_that_asks_for_what_is_done_anyway_refuses_nothing(load: Load, l
 @pytest.mark.parametrize(
     "line",
     [
-        "security.protocol=SSL",
+        "security.protocol=SASL_SSL",
         "ssl.truststore.location=/x",
         "sasl.mechanism=PLAIN",
         "A.consumer.security.protocol=SASL_SSL",
         "B.producer.ssl.keystore.location=/x",
-        "A.admin.sasl.mechanism=PLAIN",
-        "A->B.source.consumer.security.protocol=SSL",
-        "A->B.producer.override.security.protocol=SSL",
-        "A->B.target.cluster.security.protocol=SSL",
+        "A->B.source.consumer.security.protocol=SASL_PLAINTEXT",
+        "A->B.producer.override.security.protocol=SASL_SSL",
         "B.exactly.once.source.support=preparing",
         "A->B.exactly.once.support=required",
         "transforms=mask",
@@ -584,16 +603,16 @@ def test_the_identity_policy_both_ways_is_refused(load: Load) -> None:
 
 
 def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str]) -> None:
-    assert "tasks.max" in problem(set_line("security.protocol=SSL\ntasks.max=0"))
+    assert "tasks.max" in problem(set_line("security.protocol=SASL_SSL\ntasks.max=0"))
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
 def test_settings_that_do_nothing_yet_are_named_in_one_warning(load: Load) -> None:
-    text = set_line("groups=g\nsync.topic.acls.interval.seconds=5\nA.consumer.client.rack=r\nB.session.timeout.ms=9\n")
+    text = set_line("groups=g\nrefresh.groups.interval.seconds=5\nA.consumer.client.rack=r\nB.session.timeout.ms=9\n")
     assert list(load(text).warnings) == [
-        "these settings do nothing yet: groups, sync.topic.acls.interval.seconds, A.consumer.client.rack,"
+        "these settings do nothing yet: groups, refresh.groups.interval.seconds, A.consumer.client.rack,"
         " B.session.timeout.ms"
     ]
 

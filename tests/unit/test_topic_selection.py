@@ -259,7 +259,8 @@ def entry(
         (entry("retention.ms", value=None), "target", False),
         (entry("min.insync.replicas"), "target", False),
         (entry("min.insync.replicas", ConfigSource.DEFAULT), "source", False),
-        (entry("message.timestamp.before.max.ms"), "target", True),  # excluded by the broker's name only
+        (entry("message.timestamp.before.max.ms"), "target", False),  # meant by the broker's name in the list
+        (entry("message.timestamp.after.max.ms"), "target", False),
     ],
 )
 def test_remote_topic_is_created_with_what_was_set_on_its_upstream_topic(

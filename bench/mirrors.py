@@ -1,0 +1,227 @@
+"""The mirrors: what each is started with. One file of properties serves mm2py and MirrorMaker 2.
+
+The file says where the clusters are, which topic, and that one replica must do; for the rest defaults count, heartbeats
+and checkpoints among them. MirrorMaker 2 gets the flags of its own start script. What its start costs counts for each
+mirror, so mm2py runs as installed: a new interpreter, ``python -m mm2py FILE``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bench.peers import franz_go
+from bench.sides import JVM_OPTIONS, Side, Sides
+from bench.workloads import Workload
+from deploy.local.broker_settings import render_properties
+from deploy.local.errors import tail
+from deploy.local.guardian import guard
+from deploy.local.jars import jar_directory
+from deploy.local.java import java
+from deploy.local.jvm import LOGGING
+
+ROOT: Final = Path(__file__).parents[1]
+MM2PY: Final = "mm2py"
+MM2_1: Final = "mm2-1"
+MM2_4: Final = "mm2-4"
+FRANZ_GO: Final = "franz-go"
+MM2: Final = (MM2_1, MM2_4)
+TITLES: Final[Mapping[str, str]] = {
+    MM2PY: "mm2py",
+    MM2_1: "MM2, tasks.max=1",
+    MM2_4: "MM2, tasks.max=4",
+    FRANZ_GO: "franz-go loop",
+}
+MIRRORS: Final = tuple(TITLES)
+LOG_BYTES_SHOWN: Final = 2_000
+
+
+class NotMeasured(Exception):
+    """This mirror cannot be run here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line changes about a mirror."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further properties of mm2py; ``{flow}`` in a key stands for the flow."""
+    profile: Path | None = None
+    """Where to write mm2py's profile of a run; costs a lot of speed."""
+    module: tuple[str, ...] = ("mm2py",)
+    """What ``python -m`` runs for mm2py, with arguments before the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of one mirror. Aliases are new each time, so that no run finds the positions of another."""
+
+    mirror: str
+    workload: Workload
+    serial: str
+    options: Options
+
+    @property
+    def source_alias(self) -> str:
+        return f"s{self.serial}"
+
+    @property
+    def target_alias(self) -> str:
+        return f"t{self.serial}"
+
+    @property
+    def remote_topic(self) -> str:
+        return f"{self.source_alias}.{self.workload.topic}"
+
+
+def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str]) -> dict[str, str]:
+    """Return the file for mm2py or MirrorMaker 2.
+
+    Args:
+        addresses: of the source and the target cluster.
+        tls: ``ssl.*`` of either side, without the alias; empty for plain text.
+    """
+    source, target = launch.source_alias, launch.target_alias
+    flow = f"{source}->{target}"
+    own = {key.replace("{flow}", flow): value for key, value in launch.options.settings.items()}
+    return {
+        "clusters": f"{source}, {target}",
+        f"{source}.bootstrap.servers": addresses[0],
+        f"{target}.bootstrap.servers": addresses[1],
+        f"{flow}.enabled": "true",
+        f"{flow}.topics": launch.workload.topic,
+        "tasks.max": "1" if launch.mirror == MM2_1 else "4",
+        "replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        **{f"{alias}.{key}": value for alias in (source, target) for key, value in tls.items()},
+        **(own if launch.mirror == MM2PY else {}),
+    }
+
+
+class Running:
+    """A mirror's process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log_path: Path, started_s: float) -> None:
+        self.started_s = started_s
+        self._process = process
+        self._log_path = log_path
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def log_tail(self) -> str:
+        return tail(self._log_path, max_bytes=LOG_BYTES_SHOWN)
+
+    def stop(self, *, timeout_s: float = 60.0) -> None:
+        """SIGTERM, and wait; SIGKILL after the time-out."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+def command_of(launch: Launch, sides: Sides, directory: Path, tls: Mapping[str, str]) -> list[str]:
+    """Return the command line, after writing the file that it names.
+
+    Raises:
+        NotMeasured: it cannot be run here.
+    """
+    if launch.mirror == FRANZ_GO:
+        return _franz_go(launch, sides)
+    path = directory / "mm2.properties"
+    path.write_text(render_properties(properties(launch, _addresses(sides, encrypted=launch.workload.tls), tls)))
+    if launch.mirror == MM2PY:
+        profile = ["-m", "cProfile", "-o", str(launch.options.profile)] if launch.options.profile else []
+        return [sys.executable, *profile, "-m", *launch.options.module, str(path)]
+    return [
+        *(str(java()), "-Xms256M", "-Xmx2G", *JVM_OPTIONS, "-Djava.awt.headless=true", *LOGGING),
+        *("-cp", f"{jar_directory()}/*", "org.apache.kafka.connect.mirror.MirrorMaker", str(path)),
+    ]
+
+
+def _addresses(sides: Sides, *, encrypted: bool) -> tuple[str, str]:
+    def address(side: Side) -> str:
+        return side.cluster.bootstrap_for("SSL") if encrypted else side.bootstrap
+
+    return address(sides.source), address(sides.target)
+
+
+def _franz_go(launch: Launch, sides: Sides) -> list[str]:
+    workload = launch.workload
+    if workload.tls:
+        raise NotMeasured("the loop speaks plain text only")
+    try:
+        program = franz_go.build()
+    except franz_go.NoGo as error:
+        raise NotMeasured(str(error)) from error
+    return [
+        *(str(program), "-source", sides.source.bootstrap, "-target", sides.target.bootstrap),
+        *("-topic", workload.topic, "-remote", launch.remote_topic, "-codec", workload.shape.codec.name.lower()),
+        *("-linger", "0s" if workload.pace else "5ms"),
+    ]
+
+
+async def prepare(launch: Launch, sides: Sides) -> None:
+    """Make the remote topic for a mirror that leaves topics to others."""
+    if launch.mirror == FRANZ_GO:
+        await sides.target.create(launch.remote_topic, launch.workload.partitions)
+
+
+@contextmanager
+def running(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> Iterator[Running]:
+    """Start a mirror cold; at the end of the block it is killed, or stopped in order to write its profile.
+
+    Raises:
+        NotMeasured: it cannot be run here.
+    """
+    directory = guard().new_directory(f"bench-{launch.mirror}")
+    try:
+        command = command_of(launch, sides, directory, tls if launch.workload.tls else {})
+        log_path = directory / "log"
+        with log_path.open("wb") as log:
+            started_s = time.monotonic()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=directory,
+                env={**os.environ, **_OWN_VARIABLES, **guard().environment()},
+                start_new_session=True,
+            )
+        mirror = Running(process, log_path, started_s)
+        try:
+            yield mirror
+            if launch.mirror == MM2PY and launch.options.profile:
+                mirror.stop()
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        guard().remove_directory(directory)
+
+
+_OWN_VARIABLES: Final = {
+    "PYTHONPATH": str(ROOT),
+    # kio loads hypothesis where it is installed; in a new directory that would cost it a second at each start.
+    "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
+}

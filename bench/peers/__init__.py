@@ -1,0 +1,1 @@
+"""Other programs beside which mm2py is measured."""

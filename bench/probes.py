@@ -1,0 +1,90 @@
+"""The two ends of a latency measurement, each a process of its own: a writer at a steady pace, and a reader.
+
+Records carry the monotonic time of their sending, which all processes of a machine share. Both ends are librdkafka,
+which waits for nothing: ``linger.ms=0``, and a read that is answered with the first byte.
+
+    python -m bench.probes write BOOTSTRAP TOPIC PARTITIONS PER_SECOND SECONDS BYTES
+    python -m bench.probes read BOOTSTRAP TOPIC PARTITIONS RECORDS LONGEST_S
+
+The writer prints when it began, in ns. The reader prints ``ready``, then what it saw: a list of [sent ns, latency ns].
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+STAMP: Final = struct.Struct(">8sq")
+MARK: Final = b"mm2bench"
+ANSWER_S: Final = 30.0
+
+
+def write(bootstrap: str, topic: str, partitions: int, *, per_second: int, seconds: float, size: int) -> int:
+    """Write records in turn to the first ``partitions``; 1 if the source did not take all of them."""
+    failures: list[KafkaError] = []
+
+    def settled(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0})
+    producer.list_topics(topic, timeout=ANSWER_S)
+    rest = bytes(size - STAMP.size)
+    begun_ns = time.monotonic_ns()
+    print(begun_ns, flush=True)
+    for number in range(int(per_second * seconds)):
+        wait_s = (begun_ns - time.monotonic_ns()) / 1e9 + number / per_second
+        if wait_s > 0:
+            time.sleep(wait_s)
+        value = STAMP.pack(MARK, time.monotonic_ns()) + rest
+        producer.produce(topic, value=value, partition=number % partitions, on_delivery=settled)
+        producer.poll(0)
+    left = producer.flush(ANSWER_S)
+    return 1 if failures or left else 0
+
+
+def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s: float) -> int:
+    """Read what is written from now on to the first ``partitions``, until there were so many records."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
+    )
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    for place in places:
+        place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
+    consumer.assign(places)
+    consumer.poll(0.5)  # reads are on their way by the time that anything is written
+    print("ready", flush=True)
+    seen: list[tuple[int, int]] = []
+    end_s = time.monotonic() + longest_s
+    while len(seen) < records and time.monotonic() < end_s:
+        message = consumer.poll(0.5)
+        now_ns = time.monotonic_ns()
+        value = None if message is None else message.value()
+        if value is not None and value.startswith(MARK):
+            sent_ns = STAMP.unpack_from(value)[1]
+            seen.append((sent_ns, now_ns - sent_ns))
+    print(json.dumps(seen), flush=True)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    gc.disable()  # a pause of ours would look like latency
+    what, bootstrap, topic, *numbers = arguments
+    if what == "write":
+        partitions, per_second, seconds, size = numbers
+        return write(
+            bootstrap, topic, int(partitions), per_second=int(per_second), seconds=float(seconds), size=int(size)
+        )
+    partitions, records, longest_s = numbers
+    return read(bootstrap, topic, int(partitions), records=int(records), longest_s=float(longest_s))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""One measured run, and the file that keeps runs while a bench goes on: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Something that is measured in each run."""
+
+    title: str
+    unit: str
+    higher_is_better: bool = False
+
+
+MEASURES: Mapping[str, Measure] = {
+    # copy workloads
+    "records_per_s": Measure("records/s, first to last record", "records/s", higher_is_better=True),
+    "mb_per_s": Measure("MB/s, first to last record", "MB/s", higher_is_better=True),
+    "records_per_s_from_start": Measure("records/s, from process start", "records/s", higher_is_better=True),
+    "mb_per_s_from_start": Measure("MB/s, from process start", "MB/s", higher_is_better=True),
+    "cpu_s_per_million": Measure("CPU s per million records, from process start", "s"),
+    "cpu_s_per_gb": Measure("CPU s per GB, from process start", "s"),
+    "cpu_s_per_million_steady": Measure("CPU s per million records, first to last record", "s"),
+    "cpu_s_per_gb_steady": Measure("CPU s per GB, first to last record", "s"),
+    "peak_mb": Measure("peak memory", "MB"),
+    "first_record_s": Measure("start to first record", "s"),
+    "last_record_s": Measure("start to last record", "s"),
+    "source_broker_cpu_s_per_million": Measure("source broker, CPU s per million records", "s"),
+    "target_broker_cpu_s_per_million": Measure("target broker, CPU s per million records", "s"),
+    # paced workloads
+    "p50_ms": Measure("latency p50", "ms"),
+    "p99_ms": Measure("latency p99", "ms"),
+    "direct_p50_ms": Measure("the same record at a consumer of the source, p50", "ms"),
+    "direct_p99_ms": Measure("the same record at a consumer of the source, p99", "ms"),
+    "cpu_percent": Measure("CPU while measured, percent of a core", "%"),
+    "source_broker_cpu_percent": Measure("source broker, percent of a core", "%"),
+    "target_broker_cpu_percent": Measure("target broker, percent of a core", "%"),
+    # all
+    "other_cpu_percent": Measure("CPU of everything else on the machine, percent of a core", "%"),
+}
+"""By the name that stands in the results; units are powers of ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of one mirror gave."""
+
+    workload: str
+    mirror: str
+    round: int
+    records: int
+    """How many had to arrive."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    failed: str | None = None
+    """Why it did not finish, with how far it came; ``measures`` are empty then."""
+    not_measured: str | None = None
+    """Why it was not even tried."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.workload, self.mirror, self.round
+
+
+class RunLog:
+    """The runs so far. What is added is on disk before the next run begins."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
+        self.runs: list[Run] = []
+        if resume and path.exists():
+            self.runs = read_runs(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(_line(run) for run in self.runs))  # a line that was cut off is gone with this
+
+    def has(self, key: tuple[str, str, int], records: int) -> bool:
+        """Return whether this run is there already; one that failed is not, nor one over another number of records."""
+        return any(run.key == key and run.records == records and run.failed is None for run in self.runs)
+
+    def add(self, run: Run) -> None:
+        """Keep a run; it takes the place of an older one with the same key."""
+        self.runs = [other for other in self.runs if other.key != run.key] + [run]
+        with self.path.open("a") as file:
+            file.write(_line(run))
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Return the runs in a file: of several with one key the last; a line that was cut off is left out."""
+    runs: dict[tuple[str, str, int], Run] = {}
+    for line in path.read_text().splitlines():
+        try:
+            run = Run(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+        runs.pop(run.key, None)
+        runs[run.key] = run
+    return list(runs.values())
+
+
+def as_json(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """Return the runs for a results file."""
+    return [asdict(run) for run in runs]
+
+
+def _line(run: Run) -> str:
+    return json.dumps(asdict(run)) + "\n"

@@ -1,0 +1,124 @@
+"""What is copied: the shape of each source topic, and how much of it. Pure.
+
+A *copy* workload is all there before a mirror starts: measured is how it catches up. A *paced* workload is written
+while a warm mirror runs: measured are latency, and what standing by costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mm2py.records.compression import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the batches of a topic look like; every one of them does."""
+
+    value_bytes: int
+    records_per_batch: int
+    codec: Codec = Codec.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One source topic; several workloads may read the same."""
+
+    name: str
+    title: str
+    topic: str
+    partitions: int
+    shape: Shape
+    records: int
+    """How many stand in the topic before a mirror starts: all there is for a copy, a warm-up for a paced one."""
+    tls: bool = False
+    """Both sides of the flow are encrypted."""
+    pace: Pace | None = None
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one record's value. Keys and headers are absent; a codec does not change this number."""
+        return self.shape.value_bytes
+
+    def with_records(self, records: int) -> Workload:
+        """Return this workload with that many records at least: as many as fill whole batches in every partition."""
+        row = self.shape.records_per_batch * self.partitions
+        return replace(self, records=-(-records // row) * row)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is written while the mirror runs."""
+
+    per_second: int
+    active_partitions: int
+    """The first so many partitions get the records in turn; the others stay as they are."""
+    settle_s: float
+    """Not counted: from when the mirror has caught up and the pace begins."""
+    measured_s: float
+
+
+KILOBYTE: Final = 1_024
+PARTITIONS: Final = 12
+SMALL: Final = Shape(KILOBYTE, 16)
+
+UNCOMPRESSED: Final = Workload(
+    "uncompressed", "1 KB, 16 records a batch, uncompressed", "uncompressed", PARTITIONS, SMALL, 1_000_000
+)
+ZSTD: Final = Workload(
+    "zstd", "1 KB, 150 records a batch, zstd", "zstd", PARTITIONS, Shape(KILOBYTE, 150, Codec.ZSTD), 1_000_000
+)
+SINGLE: Final = Workload("single", "200 B, one record a batch", "single", PARTITIONS, Shape(200, 1), 1_000_000)
+ONE_PARTITION: Final = Workload(
+    "one_partition", "1 KB, 16 records a batch, one partition", "one_partition", 1, SMALL, 1_000_000
+)
+TLS: Final = Workload(
+    "tls", "1 KB, 16 records a batch, both sides TLS", "uncompressed", PARTITIONS, SMALL, 1_000_000, tls=True
+)
+LATENCY: Final = Workload(
+    "latency",
+    "1 KB at 1,000 records/s, warm",
+    "latency",
+    PARTITIONS,
+    Shape(KILOBYTE, 16),
+    200_000,
+    pace=Pace(per_second=1_000, active_partitions=PARTITIONS, settle_s=5.0, measured_s=20.0),
+)
+IDLE: Final = Workload(
+    "idle",
+    "1,000 partitions, 20 of them with a record a second",
+    "idle",
+    1_000,
+    Shape(KILOBYTE, 1),
+    1_000,
+    pace=Pace(per_second=20, active_partitions=20, settle_s=5.0, measured_s=30.0),
+)
+WORKLOADS: Final = {each.name: each for each in (UNCOMPRESSED, ZSTD, SINGLE, ONE_PARTITION, TLS, LATENCY, IDLE)}
+
+QUICK_RECORDS: Final = 150_000
+QUICK: Final = ("uncompressed", "zstd", "single", "one_partition", "latency")
+
+
+def chosen(
+    names: list[str] | None, *, quick: bool = False, records: int | None = None, seconds: float | None = None
+) -> list[Workload]:
+    """Return the workloads of one bench, in whole batches.
+
+    Args:
+        names: of ``WORKLOADS``; None takes all, or those of a quick bench.
+        records: for copy workloads, instead of their own.
+        seconds: for paced workloads, how long to measure instead of their own.
+    """
+    found = []
+    for name in names or (QUICK if quick else WORKLOADS):
+        workload = WORKLOADS[name]
+        if workload.pace is None:
+            wanted = records or (QUICK_RECORDS if quick else workload.records)
+        else:
+            wanted = 50_000 if quick and workload.records > 50_000 else workload.records
+            measured_s = seconds or (10.0 if quick else workload.pace.measured_s)
+            settle_s = 2.0 if quick else workload.pace.settle_s
+            workload = replace(workload, pace=replace(workload.pace, measured_s=measured_s, settle_s=settle_s))
+        found.append(workload.with_records(wanted))
+    return found

@@ -1,0 +1,335 @@
+"""The path of a flow A->B: heartbeats that somebody emits on A, read back on B as ``A.heartbeats``.
+
+A heartbeat that arrives proves that the flow copies, all the way from whoever emits on A, and shows how long a record
+takes. Its time is by the emitter's clock, its arrival by ours: where the two clocks differ, the latency is off by as
+much, and may be below 0. What decides is pure; the shell tails one partition. MM2 leaves this to its users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.heartbeat.task import lasting_pause_s
+from connectors.heartbeat.topic import PARTITION
+from connectors.heartbeat.trouble import Trouble
+from mm2py.clock import Clock
+from mm2py.connector import PathStatus
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
+from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
+
+SILENT_AFTER_INTERVALS: Final = 10
+SILENT_AFTER_LEAST_S: Final = 15.0
+"""A leader that moves, or a broker that restarts, keeps heartbeats back for some seconds: that is no silence."""
+FIRST_MOST_S: Final = 60.0
+"""How much longer the first may take: topics have to be made, and found by a flow that may be new itself."""
+STARTS_BACK: Final = 10
+"""How many offsets before the end reading begins: enough for the newest of each pair, and never the whole history."""
+FETCH_BYTES: Final = 64 * 1024
+POLL_MS: Final = 5_000
+_UNKNOWN_TOPIC: Final = 3
+_OUT_OF_RANGE: Final = 1
+
+
+class Phase(Enum):
+    UNPROVEN = "no heartbeat has come yet"
+    PROVEN = "heartbeats come"
+    SILENT = "heartbeats have stopped, or have never come although they should"
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The newest heartbeat of one pair of clusters."""
+
+    timestamp_ms: int
+    latency_ms: int | None
+    """None if it had been lying there when it was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What is known of a path. ``beats`` holds a few pairs: those that emit into the flow's source."""
+
+    silent_after_s: float
+    expected: bool
+    """The file has somebody emit into the source; else silence means nothing until the first has come."""
+    silent_at_s: float
+    """When it is silent if nothing comes before."""
+    phase: Phase = Phase.UNPROVEN
+    beats: tuple[tuple[Flow, Beat], ...] = ()
+
+    @property
+    def newest(self) -> tuple[Flow, Beat] | None:
+        return max(self.beats, key=lambda beat: beat[1].timestamp_ms, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Heartbeats were read, in the order of the log."""
+
+    heartbeats: Sequence[Heartbeat]
+    at_s: float
+    at_ms: int
+    live: bool
+    """They came while we waited at the end of the log, so that ``at_ms`` is when they arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The end of the log was reached, and nothing was there."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """The target could not be read: that says nothing of the path."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SayProven:
+    pair: Flow
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaySilent:
+    ever: bool
+    """Whether a heartbeat has ever come."""
+
+
+def begin(interval_s: float | None, now_s: float) -> Path:
+    """Return an unproven path. ``interval_s`` is how often somebody emits into the source; None: nobody is known."""
+    silent_after_s = max(SILENT_AFTER_LEAST_S, SILENT_AFTER_INTERVALS * (interval_s or 0.0))
+    return Path(silent_after_s, interval_s is not None, now_s + silent_after_s + FIRST_MOST_S)
+
+
+def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayProven | SaySilent]]:
+    """Take in what was seen on the target; return what the operator should hear, if anything changed."""
+    match event:
+        case Arrived(heartbeats, at_s, at_ms, live):
+            beats = dict(path.beats)
+            for heartbeat in heartbeats:
+                beats[heartbeat.flow] = Beat(heartbeat.timestamp_ms, at_ms - heartbeat.timestamp_ms if live else None)
+            path = replace(path, beats=tuple(beats.items()))
+            if not live or not heartbeats:
+                return path, []  # it lay there: whether the path works now is yet to be seen
+            said: list[SayProven | SaySilent] = []
+            if path.phase is not Phase.PROVEN:
+                newest = heartbeats[-1]
+                said.append(SayProven(newest.flow, at_ms - newest.timestamp_ms))
+            return replace(path, phase=Phase.PROVEN, silent_at_s=at_s + path.silent_after_s), said
+        case Blind(at_s):
+            return replace(path, silent_at_s=max(path.silent_at_s, at_s + path.silent_after_s)), []
+        case Looked(at_s):
+            waited_for = path.phase is Phase.PROVEN or (path.phase is Phase.UNPROVEN and path.expected)
+            if not waited_for or at_s < path.silent_at_s:
+                return path, []
+            return replace(path, phase=Phase.SILENT), [SaySilent(ever=bool(path.beats))]
+
+
+def status_of(path: Path, now_ms: int) -> PathStatus:
+    """Return what the flow's status shows of its path."""
+    if path.newest is None:
+        return PathStatus(None, None)
+    _, beat = path.newest
+    latency_ms = None if beat.latency_ms is None else float(beat.latency_ms)
+    return PathStatus(heartbeat_age_s=(now_ms - beat.timestamp_ms) / 1000, path_latency_ms=latency_ms)
+
+
+class Unreadable(Mm2Error):
+    """Something in the topic is no heartbeat."""
+
+    def __init__(self, topic: str, offset: int, error: Mm2Error) -> None:
+        super().__init__(f"{topic}-{PARTITION} at offset {offset}: {error.what}", remedy=error.remedy)
+
+
+def heartbeats_in(part: FetchedPartition, wanted_offset: int) -> tuple[list[Heartbeat], int, list[Mm2Error]]:
+    """Return the heartbeats of a reply from an offset on, the offset to go on at, and what could not be read."""
+    found: list[Heartbeat] = []
+    errors: list[Mm2Error] = []
+    next_offset = wanted_offset
+    for batch in split(part.records):
+        header = read_header(batch)
+        next_offset = max(next_offset, header.next_offset)
+        if header.is_control or header.magic != MAGIC:
+            continue
+        try:
+            records = read_records(batch)
+        except Mm2Error as error:
+            errors.append(Unreadable(part.topic, header.base_offset, error))
+            continue
+        for record in records:
+            if record.offset >= wanted_offset:
+                try:
+                    found.append(decode(record.key, record.value))
+                except MalformedHeartbeat as error:
+                    errors.append(Unreadable(part.topic, record.offset, error))
+    return found, next_offset, errors
+
+
+@dataclass(slots=True)
+class _Tail:
+    """Where reading stands."""
+
+    topic: TopicMetadata
+    leader: BrokerId
+    offset: int
+    at_end: bool
+
+
+class PathConnector:
+    """Reads one flow's heartbeats back. It disturbs nothing: what keeps it from reading is said, and waited for."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        topic: str,
+        brokers: Brokers,
+        *,
+        interval_s: float | None,
+        clock: Clock,
+        log: FilteringBoundLogger,
+        rng: random.Random,
+    ) -> None:
+        """
+        Args:
+            topic: the copies' name on the target, ``A.heartbeats``.
+            brokers: those of the target.
+            interval_s: how often somebody emits into the source, as far as the file knows.
+        """
+        self._flow = flow
+        self._topic = topic
+        self._brokers = brokers
+        self._clock = clock
+        self._log = log
+        self._path = begin(interval_s, clock.monotonic())
+        self._tail: _Tail | None = None
+        self._unreadable_said = False
+        self._backoff = Backoff(rng, first_s=0.5, most_s=10.0)
+        self._trouble = Trouble(
+            "path", clock=clock, log=log, effect="the path's proof and latency are unknown; records are copied"
+        )
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read until cancelled or drained."""
+        while not self._stopped.is_set():
+            pause_s = await self._round()
+            if pause_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), pause_s)
+
+    async def drain(self) -> None:
+        """Read no more after the read that is under way."""
+        self._stopped.set()
+
+    def status(self) -> PathStatus:
+        return status_of(self._path, self._clock.wall_ms())
+
+    async def _round(self) -> float:
+        """Read once. Returns the pause before the next time."""
+        try:
+            if self._tail is None:
+                self._tail = await self._find()
+            if self._tail is None:  # nobody emits on the source, or its topic has not been found yet
+                self._trouble.over()
+                self._take(Looked(self._clock.monotonic()))
+                return self._backoff.next_s()
+            await self._read(self._tail)
+        except (KafkaError, CorruptBatch) as error:
+            self._tail = None
+            self._take(Blind(self._clock.monotonic()))
+            lasting_s = lasting_pause_s(error) if isinstance(error, KafkaError) else None
+            self._trouble.note(error, at_once=lasting_s is not None)
+            return self._backoff.next_s() if lasting_s is None else lasting_s
+        self._trouble.over()
+        self._backoff.reset()
+        return 0.0
+
+    async def _find(self) -> _Tail | None:
+        """Return where to begin reading: near the end. None while there is no such topic."""
+        topic = (await fetch_metadata(self._brokers, [self._topic], channel="path")).topics.get(self._topic)
+        if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+            return None
+        part = topic.partitions.get(PARTITION)
+        if topic.error_code or part is None or part.leader is None:
+            raise self._refused("Finding", topic.error_code or 5)
+        ends = {}
+        for which in (admin.EARLIEST, admin.LATEST):
+            answer = await admin.list_offsets(self._brokers, part.leader, [(self._topic, PARTITION)], which)
+            ends[which] = answer[self._topic, PARTITION]
+            if ends[which].error_code:
+                raise self._refused("Reading", ends[which].error_code)
+        first, end = ends[admin.EARLIEST].offset, ends[admin.LATEST].offset
+        return _Tail(topic, part.leader, max(first, end - STARTS_BACK), at_end=first == end)
+
+    async def _read(self, tail: _Tail) -> None:
+        wanted = PartitionFetch(PARTITION, tail.offset, FETCH_BYTES)
+        request = FetchRequest(
+            [TopicFetch(self._topic, tail.topic.topic_id, [wanted])],
+            max_wait_ms=POLL_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            read_committed=False,
+        )
+        reply = await self._brokers.send(tail.leader, request, channel="path")
+        code = reply.error_code or reply.partitions[0].error_code
+        if code == _OUT_OF_RANGE:
+            self._tail = None  # cut back, or cleaned away: begin near the end anew
+            return
+        if code:
+            raise self._refused("Reading", code)
+        part = reply.partitions[0]
+        heartbeats, tail.offset, errors = heartbeats_in(part, tail.offset)
+        self._say_unreadable(errors)
+        now_s = self._clock.monotonic()
+        if heartbeats:
+            self._take(Arrived(heartbeats, now_s, self._clock.wall_ms(), live=tail.at_end))
+        else:
+            self._take(Looked(now_s))
+        tail.at_end = tail.offset >= part.high_watermark
+
+    def _take(self, event: Arrived | Looked | Blind) -> None:
+        self._path, said = step(self._path, event)
+        for effect in said:
+            match effect:
+                case SayProven(pair, latency_ms):
+                    self._log.info("path.proven", by=str(pair), latency_ms=latency_ms)
+                case SaySilent(ever):
+                    age_s = self.status().heartbeat_age_s
+                    self._log.warning(
+                        "path.silent",
+                        why=f"{'no further' if ever else 'no'} heartbeat has come into {self._topic}",
+                        newest_age_s=None if age_s is None else round(age_s, 1),
+                        remedy=f"See whether {self._flow} copies, and whether anybody emits heartbeats into"
+                        f" {self._flow.source}: pairs *->{self._flow.source}, with --clusters {self._flow.source}.",
+                    )
+
+    def _say_unreadable(self, errors: Iterable[Mm2Error]) -> None:
+        for error in errors:
+            if not self._unreadable_said:
+                self._unreadable_said = True
+                self._log.warning("path.unreadable", topic=self._topic, why=str(error))
+
+    def _refused(self, doing: str, code: int) -> BrokerRefused:
+        target = self._flow.target
+        denied = reaction_to(code) is Reaction.DENIED
+        remedy = f"Grant mm2py DESCRIBE and READ on topic {self._topic} of {target}." if denied else ""
+        return BrokerRefused(f"{doing} {self._topic} on {target}", code, name_of(code), remedy=remedy)

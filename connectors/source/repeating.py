@@ -1,0 +1,42 @@
+"""A schedule as MM2's: at once, then at a fixed rate. An error is told and cancels nothing.
+
+Answers to Scheduler of Apache Kafka's Connect, mirror. Each schedule is an asyncio task of its own, so that one that
+waits for a broker delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mm2py.clock import Clock
+from mm2py.errors import Mm2Error
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]],
+    *,
+    interval_s: float,
+    clock: Clock,
+    failed: Callable[[Mm2Error], None],
+    worked: Callable[[], None],
+) -> None:
+    """Do the work now, and again every ``interval_s`` seconds after the first beginning, until cancelled.
+
+    What takes longer than the interval is never done twice at a time; the times that were missed are left out, where
+    MM2 would make up for them one right after the other.
+    Args:
+        failed: gets the error of each piece of work that failed.
+        worked: is called after each that did not.
+    """
+    begun_s = clock.monotonic()
+    times = 0
+    while True:
+        try:
+            await work()
+        except Mm2Error as error:
+            failed(error)
+        else:
+            worked()
+        times = max(times + 1, int((clock.monotonic() - begun_s) / interval_s) + 1)
+        await asyncio.sleep(begun_s + times * interval_s - clock.monotonic())

@@ -1,0 +1,59 @@
+"""The schedules that keep remote topics in step with their upstream topics, beside the copying: settings, ACLs.
+
+Answers to the schedules that MM2's MirrorSourceConnector starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.acl_sync import AclSync
+from connectors.source.beginning import Beginning
+from connectors.source.refused_configs import RefusedConfigs
+from connectors.source.repeating import repeat
+from connectors.source.task import SourceTask
+from connectors.source.topic_sync import TopicConfigSync
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka.port import Brokers
+
+
+async def keep_in_step(
+    settings: FlowSettings,
+    source: Brokers,
+    target: Brokers,
+    *,
+    task: SourceTask,
+    beginning: Beginning,
+    refused: RefusedConfigs,
+    begun: asyncio.Event,
+    clock: Clock,
+    log: FilteringBoundLogger,
+) -> None:
+    """Run the schedules of a flow until cancelled. They begin when ``begun`` says that the first topics are copied.
+
+    Topics that are refused are not touched: their remote topics may be somebody else's.
+    """
+
+    def topics() -> dict[str, str]:
+        return {part.source_topic: part.target_topic for part in task.partitions.values()}
+
+    async def changed(settings_of: Mapping[str, Mapping[str, str]]) -> None:
+        await beginning.learn_rules(settings_of, task.partitions.values())
+
+    configs = TopicConfigSync(settings, source, target, topics=topics, refused=refused, changed=changed, log=log)
+    acls = AclSync(settings, source, target, topics=lambda: topics().keys(), log=log)
+    await begun.wait()
+    async with asyncio.TaskGroup() as schedules:
+        for name, sync, interval_s in (
+            ("topic configurations", configs, settings.sync_topic_configs_interval_s),
+            ("ACLs", acls, settings.sync_topic_acls_interval_s),
+        ):
+            if interval_s is not None:
+                schedules.create_task(
+                    repeat(sync.run_once, interval_s=interval_s, clock=clock, failed=sync.failed, worked=sync.worked),
+                    name=f"{settings.flow} sync of {name}",
+                )

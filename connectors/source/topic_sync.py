@@ -1,0 +1,217 @@
+"""Topic configuration sync: what changes on an upstream topic follows on its remote topic.
+
+Answers to syncTopicConfigs of MM2's MirrorSourceConnector. The remote topics are read first, and only what differs is
+sent; what is set by hand on a remote topic is so taken back, unless ``config.properties.exclude`` names it. A setting
+that the target refuses is left out alone (``refused_configs.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.notices import Notices
+from connectors.source.refused_configs import RefusedConfigs
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.retry import Reaction, reaction_to
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.topic_configs import (
+    MIN_INSYNC_REPLICAS,
+    TELLING_THE_COPIER,
+    ConfigChange,
+    TopicConfigEntry,
+    Tried,
+    config_changes,
+    too_many_in_sync,
+)
+
+CHANNEL: Final = "sync"
+"""Connections of their own: a target that hangs here holds up no copying."""
+CHUNK: Final = 200
+LINES_MOST: Final = 20
+"""So many topics of one round get a line of their own; what is more is counted."""
+REFUSED_CONTENT: Final = frozenset({40, 42, 44})
+"""INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: a broker's word that it does not want these settings."""
+
+
+class TopicConfigSync:
+    """One flow's configuration sync; ``run_once`` is what its schedule repeats."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        topics: Callable[[], Mapping[str, str]],
+        refused: RefusedConfigs,
+        changed: Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``topics`` returns the remote topic of each source topic that is copied just now.
+
+        ``changed`` is told the remote topics of which a setting has changed that decides how they are written to, with
+        the new values as far as they are known. It is told again a round later, for brokers may answer with the old
+        ones for a while.
+        """
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._topics = topics
+        self._refused = refused
+        self._changed = changed
+        self._log = log
+        self._notices = Notices()
+        self._lines = 0
+        self._tell_again: set[str] = set()
+
+    async def run_once(self) -> None:
+        """Bring the remote topics in step. Raises: as ``Brokers.send``; the next round takes up what was left.
+
+        Cancelling may leave a request on its way: its topics are then in step, or the next round finds them as before.
+        """
+        topics = self._topics()
+        copied = set(topics.values()) | set(topics)
+        self._refused.keep(copied.__contains__)
+        self._notices.keep(lambda of: not isinstance(of, tuple) or of[-1] in copied)
+        self._lines = 0
+        telling, self._tell_again = self._tell_again & copied, set()
+        if telling:
+            await self._changed({topic: {} for topic in telling})
+        names = sorted(topics)
+        for at in range(0, len(names), CHUNK):
+            await self._sync({name: topics[name] for name in names[at : at + CHUNK]})
+        if self._lines > LINES_MOST:
+            self._log.info("topic_configs.more", topics=self._lines - LINES_MOST)
+
+    def failed(self, error: Mm2Error) -> None:
+        """Say once that a round failed; copying goes on, and so does the schedule."""
+        if self._notices.is_new("failing", str(error)):
+            self._log.warning("topic_configs.failing", why=str(error), effect="copying goes on; it is tried again")
+
+    def worked(self) -> None:
+        if self._notices.is_over("failing"):
+            self._log.info("topic_configs.in_step")
+
+    async def _sync(self, topics: Mapping[str, str]) -> None:
+        flow = self._settings.flow
+        upstreams = await admin.describe_topic_configs(self._source, list(topics), channel=CHANNEL)
+        remotes = await admin.describe_topic_configs(self._target, list(topics.values()), channel=CHANNEL)
+        wanted: dict[str, list[ConfigChange]] = {}
+        for name, remote in topics.items():
+            ours = self._readable(name, upstreams.get(name), f"DESCRIBE_CONFIGS on topic {name} on {flow.source}")
+            theirs = self._readable(remote, remotes.get(remote), f"ALTER_CONFIGS on topic {remote} on {flow.target}")
+            if ours is None or theirs is None:
+                continue
+            try:
+                changes = config_changes(_entries(ours), _entries(theirs), self._settings.config_filter)
+            except PatternTooSlow as error:
+                if self._notices.is_new(("undecided", remote), str(error)):
+                    self._log.warning("topic_configs.undecided", topic=remote, why=str(error))
+                continue
+            wanted[remote] = [one for one in changes if not self._refused.holds(remote, one.name, one.new)]
+        await self._leave_out_unreachable(wanted)
+        if self._settings.sync_topic_configs_dry_run:
+            self._say_what_would_change(wanted)
+        else:
+            await self._change(wanted)
+
+    def _readable(
+        self, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
+    ) -> Sequence[ConfigEntry] | None:
+        """Return a topic's settings. None if they could not be read; said unless the topic is on its way out or in."""
+        if found is None:
+            return None
+        if not isinstance(found, BrokerRefused):
+            self._notices.is_over(("unreadable", topic))
+            return found
+        reaction = reaction_to(found.code)
+        if reaction in {Reaction.DENIED, Reaction.FAIL} and self._notices.is_new(("unreadable", topic), str(found)):
+            remedy = {"remedy": f"Grant {right}."} if reaction is Reaction.DENIED else {}
+            self._log.warning("topic_configs.denied", topic=topic, why=str(found), **remedy)
+        return None
+
+    async def _leave_out_unreachable(self, wanted: dict[str, list[ConfigChange]]) -> None:
+        """Leave out a min.insync.replicas that a remote topic has not enough replicas for (B80)."""
+        asked = [topic for topic, changes in wanted.items() if any(one.name == MIN_INSYNC_REPLICAS for one in changes)]
+        if not asked:
+            return
+        replicas = await admin.replica_counts(self._target, asked, channel=CHANNEL)
+        for topic in asked:
+            for change in list(wanted[topic]):
+                why = too_many_in_sync(change.name, change.new, replicas.get(topic))
+                if why is not None:
+                    self._refused.note(topic, change.name, change.new, why)
+                    wanted[topic].remove(change)
+
+    def _say_what_would_change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
+        for topic, changes in wanted.items():
+            text = "; ".join(map(str, changes))
+            if not changes:
+                self._notices.is_over(("plan", topic))
+            elif self._notices.is_new(("plan", topic), text):
+                self._say(
+                    "topic_configs.would_change",
+                    topic,
+                    text,
+                    effect="nothing is changed: sync.topic.configs.dry.run=true",
+                )
+
+    async def _change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
+        tried = Tried(wanted)
+        while batch := tried.next_round():
+            answers = await admin.alter_topic_configs(
+                self._target,
+                {topic: {change.name: change.new for change in changes} for topic, changes in batch.items()},
+                channel=CHANNEL,
+            )
+            for topic in batch:
+                if topic in answers:
+                    self._take_answer(tried, topic, answers[topic])
+                else:
+                    tried.give_up(topic)
+        for topic, refused in tried.refused.items():
+            for change, why in refused:
+                self._refused.note(topic, change.name, change.new, why)
+        for topic, changes in tried.done.items():
+            self._say("topic_configs.changed", topic, "; ".join(map(str, changes)))
+            for change in changes:
+                self._refused.taken(topic, change.name)
+        telling = {
+            topic: {change.name: change.new for change in changes if change.new is not None}
+            for topic, changes in tried.done.items()
+            if any(change.name in TELLING_THE_COPIER for change in changes)
+        }
+        if telling:
+            self._tell_again |= telling.keys()
+            await self._changed(telling)
+
+    def _take_answer(self, tried: Tried, topic: str, refusal: BrokerRefused | None) -> None:
+        if refusal is None:
+            tried.taken(topic)
+            self._notices.is_over(("denied", topic))
+        elif refusal.code in REFUSED_CONTENT:
+            tried.turned_down(topic, str(refusal))
+        else:
+            tried.give_up(topic)
+            reaction = reaction_to(refusal.code)
+            if reaction in {Reaction.DENIED, Reaction.FAIL} and self._notices.is_new(("denied", topic), str(refusal)):
+                right = f"Grant ALTER_CONFIGS on topic {topic} on {self._settings.target.alias}."
+                remedy = {"remedy": right} if reaction is Reaction.DENIED else {}
+                self._log.warning("topic_configs.denied", topic=topic, why=str(refusal), **remedy)
+
+    def _say(self, event: str, topic: str, settings: str, **more: str) -> None:
+        self._lines += 1
+        if self._lines <= LINES_MOST:
+            self._log.info(event, topic=topic, settings=settings, **more)
+
+
+def _entries(found: Sequence[ConfigEntry]) -> list[TopicConfigEntry]:
+    return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]

@@ -1,0 +1,212 @@
+"""How a client authenticates, out of its settings: mechanism, user and password, or where tokens come from.
+
+Answers to what LoginManager and the login modules of Apache Kafka's clients check when they are made.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from mm2py.config import jaas
+from mm2py.config import security_keys as keys
+from mm2py.config.findings import Findings, named
+from mm2py.config.key import Status
+from mm2py.config.properties import Entry
+from mm2py.config.secrets import shown_key
+from mm2py.config.tls_settings import read_tls
+from mm2py.kafka.sasl import extension_problem
+from mm2py.kafka.scram import HASHES
+from mm2py.kafka.security import (
+    Mechanism,
+    PasswordCredential,
+    RefreshSettings,
+    SaslSettings,
+    TlsSettings,
+    TokenEndpoint,
+    TokenFile,
+)
+from mm2py.secret import Secret
+
+_MODULES: Mapping[str, str] = {
+    "PLAIN": jaas.PLAIN,
+    "OAUTHBEARER": jaas.OAUTHBEARER,
+    **dict.fromkeys(HASHES, jaas.SCRAM),
+}
+_PASSWORD_OPTIONS = frozenset({"username", "password"})
+_TOKEN_OPTIONS = frozenset({"clientId", "clientSecret", "scope"})
+
+
+def read_sasl(found: Findings) -> SaslSettings | None:
+    """Return how the client authenticates; None if there are reasons not to."""
+    mechanism = found.value(keys.MECHANISM)
+    where = found.at(keys.MECHANISM)
+    if mechanism == "GSSAPI":
+        if keys.MECHANISM.name not in found.layer:
+            where = f"{found.at(keys.SECURITY_PROTOCOL)} asks for SASL, and sasl.mechanism is not set: its default"
+        found.refuse(f"{where} is GSSAPI, and Kerberos does not work yet (use {_listed(_MODULES)})")
+        return None
+    if mechanism not in _MODULES:
+        found.refuse(f"{where} is none that mm2py has (use {_listed(_MODULES)})")
+        return None
+    module = _login_module(found, mechanism)
+    if found.reasons:
+        return None
+    if mechanism == "OAUTHBEARER":
+        credential: PasswordCredential | TokenEndpoint | TokenFile | None = _token_source(found, module)
+    else:
+        credential = _password(found, module)
+    return SaslSettings(cast("Mechanism", mechanism), credential) if credential is not None else None
+
+
+def _login_module(found: Findings, mechanism: str) -> jaas.LoginModule | None:
+    text = found.value(keys.JAAS_CONFIG)
+    wanted = _MODULES[mechanism]
+    if not text:
+        if mechanism != "OAUTHBEARER":
+            found.refuse(f'sasl.jaas.config is not set (write {wanted} required username="..." password="...";)')
+        return None
+    where = found.at(keys.JAAS_CONFIG)
+    try:
+        module = jaas.parse_jaas(text)
+    except jaas.BadJaas as bad:
+        found.refuse(f"{where} {bad}")
+        return None
+    if module.name != wanted:
+        found.refuse(
+            f"{where} has {module.name.rpartition('.')[2]}, and sasl.mechanism is {mechanism} (write {wanted})"
+        )
+    return module
+
+
+def _password(found: Findings, module: jaas.LoginModule | None) -> PasswordCredential | None:
+    assert module is not None  # noqa: S101  (_login_module refused)
+    where = found.at(keys.JAAS_CONFIG)
+    options = dict(module.options)
+    if options.pop("tokenauth", Secret("false")).reveal().lower() != "false":
+        found.refuse(f"{where} asks for delegation tokens, which do not work yet (remove tokenauth)")
+    _refuse_options(found, where, set(options) - _PASSWORD_OPTIONS)
+    missing = [name for name in sorted(_PASSWORD_OPTIONS) if not options.get(name)]
+    if missing:
+        found.refuse(f"{where} has no {' and no '.join(missing)}")
+    if any("\0" in value.reveal() for value in options.values()):
+        found.refuse(f"{where} has a NUL in user name or password, which no mechanism can send")
+    if found.reasons:
+        return None
+    return PasswordCredential(options["username"].reveal(), options["password"])
+
+
+def _token_source(found: Findings, module: jaas.LoginModule | None) -> TokenEndpoint | TokenFile | None:
+    where = found.at(keys.JAAS_CONFIG)
+    options = dict(module.options) if module is not None else {}
+    if any(name.startswith("unsecuredLogin") for name in options):
+        found.refuse(
+            f"{where} asks for unsecured tokens, which mm2py does not make (set sasl.oauthbearer.token.endpoint.url)"
+        )
+        return None
+    extensions = {name: options.pop(name).reveal() for name in list(options) if name.startswith("extension_")}
+    for name, value in extensions.items():
+        if (problem := extension_problem(name.removeprefix("extension_"), value)) is not None:
+            found.refuse(f"{where}: {shown_key(name)} {problem}")
+    plain_extensions = tuple((name.removeprefix("extension_"), value) for name, value in extensions.items())
+    tls = _endpoint_tls(found, where, {name: options.pop(name) for name in list(options) if name.startswith("ssl.")})
+    _refuse_options(found, where, set(options) - _TOKEN_OPTIONS)
+    url = found.value(keys.TOKEN_ENDPOINT_URL)
+    if not url:
+        found.refuse(
+            "sasl.oauthbearer.token.endpoint.url is not set (name the https address of a token server, or"
+            " a file:///path with a token)"
+        )
+        return None
+    url_at = found.at(keys.TOKEN_ENDPOINT_URL)
+    parts = _split(url)
+    if parts is None or parts.username is not None or parts.fragment or "\\" in url:
+        found.refuse(f"{url_at} is no address of a token server (write https://host/path, or file:///path)")
+        return None
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query:
+            found.refuse(f"{url_at} is no name of a file (write file:///path)")
+        return TokenFile(Path(urllib.parse.unquote(parts.path)), plain_extensions)
+    _check_scheme(found, url_at, parts)
+    return _endpoint(found, url, options, tls, plain_extensions)
+
+
+def _check_scheme(found: Findings, url_at: str, parts: urllib.parse.SplitResult) -> None:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        found.refuse(f"{url_at} is no address of a token server (write https://host/path, or file:///path)")
+    elif parts.scheme == "http":
+        if found.value(keys.OAUTH_ALLOW_HTTP, found.own):
+            found.warnings.append(
+                f"{named(found.layer[keys.TOKEN_ENDPOINT_URL.name])} is http: whoever listens on the network sees"
+                " the client's secret; use https"
+            )
+        else:
+            found.refuse(
+                f"{url_at} is http, which would show the client's secret to whoever listens (use https, or"
+                f" say that it is meant with {keys.OAUTH_ALLOW_HTTP.name} = true)"
+            )
+
+
+def _endpoint(
+    found: Findings, url: str, options: Mapping[str, Secret], tls: TlsSettings, extensions: tuple[tuple[str, str], ...]
+) -> TokenEndpoint | None:
+    old_id = options.get("clientId")
+    client_id = found.value(keys.OAUTH_CLIENT_ID) or (old_id.reveal() if old_id is not None else "")
+    client_secret = found.value(keys.OAUTH_CLIENT_SECRET) or options.get("clientSecret")
+    old_scope = options.get("scope")
+    scope = found.value(keys.OAUTH_SCOPE) or (old_scope.reveal() if old_scope is not None else "")
+    for key, value in ((keys.OAUTH_CLIENT_ID, client_id), (keys.OAUTH_CLIENT_SECRET, client_secret)):
+        if not value:
+            found.refuse(f"{key.name} is not set, and a token server asks for it")
+    if found.reasons or not client_secret:
+        return None
+    return TokenEndpoint(
+        url,
+        client_id,
+        client_secret,
+        scope or None,
+        url_encode=found.value(keys.OAUTH_URL_ENCODE),
+        tls=tls,
+        connect_timeout_s=found.value(keys.LOGIN_CONNECT_TIMEOUT) / 1000,
+        read_timeout_s=found.value(keys.LOGIN_READ_TIMEOUT) / 1000,
+        backoff_s=found.value(keys.LOGIN_BACKOFF) / 1000,
+        backoff_most_s=found.value(keys.LOGIN_BACKOFF_MAX) / 1000,
+        refresh=RefreshSettings(
+            found.value(keys.REFRESH_WINDOW_FACTOR),
+            found.value(keys.REFRESH_WINDOW_JITTER),
+            found.value(keys.REFRESH_MIN_PERIOD),
+            found.value(keys.REFRESH_BUFFER),
+        ),
+        extensions=extensions,
+    )
+
+
+def _endpoint_tls(found: Findings, where: str, options: Mapping[str, Secret]) -> TlsSettings:
+    """As in Kafka, the TLS of the token server is set by options of the login module."""
+    base = found.layer.get(keys.JAAS_CONFIG.name)
+    line = base.line if base is not None else None
+    layer = {name: Entry(value.reveal(), f"{name} in sasl.jaas.config", line) for name, value in options.items()}
+    working = {key.name for key in keys.SECURITY.values() if key.status is Status.WORKS}
+    _refuse_options(found, where, set(layer) - working)
+    return read_tls(found, layer, may_skip_host_names=False)
+
+
+def _refuse_options(found: Findings, where: str, unknown: set[str]) -> None:
+    if unknown:
+        names = ", ".join(sorted(shown_key(name) for name in unknown))
+        found.refuse(f"{where} has options that do nothing here: {names} (remove them)")
+
+
+def _listed(names: Mapping[str, str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _split(url: str) -> urllib.parse.SplitResult | None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port, parts.hostname
+    except ValueError:
+        return None
+    return parts if url.isprintable() and " " not in url else None

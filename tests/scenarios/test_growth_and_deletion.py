@@ -1,0 +1,264 @@
+"""What becomes of a copy when its topic grows, goes, or comes back as another one: while we run, and or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+MINUTE_S, HOUR_S = 60.0, 3600.0
+LATEST = {"A.consumer.auto.offset.reset": "latest"}
+NONE = {"A.consumer.auto.offset.reset": "none"}
+
+
+def lines(world: World, event: str) -> list[str]:
+    return [line for line in world.log_text.getvalue().splitlines() if re.search(rf" {event}( |$)", line)]
+
+
+async def until(condition: Callable[[], bool], *, deadline_s: float = 2 * MINUTE_S) -> None:
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0.1)
+
+
+def values(cluster: ClusterModel, topic: str, partition: int) -> list[bytes | None]:
+    if topic not in cluster.topics or partition >= len(cluster.topics[topic].partitions):
+        return []
+    return [record.value for record in cluster.records(topic, partition)]
+
+
+# ---- growth
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+@pytest.mark.parametrize("extra", [{}, LATEST], ids=["earliest", "latest"])
+def test_partitions_that_are_added_are_copied_from_their_first_record(extra: dict[str, str], down: bool) -> None:
+    """Under ``latest`` too: what a new partition holds when it is found was written after the topic was known."""
+
+    async def scenario() -> None:
+        world = World(3, extra=extra)
+        world.source.create_topic("orders", 2)
+        world.source.append("orders", 0, [b"old"])
+
+        def grow() -> None:
+            world.source.add_partitions("orders", 4)
+            for number in range(4):
+                world.source.append("orders", number, [b"new %d" % number])
+
+        async with world.worker() as herder:
+            await until(lambda: len(lines(world, "topics.copying")) == 1)
+            await asyncio.sleep(5)
+            if down:
+                await world.stop(herder)
+            else:
+                grow()
+                await world.copied({"orders": "A.orders"})
+        if down:
+            grow()
+            async with world.worker():
+                await world.copied({"orders": "A.orders"})
+        assert [values(world.target, "A.orders", number) for number in range(4)] == [
+            [b"new 0"] if extra else [b"old", b"new 0"],
+            [b"new 1"],
+            [b"new 2"],
+            [b"new 3"],
+        ]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_under_reset_none_a_topic_that_is_known_grows_without_a_question() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"0"])
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            await world.stop(herder)
+        world.settings = World(3, extra=NONE).settings
+        world.source.add_partitions("orders", 2)
+        world.source.append("orders", 1, [b"1"])
+        world.source.create_topic("unknown", 1)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            (line,) = lines(world, "topic.refused")
+            assert "topic=unknown" in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_under_latest_what_was_there_before_is_left_out_and_a_recopy_brings_it() -> None:
+    async def scenario() -> None:
+        world = World(3, extra=LATEST)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"old"])
+        async with world.worker():
+            await until(lambda: len(lines(world, "topics.copying")) == 1)
+            await asyncio.sleep(5)
+            world.source.append("orders", 0, [b"new"])
+            await world.copied({"orders": "A.orders"})
+            assert values(world.target, "A.orders", 0) == [b"new"]
+            world.source.recreate_topic("orders")
+            world.source.append("orders", 0, [b"first", b"second"])
+            await until(lambda: bool(lines(world, "topic.refused")))
+        async with world.worker(allow_recopy=frozenset({"orders"})):
+            await world.copied({"orders": "A.orders"})
+            assert values(world.target, "A.orders", 0) == [b"new", b"first", b"second"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- deletion
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+def test_a_deleted_topic_stops_being_copied_and_its_copy_stays(down: bool) -> None:
+    async def scenario() -> None:
+        world = World(3)
+        for topic in ("orders", "bills"):
+            world.source.create_topic(topic, 2)
+            world.source.append(topic, 0, [b"1"])
+        both = {"orders": "A.orders", "bills": "A.bills"}
+        async with world.worker() as herder:
+            await world.copied(both)
+            if down:
+                await world.stop(herder)
+            else:
+                world.source.delete_topic("orders")
+                await until(lambda: len(lines(world, "topic.gone")) == 1)
+                assert "the remote topic and its position are kept" in lines(world, "topic.gone")[0]
+                assert [topic.topic for topic in herder.status()[0].topics] == ["bills"]
+                world.source.append("bills", 0, [b"2"])
+                await world.copied({"bills": "A.bills"})
+                await asyncio.sleep(10 * MINUTE_S)
+                assert len(lines(world, "topic.gone")) == 1
+        if down:
+            world.source.delete_topic("orders")
+            await asyncio.sleep(1)
+            async with world.worker():
+                await until(lambda: len(lines(world, "topics.gone")) == 1)
+                assert "topics=1 first=orders" in lines(world, "topics.gone")[0]
+        assert values(world.target, "A.orders", 0) == [b"1"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+def test_a_topic_that_came_back_with_fewer_partitions_is_refused_with_both_numbers(down: bool) -> None:
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 4)
+        for number in range(4):
+            world.source.append("orders", number, [b"old %d" % number])
+
+        def shrink() -> None:
+            world.source.recreate_topic("orders", 2)
+            world.source.append("orders", 0, [b"new 0", b"new 1", b"new 2"])
+
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            if down:
+                await world.stop(herder)
+            else:
+                shrink()
+                await until(lambda: len(lines(world, "topic.refused")) == 1)
+        if down:
+            shrink()
+            async with world.worker():
+                await until(lambda: len(lines(world, "topic.refused")) == 1)
+        (line,) = lines(world, "topic.refused")
+        assert "it was deleted and made anew upstream, with 2 partition(s) instead of 4" in line
+        assert "--allow-recopy A->B:orders" in line
+        assert [values(world.target, "A.orders", number) for number in range(4)] == [
+            [b"old %d" % number] for number in range(4)
+        ]
+        for _ in range(2):  # the flag was left in the unit file
+            async with world.worker(allow_recopy=frozenset({"orders"})) as herder:
+                await until(lambda: len(values(world.target, "A.orders", 0)) == 4)
+                await asyncio.sleep(MINUTE_S)
+                await world.stop(herder)
+        assert values(world.target, "A.orders", 0) == [b"old 0", b"new 0", b"new 1", b"new 2"]
+        assert values(world.target, "A.orders", 3) == [b"old 3"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_positions_of_mirrormaker_2_tell_a_shrunken_topic_by_their_number() -> None:
+    """They name no topic id, so nothing else shows that this is another topic."""
+
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 2)
+        for number in range(2):
+            world.source.append("orders", number, [b"1", b"2", b"3"])
+        world.target.create_topic("A.orders", 3)
+        world.target.create_topic("mm2-offsets.A.internal", 1, {"cleanup.policy": "compact"})
+        for number in range(3):
+            key = ["MirrorSourceConnector", {"cluster": "A", "partition": number, "topic": "orders"}]
+            record = Record(json.dumps({"offset": 0}).encode(), key=json.dumps(key, separators=(",", ":")).encode())
+            world.target.append("mm2-offsets.A.internal", 0, [record])
+        async with world.worker():
+            await until(lambda: len(lines(world, "topic.refused")) == 1)
+            assert "with 2 partition(s) instead of 3" in lines(world, "topic.refused")[0]
+            assert values(world.target, "A.orders", 0) == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- a source that wants too much
+
+
+def test_no_source_makes_more_partitions_than_the_flow_may_have() -> None:
+    """S23: what is copied goes on, what is new is refused with the number and the key; deleting upstream frees none."""
+
+    async def scenario() -> None:
+        world = World(3, extra={"A->B.remote.partitions.max": "10"})
+        world.source.create_topic("a", 4)
+        world.source.create_topic("grows", 2)
+        async with world.worker() as herder:
+            await until(lambda: {"A.a", "A.grows"} <= world.target.topics.keys())
+            await until(lambda: len(herder.status()[0].topics) == 2)
+            world.source.create_topic("huge", 5)
+            world.source.create_topic("fits", 3)
+            await until(lambda: len(lines(world, "topic.refused")) == 1)
+            assert (
+                "with its 5 partition(s) the flow would have more on B than remote.partitions.max=10"
+                in (lines(world, "topic.refused")[0])
+            )
+            await until(lambda: "A.fits" in world.target.topics)
+            world.source.add_partitions("grows", 9)
+            world.source.append("grows", 1, [b"copied"])
+            await until(lambda: len(lines(world, "topic.too_narrow")) == 1)
+            assert "Raise remote.partitions.max" in lines(world, "topic.too_narrow")[0]
+            await until(lambda: values(world.target, "A.grows", 1) == [b"copied"])
+            world.source.delete_topic("a")
+            await until(lambda: len(lines(world, "topic.gone")) == 1)
+            world.source.create_topic("again", 4)
+            await until(lambda: len(lines(world, "topic.refused")) == 2)
+            await asyncio.sleep(10 * MINUTE_S)
+            ours = {name: len(topic.partitions) for name, topic in world.target.topics.items() if name[:2] == "A."}
+            assert ours == {"A.a": 4, "A.grows": 2, "A.fits": 3}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_hundreds_of_refused_topics_do_not_fill_the_log() -> None:
+    async def scenario() -> None:
+        world = World(3, extra={"A->B.remote.partitions.max": "5"})
+        for number in range(300):
+            world.source.create_topic(f"flood-{number}", 1)
+        async with world.worker():
+            await until(lambda: len(lines(world, "topics.refused")) == 1)
+            await asyncio.sleep(2 * MINUTE_S)
+            assert "topics=295" in lines(world, "topics.refused")[0]
+            assert len(lines(world, "topic.refused")) == 50
+            assert sum(name.startswith("A.") for name in world.target.topics) == 5
+
+    run_virtual(scenario(), limit_s=HOUR_S)

@@ -1,0 +1,421 @@
+"""Settings and ACLs of topics follow their source on schedule, and whatever stands in their way delays no copying."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from connectors.source.refused_configs import AGAIN_S
+from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.record_batch import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+MINUTE_S, HOUR_S = 60.0, 3600.0
+EVERY_MINUTE = {"sync.topic.configs.interval.seconds": "60", "sync.topic.acls.interval.seconds": "60"}
+IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
+
+
+def world_with(*topics: str, **extra: str) -> World:
+    world = World(7, extra={**EVERY_MINUTE, **extra})
+    for topic in topics:
+        world.source.create_topic(topic, 1)
+        world.source.append(topic, 0, [b"1"])
+    return world
+
+
+def lines(world: World, event: str) -> list[str]:
+    return [line for line in world.log_text.getvalue().splitlines() if re.search(rf" {event}( |$)", line)]
+
+
+async def until(condition: Callable[[], bool], *, deadline_s: float = 5 * MINUTE_S) -> None:
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0.1)
+
+
+def times_of(cluster: ClusterModel, channel: str, api: str) -> list[float]:
+    return [at_s for at_s, _, on, what, _ in cluster.trace if (on, what) == (channel, api)]
+
+
+def acl(
+    name: str,
+    operation: Operation = Operation.READ,
+    permission: Permission = Permission.ALLOW,
+    *,
+    pattern: Pattern = Pattern.LITERAL,
+    principal: str = "User:jane",
+    host: str = "*",
+) -> TopicAcl:
+    return TopicAcl(name, int(pattern), principal, host, int(operation), int(permission))
+
+
+# ---- settings
+
+
+def test_settings_follow_at_the_start_and_then_at_every_interval() -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.target.create_topic("A.orders", 1, {"retention.ms": "5", "segment.ms": "7", "min.insync.replicas": "1"})
+        world.source.configure_topic("orders", {"retention.ms": "1000000"})
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(1)
+            assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000", "min.insync.replicas": "1"}
+            (line,) = lines(world, "topic_configs.changed")
+            assert 'settings="retention.ms: 5 -> 1000000; segment.ms: 7 -> (the target\'s default)"' in line
+            world.source.configure_topic("orders", {"cleanup.policy": "compact,delete", "segment.bytes": "99999"})
+            world.target.configure_topic("A.orders", {"retention.ms": "3"})
+            await asyncio.sleep(5 * MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == {
+                "retention.ms": "1000000",
+                "min.insync.replicas": "1",
+                "cleanup.policy": "compact,delete",
+                "segment.bytes": "99999",
+            }
+            asked_s = times_of(world.source, "sync", "DescribeConfigs")
+            # A change of cleanup.policy is followed by a question on the copier's behalf, at once.
+            gaps = [gap for earlier, later in pairwise(asked_s) if (gap := later - earlier) > 1]
+            assert len(gaps) == 5
+            assert gaps == pytest.approx([60.0] * 5, abs=0.02)
+            assert len(times_of(world.target, "sync", "IncrementalAlterConfigs")) == 2  # only what differs is written
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {"sync.topic.configs.enabled": "false"},
+        EVERY_MINUTE | {"sync.topic.configs.interval.seconds": "-1", "sync.topic.acls.interval.seconds": "-1"},
+    ],
+)
+def test_what_is_switched_off_asks_nothing(off: dict[str, str]) -> None:
+    async def scenario() -> None:
+        world = world_with("orders", **off)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.configure_topic("orders", {"retention.ms": "1000"})
+            await asyncio.sleep(5 * MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == {}
+            assert not times_of(world.source, "sync", "DescribeConfigs")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("hung", ["IncrementalAlterConfigs", "DescribeAcls"])
+def test_a_target_that_answers_no_admin_request_delays_no_copying_and_is_asked_again(hung: str) -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.source.acls = {acl("orders")}
+        world.target.acls = set()
+        world.target.hung_apis.add(hung)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.configure_topic("orders", {"retention.ms": "1000000"})
+            for number in range(60):
+                world.source.append("orders", 0, [b"%d" % number])
+                await world.copied({"orders": "A.orders"}, deadline_s=5.0)
+                await asyncio.sleep(5.0)
+            failing = lines(world, "topic_configs.failing") + lines(world, "topic_acls.failing")
+            assert len(failing) == 1
+            assert f"did not answer {hung} within 30 s" in failing[0]
+            world.target.hung_apis.clear()
+            await until(
+                lambda: (
+                    world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"}
+                    and world.target.acls == {acl("A.orders")}
+                ),
+                deadline_s=2 * MINUTE_S,
+            )
+            await asyncio.sleep(1)
+            assert len(lines(world, "topic_configs.in_step") + lines(world, "topic_acls.in_step")) == 1
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_target_that_cannot_change_settings_at_all_is_said_once_and_copied_to() -> None:
+    """MirrorMaker 2 fails its connector there."""
+
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.target.unspoken_apis = {"IncrementalAlterConfigs"}
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.configure_topic("orders", {"retention.ms": "1000000"})
+            await asyncio.sleep(10 * MINUTE_S)
+            (line,) = lines(world, "topic_configs.failing")
+            assert "speaks IncrementalAlterConfigs in versions none" in line
+            world.source.append("orders", 0, [b"2"])
+            await world.copied({"orders": "A.orders"}, deadline_s=5.0)
+            assert not lines(world, "flow.failed")
+            world.target.unspoken_apis = set()
+            await until(lambda: world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"})
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_setting_that_the_target_refuses_is_left_out_alone_said_once_and_tried_again() -> None:
+    """B80, B81: a setting that only the source's brokers know."""
+
+    async def scenario() -> None:
+        world = world_with("orders", "bills")
+        async with world.worker():
+            await world.copied({"orders": "A.orders", "bills": "A.bills"})
+            world.target.unknown_configs = {"preallocate"}
+            world.source.configure_topic(
+                "orders", {"preallocate": "true", "retention.ms": "1000000", "segment.ms": "10"}
+            )
+            world.source.configure_topic("bills", {"retention.ms": "2000000"})
+            await asyncio.sleep(10 * MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000", "segment.ms": "10"}
+            assert world.target.topics["A.bills"].overrides == {"retention.ms": "2000000"}
+            (line,) = lines(world, "topic_config.refused")
+            assert "topic=A.orders setting=preallocate value=true" in line
+            assert "INVALID_CONFIG (40): Unknown topic config name: preallocate" in line
+            assert "Set it on B by hand, or add it to config.properties.exclude." in line
+            tries = len(times_of(world.target, "sync", "IncrementalAlterConfigs"))
+            await asyncio.sleep(10 * MINUTE_S)
+            assert len(times_of(world.target, "sync", "IncrementalAlterConfigs")) == tries
+            world.target.unknown_configs = set()
+            await until(lambda: "preallocate" in world.target.topics["A.orders"].overrides, deadline_s=AGAIN_S)
+            await asyncio.sleep(1)
+            assert len(lines(world, "topic_config.accepted")) == 1
+            assert len(lines(world, "topic_config.refused")) == 1
+
+    run_virtual(scenario(), limit_s=3 * HOUR_S)
+
+
+def test_a_topic_is_created_without_the_settings_that_the_target_refuses() -> None:
+    async def scenario() -> None:
+        world = World(7, extra=EVERY_MINUTE)
+        refused = {"preallocate": "true", "local.retention.ms": "5"}
+        taken = {"cleanup.policy": "compact", "max.message.bytes": "5000", "segment.ms": "10"}
+        world.source.create_topic("orders", 1, {**refused, **taken})
+        world.source.create_topic("bills", 1, {"segment.ms": "11"})
+        for topic in ("orders", "bills"):
+            world.source.append(topic, 0, [Record(b"v", key=b"k")])
+        world.target.unknown_configs = set(refused)
+        async with world.worker():
+            await world.copied({"orders": "A.orders", "bills": "A.bills"})
+            await asyncio.sleep(5 * MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == taken
+            assert world.target.topics["A.bills"].overrides == {"segment.ms": "11"}
+            said = lines(world, "topic_config.refused")
+            assert {name for name in refused if any(f"setting={name} " in line for line in said)} == refused.keys()
+            assert len(said) == 2
+            assert not lines(world, "topic.refused")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_missing_right_is_named_once_and_taken_up_when_granted() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", "bills")
+        async with world.worker():
+            await world.copied({"orders": "A.orders", "bills": "A.bills"})
+            world.target.denied_configs = {"A.orders"}
+            for topic in ("orders", "bills"):
+                world.source.configure_topic(topic, {"retention.ms": "1000000"})
+            await asyncio.sleep(10 * MINUTE_S)
+            (line,) = lines(world, "topic_configs.denied")
+            assert "Grant ALTER_CONFIGS on topic A.orders on B." in line
+            assert world.target.topics["A.orders"].overrides == {}
+            assert world.target.topics["A.bills"].overrides == {"retention.ms": "1000000"}
+            world.target.denied_configs = set()
+            await asyncio.sleep(MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", **{"A->B.sync.topic.configs.dry.run": "true", "sync.topic.acls.dry.run": "true"})
+        world.source.acls, world.target.acls = {acl("orders")}, set()
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.configure_topic("orders", {"retention.ms": "1000"})
+            await asyncio.sleep(5 * MINUTE_S)
+            world.source.configure_topic("orders", {"retention.ms": "2000"})
+            await asyncio.sleep(5 * MINUTE_S)
+            first, second = lines(world, "topic_configs.would_change")
+            assert 'topic=A.orders settings="retention.ms: (the target\'s default) -> 1000"' in first
+            assert "-> 2000" in second
+            (plan,) = lines(world, "topic_acls.planned")
+            assert "acls=1" in plan
+            assert "nothing is written" in plan
+            assert world.target.topics["A.orders"].overrides == {}
+            assert world.target.acls == set()
+            assert not times_of(world.target, "sync", "IncrementalAlterConfigs")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_the_copier_learns_that_larger_batches_pass_now() -> None:
+    async def scenario() -> None:
+        world = World(7, extra=EVERY_MINUTE)
+        world.source.create_topic("orders", 1, {"max.message.bytes": "1000"})
+        world.source.append("orders", 0, [b"1"])
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            world.source.configure_topic("orders", {"max.message.bytes": "100000"})
+            await until(lambda: "max.message.bytes: 1000 -> 100000" in world.log_text.getvalue())
+            await asyncio.sleep(1)
+            world.source.append("orders", 0, [b"x" * 900 for _ in range(50)])
+            await world.copied({"orders": "A.orders"})
+            (topic,) = herder.status()[0].topics
+            assert topic.rebuilt == {}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_min_insync_replicas_that_the_remote_topic_cannot_reach_is_left_out() -> None:
+    """B80: brokers take the setting, and then refuse every record."""
+
+    async def scenario() -> None:
+        world = World(7, extra={**EVERY_MINUTE, "config.properties.exclude": "segment.ms"})
+        world.source.create_topic("born", 1, {"min.insync.replicas": "2", "retention.ms": "1000000"})
+        world.source.create_topic("raised", 1)
+        async with world.worker():
+            await until(lambda: "A.raised" in world.target.topics and "A.born" in world.target.topics)
+            world.source.configure_topic("raised", {"min.insync.replicas": "2", "retention.ms": "1000000"})
+            await asyncio.sleep(5 * MINUTE_S)
+            for topic in ("A.born", "A.raised"):
+                assert world.target.topics[topic].overrides == {"retention.ms": "1000000"}
+                (line,) = lines(world, f"topic_config.refused topic={topic}")
+                assert "no record could be written to it" in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- ACLs
+
+
+def test_acls_are_printed_then_created_and_later_ones_at_the_next_interval() -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        jane = "User:CN=Jane, OU=R&D, O=Wörks"
+        world.source.acls = {
+            acl("orders", principal=jane, host="10.0.0.7"),
+            acl("orders", Operation.ALL),
+            acl("orders", Operation.WRITE),
+            acl("orders", Operation.ALL, Permission.DENY, principal="User:mallory"),
+            acl("mm2-offsets.B.internal"),
+            acl("*"),
+            acl("*", Operation.DESCRIBE, Permission.DENY, principal="User:eve"),
+            acl("ord", pattern=Pattern.PREFIXED),
+            acl("ord", Operation.ALL, Permission.DENY, pattern=Pattern.PREFIXED, principal="User:eve"),
+        }
+        world.target.acls = {acl("A.orders", Operation.READ)}
+        expected = {
+            acl("A.orders", principal=jane, host="10.0.0.7"),
+            acl("A.orders", Operation.READ),
+            acl("A.orders", Operation.ALL, Permission.DENY, principal="User:mallory"),
+            acl("A.", Operation.DESCRIBE, Permission.DENY, pattern=Pattern.PREFIXED, principal="User:eve"),
+            acl("A.ord", Operation.ALL, Permission.DENY, pattern=Pattern.PREFIXED, principal="User:eve"),
+        }
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(1)
+            assert world.target.acls == expected
+            (plan,), (done,) = lines(world, "topic_acls.planned"), lines(world, "topic_acls.created")
+            assert "acls=4" in plan and "acls=4" in done
+            text = world.log_text.getvalue()
+            assert text.index(plan) < text.index("topic_acl.planned") < text.index(done)
+            assert f"ALLOW READ on LITERAL A.orders for {jane} from 10.0.0.7" in text
+            assert len(lines(world, "topic_acl.planned")) == 4
+            world.source.acls.add(acl("bills"))
+            world.source.acls.discard(acl("orders", Operation.ALL))
+            await asyncio.sleep(5 * MINUTE_S)
+            assert world.target.acls == {*expected, acl("A.bills")}  # none is ever deleted
+            assert len(lines(world, "topic_acls.left_out")) == 2
+            asked_s = times_of(world.source, "sync.acls", "DescribeAcls")
+            gaps = [later - earlier for earlier, later in pairwise(asked_s)]
+            assert gaps == pytest.approx([60.0] * 5, abs=0.02)
+            assert len(times_of(world.target, "sync.acls", "CreateAcls")) == 2
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_under_the_identity_policy_what_is_denied_on_many_topics_is_denied_on_each_copied_one() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", "bills", **IDENTITY)
+        eve = {"principal": "User:eve"}
+        world.source.acls = {
+            acl("*", Operation.READ, Permission.DENY, **eve),
+            acl("ord", Operation.DESCRIBE, Permission.DENY, pattern=Pattern.PREFIXED, **eve),
+        }
+        world.target.acls = set()
+        async with world.worker():
+            await world.copied({"orders": "orders", "bills": "bills"})
+            await asyncio.sleep(MINUTE_S)
+            assert world.target.acls == {
+                acl("orders", Operation.READ, Permission.DENY, **eve),
+                acl("bills", Operation.READ, Permission.DENY, **eve),
+                acl("orders", Operation.DESCRIBE, Permission.DENY, **eve),
+            }
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("without", ["A", "B"])
+def test_a_cluster_without_an_authorizer_is_said_once_and_noticed_when_it_gets_one(without: str) -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.source.acls, world.target.acls = {acl("orders")}, set()
+        bare = world.source if without == "A" else world.target
+        kept, bare.acls = bare.acls, None
+        async with world.worker():
+            await asyncio.sleep(HOUR_S)
+            (line,) = lines(world, "topic_acls.no_authorizer")
+            assert f"cluster={without}" in line
+            assert " INFO " in line
+            bare.acls = kept
+            await asyncio.sleep(MINUTE_S)
+            assert world.target.acls == {acl("A.orders")}
+
+    run_virtual(scenario(), limit_s=3 * HOUR_S)
+
+
+@pytest.mark.parametrize(
+    ("denied", "right"), [("A", "Grant DESCRIBE on the cluster resource of A"), ("B", "Grant ALTER on the cluster")]
+)
+def test_the_right_on_the_cluster_that_is_missing_is_named_once(denied: str, right: str) -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.source.acls, world.target.acls = {acl("orders")}, set()
+        (world.source if denied == "A" else world.target).denied_on_cluster = {"DESCRIBE" if denied == "A" else "ALTER"}
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(HOUR_S)
+            (line,) = lines(world, "topic_acls.denied")
+            assert f"cluster={denied}" in line
+            assert right in line
+            assert "CLUSTER_AUTHORIZATION_FAILED" in line
+            world.source.denied_on_cluster = world.target.denied_on_cluster = set()
+            await asyncio.sleep(MINUTE_S)
+            assert world.target.acls == {acl("A.orders")}
+
+    run_virtual(scenario(), limit_s=3 * HOUR_S)
+
+
+def test_ten_thousand_acls_go_in_requests_of_bounded_size_and_few_lines() -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+        world.source.acls = {acl(f"topic-{number}", principal=f"User:{number}") for number in range(10_000)}
+        world.target.acls = set()
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(MINUTE_S / 2)
+            assert len(world.target.acls) == 10_000
+            assert len(times_of(world.target, "sync.acls", "CreateAcls")) == 20
+            assert len(lines(world, "topic_acl.planned")) == 50
+            assert "acls=9950" in lines(world, "topic_acls.planned_more")[0]
+
+    run_virtual(scenario(), limit_s=HOUR_S)

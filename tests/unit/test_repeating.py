@@ -1,0 +1,82 @@
+"""A schedule begins at once, keeps its rate, and survives errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from connectors.source.notices import Notices
+from connectors.source.repeating import repeat
+from mm2py.errors import Mm2Error
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+
+def times_of(
+    durations_s: list[float], *, interval_s: float = 10.0, failing: frozenset[int] = frozenset()
+) -> list[float]:
+    """Return when the work begins, each time taking as long as said."""
+    clock = VirtualClock()
+    begun: list[float] = []
+    outcomes: list[bool] = []
+
+    async def scenario() -> None:
+        first_s = clock.monotonic()
+
+        async def work() -> None:
+            number = len(begun)
+            begun.append(round(clock.monotonic() - first_s, 3))
+            await asyncio.sleep(durations_s[number])
+            if number in failing:
+                raise Mm2Error("It failed.", remedy="")
+
+        task = asyncio.create_task(
+            repeat(
+                work,
+                interval_s=interval_s,
+                clock=clock,
+                failed=lambda _: outcomes.append(False),
+                worked=lambda: outcomes.append(True),
+            )
+        )
+        while len(begun) < len(durations_s):
+            await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_virtual(scenario(), limit_s=10_000)
+    assert outcomes == [number not in failing for number in range(len(outcomes))]
+    return begun
+
+
+def test_it_begins_at_once_and_keeps_its_rate_however_long_the_work_takes() -> None:
+    assert times_of([0.0, 3.0, 9.9, 0.0, 5.0]) == [0.0, 10.0, 20.0, 30.0, 40.0]
+
+
+def test_what_was_missed_is_left_out_and_the_rate_is_kept() -> None:
+    assert times_of([25.0, 0.0, 10.5, 0.0]) == [0.0, 30.0, 40.0, 60.0]
+
+
+def test_an_error_cancels_nothing() -> None:
+    assert times_of([0.0, 1.0, 0.0, 0.0], failing=frozenset({0, 2})) == [0.0, 10.0, 20.0, 30.0]
+
+
+def test_an_error_that_nobody_raised_on_purpose_ends_it() -> None:
+    clock = VirtualClock()
+
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        await repeat(work, interval_s=1, clock=clock, failed=lambda _: None, worked=lambda: None)
+
+    with pytest.raises(ZeroDivisionError):
+        run_virtual(scenario(), limit_s=10)
+
+
+def test_a_notice_is_new_once_until_it_changes_or_is_over() -> None:
+    notices = Notices()
+    assert [notices.is_new("a", "x"), notices.is_new("a", "x"), notices.is_new("a", "y")] == [True, False, True]
+    assert [notices.is_over("a"), notices.is_over("a"), notices.is_new("a", "y")] == [True, False, True]
+    notices.keep(lambda of: of != "a")
+    assert notices.is_new("a", "y")

@@ -1,0 +1,127 @@
+"""Which settings of a remote topic change, and how to find out which of them the target does not want."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mm2py.topics.filters import ConfigPropertyFilter
+from mm2py.topics.topic_configs import (
+    ConfigChange,
+    ConfigSource,
+    TopicConfigEntry,
+    Tried,
+    config_changes,
+    too_many_in_sync,
+)
+
+OWN, DEFAULT, FILE, CLUSTER = (
+    ConfigSource.DYNAMIC_TOPIC,
+    ConfigSource.DEFAULT,
+    ConfigSource.STATIC_BROKER,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER,
+)
+
+
+def entry(value: str | None, source: int, name: str = "retention.ms", **flags: bool) -> TopicConfigEntry:
+    return TopicConfigEntry(name, value, source, **flags)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "remote", "change"),
+    [
+        (entry("1", OWN), entry("7", DEFAULT), (None, "1")),
+        (entry("1", OWN), entry("2", OWN), ("2", "1")),
+        (entry("1", OWN), entry("1", OWN), None),
+        (entry("1", OWN), entry("1", DEFAULT), (None, "1")),  # equal by chance: the target's default may change
+        (entry("1", OWN), entry("1", FILE), (None, "1")),
+        (entry("1", CLUSTER), entry("7", DEFAULT), (None, "1")),
+        (entry("1", OWN), None, (None, "1")),
+        (entry("7", DEFAULT), entry("2", OWN), ("2", None)),
+        (entry("7", DEFAULT), entry("9", DEFAULT), None),  # a default is no news: nothing to delete
+        (entry("7", DEFAULT), None, None),  # as is a setting that only the source's brokers know
+        (entry("7", FILE), entry("2", OWN), None),
+        (entry("1", OWN, read_only=True), entry("2", OWN), None),
+        (entry(None, OWN, sensitive=True), entry("2", OWN), None),
+        (entry(None, OWN), entry("2", OWN), None),
+        (entry("1", OWN, "min.insync.replicas"), entry("2", OWN, "min.insync.replicas"), None),
+        (entry("1", DEFAULT, "min.insync.replicas"), entry("2", OWN, "min.insync.replicas"), None),
+    ],
+)
+def test_only_what_differs_changes(
+    upstream: TopicConfigEntry, remote: TopicConfigEntry | None, change: tuple[str | None, str | None] | None
+) -> None:
+    found = config_changes([upstream], [] if remote is None else [remote], ConfigPropertyFilter())
+    assert [(one.name, one.old, one.new) for one in found] == ([] if change is None else [(upstream.name, *change)])
+
+
+def test_defaults_of_the_source_are_written_down_where_that_is_asked_for() -> None:
+    wanted = ConfigPropertyFilter(use_defaults_from="source")
+    assert config_changes([entry("7", DEFAULT)], [entry("7", DEFAULT)], wanted) == [
+        ConfigChange("retention.ms", None, "7")
+    ]
+    assert config_changes([entry("7", DEFAULT)], [entry("7", OWN)], wanted) == []
+
+
+def test_limits_of_time_travel_only_where_the_list_names_neither_them_nor_their_brokers() -> None:
+    limit = entry("1000", OWN, "message.timestamp.before.max.ms")
+    assert config_changes([limit], [], ConfigPropertyFilter()) == []
+    assert config_changes([limit], [], ConfigPropertyFilter([r"log\..*"])) == []
+    assert config_changes([limit], [], ConfigPropertyFilter(["message.timestamp.before.max.ms"])) == []
+    assert len(config_changes([limit], [], ConfigPropertyFilter(["retention.ms"]))) == 1
+    assert len(config_changes([entry("1", OWN)], [], ConfigPropertyFilter([r"log\..*"]))) == 1
+
+
+def test_a_change_reads_as_from_what_to_what() -> None:
+    assert str(ConfigChange("a", None, "1")) == "a: (the target's default) -> 1"
+    assert str(ConfigChange("a", "", None)) == "a: '' -> (the target's default)"
+
+
+@pytest.mark.parametrize(
+    ("value", "replicas", "refused"),
+    [("2", 1, True), ("2", 2, False), ("2", -1, False), ("2", None, False), (None, 1, False), ("x", 1, False)],
+)
+def test_more_replicas_in_sync_than_there_are_is_refused(
+    value: str | None, replicas: int | None, refused: bool
+) -> None:
+    assert (too_many_in_sync("min.insync.replicas", value, replicas) is not None) is refused
+    assert too_many_in_sync("retention.ms", "2", 1) is None
+
+
+def changes(*names: str) -> list[ConfigChange]:
+    return [ConfigChange(name, None, "1") for name in names]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_refused_all_else_is_done_and_nothing_is_sent_without_end(seed: int) -> None:
+    rng = random.Random(seed)
+    wanted = {f"t{number}": changes(*(f"s{n:02}" for n in range(rng.randrange(12)))) for number in range(20)}
+    bad = {(topic, change.name) for topic, of_topic in wanted.items() for change in of_topic if rng.random() < 0.2}
+    denied = {topic for topic in wanted if rng.random() < 0.2}
+    tried = Tried(wanted)
+    rounds = 0
+    while batch := tried.next_round():
+        rounds += 1
+        for topic, group in batch.items():
+            if topic in denied:
+                tried.give_up(topic)
+            elif any((topic, change.name) in bad for change in group):
+                tried.turned_down(topic, "no")
+            else:
+                tried.taken(topic)
+    assert rounds <= 1 + 12
+    for topic, of_topic in wanted.items():
+        names = [change.name for change in of_topic]
+        allowed = [] if topic in denied else [name for name in names if (topic, name) not in bad]
+        refused = [] if topic in denied else [name for name in names if (topic, name) in bad]
+        assert [change.name for change in tried.done.get(topic, [])] == allowed
+        assert [change.name for change, _ in tried.refused.get(topic, [])] == refused
+
+
+def test_settings_that_are_all_welcome_take_one_request() -> None:
+    tried = Tried({"a": changes("x", "y", "z"), "b": changes("x"), "c": []})
+    assert {topic: len(group) for topic, group in tried.next_round().items()} == {"a": 3, "b": 1}
+    for topic in ("a", "b"):
+        tried.taken(topic)
+    assert tried.next_round() == {}
