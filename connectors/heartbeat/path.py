@@ -70,6 +70,8 @@ class Path:
     silent_at_s: float
     """When it is silent if nothing comes before."""
     phase: Phase = Phase.UNPROVEN
+    late_since_s: float | None = None
+    """Since when only late ones have come, while the path is not proven."""
     beats: tuple[tuple[Flow, Beat], ...] = ()
 
     @property
@@ -130,18 +132,22 @@ def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayPro
             path = replace(path, beats=tuple(beats.items()))
             if not live or not heartbeats:
                 return path, []  # it lay there: whether the path works now is yet to be seen
-            said: list[SayProven | SaySilent] = []
-            if path.phase is not Phase.PROVEN:
-                newest = heartbeats[-1]
-                said.append(SayProven(newest.flow, at_ms - newest.timestamp_ms))
-            return replace(path, phase=Phase.PROVEN, silent_at_s=at_s + path.silent_after_s), said
+            path = replace(path, silent_at_s=at_s + path.silent_after_s)
+            if path.phase is Phase.PROVEN:
+                return path, []
+            newest = heartbeats[-1]
+            latency_ms = at_ms - newest.timestamp_ms
+            late_since_s = at_s if path.late_since_s is None else path.late_since_s
+            if latency_ms > path.silent_after_s * 1000 and at_s - late_since_s < path.silent_after_s:
+                return replace(path, late_since_s=late_since_s), []  # a flow that catches up: soon it will look better
+            return replace(path, phase=Phase.PROVEN, late_since_s=None), [SayProven(newest.flow, latency_ms)]
         case Blind(at_s):
             return replace(path, silent_at_s=max(path.silent_at_s, at_s + path.silent_after_s)), []
         case Looked(at_s):
             waited_for = path.phase is Phase.PROVEN or (path.phase is Phase.UNPROVEN and path.expected)
             if not waited_for or at_s < path.silent_at_s:
                 return path, []
-            return replace(path, phase=Phase.SILENT), [SaySilent(ever=bool(path.beats))]
+            return replace(path, phase=Phase.SILENT, late_since_s=None), [SaySilent(ever=bool(path.beats))]
 
 
 def status_of(path: Path, now_ms: int) -> PathStatus:
@@ -290,13 +296,17 @@ class PathConnector:
             read_committed=False,
         )
         reply = await self._brokers.send(tail.leader, request, channel="path")
-        code = reply.error_code or reply.partitions[0].error_code
-        if code == _OUT_OF_RANGE:
+        if reply.error_code:
+            raise self._refused("Reading", reply.error_code)
+        if not reply.partitions:  # in a fetch session: nothing is new
+            self._take(Looked(self._clock.monotonic()))
+            return
+        part = reply.partitions[0]
+        if part.error_code == _OUT_OF_RANGE:
             self._tail = None  # cut back, or cleaned away: begin near the end anew
             return
-        if code:
-            raise self._refused("Reading", code)
-        part = reply.partitions[0]
+        if part.error_code:
+            raise self._refused("Reading", part.error_code)
         heartbeats, tail.offset, errors = heartbeats_in(part, tail.offset)
         self._say_unreadable(errors)
         now_s = self._clock.monotonic()

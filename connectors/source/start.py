@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source import live_mm2
 from connectors.source.refusals import FlowRefused, Mm2IsRunning, OffsetsTopicUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -80,11 +81,14 @@ class Patience:
 
 
 async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
-    """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members."""
+    """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members that copy it.
+
+    Members that only emit its heartbeats do no harm: the heartbeats are then written twice.
+    """
     group = settings.mm2_group_id
     try:
         coordinator = await admin.find_coordinator(brokers, group, transactions=False)
-        _, members = await admin.group_state(brokers, coordinator, group)
+        found = await admin.describe_group(brokers, coordinator, group)
     except BrokerRefused as error:
         if reaction_to(error.code) is Reaction.DENIED:
             log.warning(
@@ -92,8 +96,12 @@ async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: Filteri
             )
             return
         raise
-    if members:
-        raise Mm2IsRunning(settings.flow, group, members)
+    if not found.members:
+        return
+    is_connect = found.protocol_type == live_mm2.CONNECT
+    if not is_connect or not await live_mm2.only_emits_heartbeats(settings.mm2_configs_topic, brokers):
+        raise Mm2IsRunning(settings.flow, group, found.members)
+    log.info("mm2.only_heartbeats", group=group, effect="MirrorMaker 2 and mm2py both emit the heartbeats of this pair")
 
 
 async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:

@@ -372,7 +372,8 @@ class SourceTask:
             if other.target_topic == topic:
                 refused, other.copier.refused_bytes = other.copier.refused_bytes, 0
                 allowed = min(limit, refused - 1) if refused else limit
-                other.rules = replace(other.rules, max_message_bytes=allowed)
+                merged = min(other.rules.merged_max_bytes, refused // 2) if refused else other.rules.merged_max_bytes
+                other.rules = replace(other.rules, max_message_bytes=allowed, merged_max_bytes=merged)
 
     async def _retry_blocked(self, part: CopiedPartition) -> None:
         await self._find_limits(part)

@@ -98,6 +98,16 @@ def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
     return found
 
 
+def paths_of(statuses: Sequence[FlowStatus]) -> str:
+    """Return what heartbeats prove of each flow, in one line; empty while none has come."""
+    found = []
+    for flow in statuses:
+        if flow.heartbeat_age_s is not None:
+            took = "" if flow.path_latency_ms is None else f", took {flow.path_latency_ms:,.0f} ms"
+            found.append(f"{flow.flow} {max(0.0, flow.heartbeat_age_s):.1f} s ago{took}")
+    return f"last heartbeats: {'   '.join(found)}" if found else ""
+
+
 def table_of(rows: Sequence[Row]) -> Table:
     """Return the table, at most ``WIDTH`` columns wide; a flow is named in the first of its lines."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
@@ -157,6 +167,8 @@ class Screen:
         frame: list[RenderableType] = [Text(heading, style="bold")]
         frame += [Text(fact, style="dim") for fact in self._facts]
         frame.append(table_of(rows_of(statuses, self._rates.average if last else self._rates.recent)))
+        if paths := paths_of(statuses):
+            frame.append(Text(paths, style="dim"))
         frame += [Text(problem, style="red") for problem in problems_of(statuses)]
         if self._live is not None:
             if not last:

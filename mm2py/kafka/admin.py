@@ -56,6 +56,15 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A classic group: its state (``Dead`` if there is none), its protocol type, and how many members it has."""
+
+    state: str
+    protocol_type: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetAnswer:
     offset: int
     leader_epoch: int
@@ -319,8 +328,8 @@ async def init_producer_id(
     return int(reply.producer_id), int(reply.producer_epoch)
 
 
-async def group_state(brokers: Brokers, coordinator: BrokerId, group: str) -> tuple[str, int]:
-    """Return a classic group's state (``Dead`` if there is none) and how many members it has.
+async def describe_group(brokers: Brokers, coordinator: BrokerId, group: str) -> GroupDescription:
+    """Return what a classic group looks like.
 
     Raises:
         BrokerRefused: with the broker's code.
@@ -331,7 +340,7 @@ async def group_state(brokers: Brokers, coordinator: BrokerId, group: str) -> tu
     refusal = _refusal(f"Describing group {group}", int(described.error_code), None)
     if refusal is not None:
         raise refusal
-    return described.group_state, len(described.members)
+    return GroupDescription(described.group_state, described.protocol_type, len(described.members))
 
 
 def _refusal(what: str, code: int, message: str | None) -> BrokerRefused | None:

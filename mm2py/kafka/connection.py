@@ -208,7 +208,7 @@ class Connection:
     async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
         """Read within the connection's fetch session; beside one that is under way, outside of it."""
         session = self._fetch_session
-        if session.is_busy:
+        if session.is_busy or request.answer_all:
             return await self._fetch_once(request, outside(request), timeout_s)
         try:
             while True:

@@ -52,8 +52,7 @@ class TopicFetch:
 class FetchRequest:
     """One read of many partitions from one broker: all that are wanted now, in the order of the caller's preference.
 
-    Whether they travel in full or as changes to a fetch session is the connection's business. A reply may leave out
-    partitions of which there is nothing new.
+    Whether they travel in full or as changes to a fetch session is the connection's business.
     """
 
     topics: Sequence[TopicFetch]
@@ -61,6 +60,8 @@ class FetchRequest:
     min_bytes: int
     max_bytes: int
     read_committed: bool
+    answer_all: bool = False
+    """The reply is to name every partition, also those of which there is nothing new since the last one."""
 
 
 class FetchedPartition(NamedTuple):

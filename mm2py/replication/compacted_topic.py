@@ -49,7 +49,11 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
         by_leader.setdefault(partition.leader, {})[number] = 0
     for leader, offsets in by_leader.items():
         while offsets:
-            for part in await _fetch(brokers, leader, topic, offsets):
+            parts = await _fetch(brokers, leader, topic, offsets)
+            if not any(part.records for part in parts):  # what a fetch session leaves out of such a reply is at its end
+                for number in offsets.keys() - {part.partition for part in parts}:
+                    del offsets[number]
+            for part in parts:
                 count += _take_part(topic, part, offsets, take)
     return count
 
@@ -64,6 +68,7 @@ async def _fetch(
         min_bytes=0,
         max_bytes=FETCH_BYTES,
         read_committed=True,
+        answer_all=True,
     )
     reply = await brokers.send(leader, request, channel="table")
     if reply.error_code:

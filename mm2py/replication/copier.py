@@ -55,6 +55,9 @@ from mm2py.replication.rewrite import Dropped, Fault, Outgoing
 MAX_IN_FLIGHT = 5
 """Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""
 
+MAX_CUT_READS = 20
+"""So often a batch in doubt is read again that was made of several which do not come together in one read any more."""
+
 MAX_CORRUPT_READS = 3
 """A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
 
@@ -67,6 +70,8 @@ _OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 4
 _OUTCOME_UNKNOWN = frozenset({7, 20, _OUT_OF_ORDER, _DUPLICATE, _UNKNOWN_PRODUCER})
 _TOO_LARGE = frozenset({10, 18})
 _REFUSED_RECORDS = frozenset({32, 87})
+_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER}
+"""Answers that a broker gives before it stores anything. Of a repeat they say nothing: its first may be stored."""
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
 
@@ -94,6 +99,10 @@ class _Entry:
     settled: bool = False
     refused: bool = False
     """The target said for certain that it did not store this batch."""
+    repeated: bool = False
+    """It may have been sent before."""
+    not_stored: bool = False
+    """It was not sent before, and refused: its sequence is free for another batch."""
 
 
 _Shape = tuple[int, int, int, int]
@@ -143,6 +152,9 @@ class Copier:
         """It waits for an operator; the target's limits are looked up before it tries again."""
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large; whoever looks the limit up sets it back to 0."""
+        self.pass_until = -1
+        """Below this source offset nothing is to be merged: the target refused a batch that was. Those before the
+        record that it does not take are stored so, and it is named."""
         self._ready: deque[_Entry] = deque()
         self._ready_bytes = 0
         self._ready_max_bytes = ready_max_bytes
@@ -154,6 +166,7 @@ class Copier:
         self._resume_at_s = 0.0
         self._failures = 0
         self._corrupt_reads = 0
+        self._cut_reads = 0
         self._fault: Fault | None = None
         self._failed = False
         self._careful_until = -1
@@ -242,6 +255,7 @@ class Copier:
         self._ready_bytes -= len(batch.data)
         self._token += 1
         entry.token, entry.sequence = self._token, self._sequence
+        entry.repeated = batch.first_offset < self._careful_until
         self._sequence = next_sequence(self._sequence, batch.record_count)
         self._uncovered_in_flight = not covered
         self._sent_to = broker
@@ -299,6 +313,12 @@ class Copier:
                     event.now_s, "the source reads differently from what was sent and not acknowledged"
                 )
             del self._in_doubt[: len(again)]
+            if plan.steps:
+                self._cut_reads = 0
+            elif plan.cut_batch_bytes:
+                self._cut_reads += 1
+            if self._cut_reads >= MAX_CUT_READS:
+                return self._lost_track(event.now_s, "what was sent as one batch cannot be read as a whole again")
         self.end_offset = max(event.end_offset, plan.next_offset)
         if plan.steps:
             lease, add = event.lease, self._ready.append
@@ -333,7 +353,7 @@ class Copier:
         batch = entry.step
         assert isinstance(batch, Outgoing)  # noqa: S101  (only batches get a token)
         oldest = self._in_flight[0]  # what is settled at the head has left the line
-        if oldest is not entry and oldest.refused:
+        if oldest is not entry and oldest.refused and not oldest.repeated:  # a repeat may have been stored before
             return self._stall(
                 "target.out_of_order",
                 f"the target stored the batch of source offset {batch.first_offset} although it had refused the one of "
@@ -362,6 +382,7 @@ class Copier:
         if entry is None:
             return ()
         entry.refused = event.code not in _OUTCOME_UNKNOWN
+        entry.not_stored = event.code in _NOT_STORED and not entry.repeated
         code, what = event.code, f"{name_of(event.code)} ({event.code})"
         if event.message:
             what += f": {event.message}"
@@ -380,6 +401,10 @@ class Copier:
                 f"the batch of source offset {_first(entry)}, {self.refused_bytes} bytes, is too large for the target"
             )
             return self._fail(event.now_s, text, Need.LIMITS)
+        if code in _REFUSED_RECORDS and isinstance(entry.step, Outgoing) and entry.step.reason == "repack":
+            self.pass_until = entry.step.next_offset
+            text = f"the target refuses a batch made of several, of source offset {_first(entry)}, with {what}"
+            return self._lost_track(event.now_s, text) if entry.repeated else self._fail(event.now_s, text)
         if code in _REFUSED_RECORDS:
             return self._block(
                 event.now_s,
@@ -469,6 +494,7 @@ class Copier:
         if self.resume_at_s is not None and now_s >= self.resume_at_s:
             self.is_blocked = False
             self._failed = False
+            self._trust_refusals()
             self._rewind()
             self.phase = Phase.COPYING
         return ()
@@ -555,8 +581,20 @@ class Copier:
         self.reason = reason
         return effects
 
+    def _trust_refusals(self) -> None:
+        """Where nothing of what was sent can be stored, nothing is in doubt: it may be cut in another way.
+
+        The story: a batch made of several is too large for the target; those sent behind it are out of order. They
+        would come back as they were, which no longer fits, and a new epoch would have to be asked for.
+        """
+        sent = [entry for entry in self._in_flight if not entry.settled]
+        if sent and all(entry.not_stored for entry in sent) and len(self._in_doubt) == len(sent):
+            self._in_doubt.clear()
+            self._careful_until = -1
+
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
         """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow. It repeats and loses nothing."""
+        self._cut_reads = 0
         effects = self._fail(now_s, reason, Need.NEW_EPOCH)
         self._renewing = True
         return effects

@@ -36,7 +36,7 @@ from mm2py.replication.copier import Copier
 from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefused, ProduceLost, ProduceRefused
 from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
 from mm2py.replication.rate import RateLimit
-from mm2py.replication.repack import PASS_ALL, MergeRule, merge_rule
+from mm2py.replication.repack import PASS_ALL, PASS_REFUSED, MergeRule, merge_rule
 from mm2py.replication.rewrite import Fault, Plan, TargetRules, plan
 from mm2py.topics.copy_modes import CopyModes
 
@@ -257,7 +257,7 @@ class FetchLane:
     async def _read_once(
         self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, waits: bool
     ) -> set[tuple[str, int]]:
-        """Read once. Returns the partitions that got something."""
+        """Read once. Returns the partitions that got something whole."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(max(pause_s, 0.001))
         size = account.tail_bytes() if waits else account.backlog_bytes()
@@ -286,7 +286,8 @@ class FetchLane:
         if reply.error_code:
             for part in wanted:
                 self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
-        return {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
+        got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
+        return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
 
     def _request(self, partitions: Iterable[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
         settings = self._settings
@@ -320,11 +321,13 @@ class FetchLane:
         elif fetched.diverging_epoch is not None:
             self._handle(part, Diverged(*fetched.diverging_epoch))
         elif part.copier.fetch_offset == fetch_offset:
-            part.merging = merge_rule(
-                self._settings.copy_modes.of(part.source_topic),
-                read_bytes=len(fetched.records),
-                target_is_behind=part.copier.target_is_behind,
-            )
+            part.merging = PASS_REFUSED
+            if fetch_offset >= part.copier.pass_until:
+                part.merging = merge_rule(
+                    self._settings.copy_modes.of(part.source_topic),
+                    read_bytes=len(fetched.records),
+                    target_is_behind=part.copier.target_is_behind,
+                )
             planned = plan(
                 fetched.records,
                 wanted_offset=fetch_offset,

@@ -51,6 +51,7 @@ class MergeRule(NamedTuple):
 
 
 PASS_ALL: Final = MergeRule(0, 0, "pass, as copy.mode or its list says")
+PASS_REFUSED: Final = MergeRule(0, 0, "pass: the target refused a batch made of several, each is sent by itself")
 MERGE_ALL: Final = MergeRule(MERGED_MAX_BYTES // 2, MERGED_MAX_BYTES // 2, "repack, as copy.mode or its list says")
 MERGE_SMALL: Final = MergeRule(
     SMALL_BYTES,

@@ -156,7 +156,7 @@ def send_with(client: Producer, topic: str, records: Iterable[Planned], *, ledge
 # Looking
 
 
-def _answered(ask: Callable[[], T]) -> T:
+def answered(ask: Callable[[], T]) -> T:
     """Ask again while a partition has no leader: it is new, or its broker has just come back."""
 
     def asked() -> list[T]:
@@ -175,14 +175,14 @@ def dump(
 ) -> dict[int, list[Dumped]]:
     """Return all records of the partitions, up to the ends as they are now."""
     with Reader(cluster.internal_bootstrap, read_committed=read_committed) as reader:
-        bounds = _answered(lambda: reader.bounds(topic, partitions))
+        bounds = answered(lambda: reader.bounds(topic, partitions))
         return {number: list(reader.records(topic, number, *bound)) for number, bound in bounds.items()}
 
 
 def bounds_of(cluster: KafkaCluster, topic: str, partitions: Iterable[int] = (0,)) -> dict[int, Bounds]:
     """Return log start and log end of the partitions."""
     with Reader(cluster.internal_bootstrap, read_committed=False) as reader:
-        return _answered(lambda: reader.bounds(topic, partitions))
+        return answered(lambda: reader.bounds(topic, partitions))
 
 
 def partitions_of(cluster: KafkaCluster, topic: str) -> int:
@@ -213,7 +213,7 @@ def assert_copied(
         run: the process that copies: it is given time until ``deadline_s``. Without one the copy has to be complete.
         others: as ``check_copy``.
     """
-    report = _answered(
+    report = answered(
         lambda: check_copy(
             source.internal_bootstrap,
             target.internal_bootstrap,

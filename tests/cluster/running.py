@@ -62,6 +62,7 @@ def one_way_properties(
         "offset.storage.partitions": 5,
         "heartbeats.topic.replication.factor": 1,
         "emit.heartbeats.enabled": False,
+        "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic
         "topics.watch.interval.ms": 200,
         **extra,
     }

@@ -91,6 +91,9 @@ def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(direc
         assert int(copied[-1].replace(",", "")) > 0, text
     compacted = [row for row in text.splitlines() if re.search(r"\b(accounts|prices) ", row)]
     assert any("offset gaps" in row for row in compacted), text
+    first, second = SAMPLES
+    for flow in (f"{first}->{second}", f"{second}->{first}"):
+        assert re.search(rf"last heartbeats: .*{flow} [\d.]+ s ago, took [\d,]+ ms", text), text
     assert f"Both sides are equal in all {len(TOPICS)} topics" in text
     assert files_in(directory) == []
     assert processes_in(directory) == []

@@ -493,7 +493,7 @@ def _described_configs(state: ClusterState, node: int, resource: DescribeConfigs
     name = resource.resource_name
     if resource.resource_type == _TOPIC_RESOURCE:
         topic = state.topics_seen_by(node).get(name)
-        if name in state.denied_topics:
+        if name in state.denied_topics or name in state.hidden_configs:
             code = ErrorCode.topic_authorization_failed
         elif topic is None:
             code = ErrorCode.unknown_topic_or_partition

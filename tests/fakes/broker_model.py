@@ -143,7 +143,12 @@ class ClusterModel(ClusterState):
     def _move_some_leader(self, _: int) -> None:
         wanted = self.faults.leaders_of
         topics = [topic for name, topic in self.topics.items() if not wanted or name in wanted]
-        partitions = [partition for topic in topics for partition in topic.partitions if partition.leader != NO_LEADER]
+        partitions = [
+            partition
+            for topic in topics
+            for partition in topic.partitions
+            if partition.leader in partition.isr and self.nodes[partition.leader].up
+        ]
         if partitions:
             chosen = self._source.rng.choice(partitions)
             self.move_leader(chosen.topic, chosen.index)

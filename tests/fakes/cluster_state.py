@@ -160,6 +160,8 @@ class ClusterState:
         self.denied_topics: set[str] = set()
         self.denied_configs: set[str] = set()
         """Topics whose settings may be read and not changed."""
+        self.hidden_configs: set[str] = set()
+        """Topics whose settings may not be read."""
         self.unknown_configs: set[str] = set()
         """Settings of topics that these brokers are too old, or too new, to know."""
         self.acls: set[TopicAcl] | None = None

@@ -188,6 +188,24 @@ def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
+def test_a_repeat_that_is_refused_while_the_next_one_is_stored_leaves_no_hole() -> None:
+    """It was stored the first time, and its answer lost; the broker took nothing for a moment, then what follows."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third = send_all(copier)
+    for lost in (second, third):
+        copier.handle(ProduceLost(lost.token, "reset", 0.0))
+    copier.handle(Tick(1e6))
+    copier.handle(fetched(copier, batches(10, 4)))
+    copier.handle(Acked(send_all(copier)[0].token, 10, 1e6))
+    third, *behind = send_all(copier)
+    copier.handle(ProduceRefused(third.token, 19, None, 1e6))
+    assert copier.handle(Acked(behind[0].token, 30, 1e6)) == ()
+    assert copier.phase is Phase.WAITING
+    assert copier.position.source_offset == 20, "both are sent again, and recognised"
+
+
 @pytest.mark.parametrize("code", [45, 46, 59])
 def test_lost_producer_state_asks_for_a_new_epoch_and_starts_at_sequence_0(code: int) -> None:
     copier = copying()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from deploy.local.demo import STILL_S, CaughtUp, parse_seconds
-from deploy.local.demo_table import RATE_WINDOW_S, WIDTH, Rates, problems_of, rows_of, table_of
+from deploy.local.demo_table import RATE_WINDOW_S, WIDTH, Rates, paths_of, problems_of, rows_of, table_of
 from deploy.local.demo_verdict import conclude
 from mm2py.connector import FlowStatus, TopicStatus
 from mm2py.flow import parse_flow
@@ -154,6 +155,17 @@ def test_a_lag_that_nobody_knows_yet_is_no_number() -> None:
     assert row[5:7] == ("?", "?")
 
 
+def test_what_heartbeats_prove_stands_in_one_line() -> None:
+    (idle,) = status(topic())
+    back = parse_flow("west-2->west-1")
+    proven = replace(idle, heartbeat_age_s=0.94, path_latency_ms=12.4)
+    old = replace(idle, flow=back, heartbeat_age_s=61.0)
+    assert paths_of([idle]) == ""
+    assert paths_of([proven, old]) == (
+        "last heartbeats: west-1->west-2 0.9 s ago, took 12 ms   west-2->west-1 61.0 s ago"
+    )
+
+
 def test_topics_with_the_same_problem_share_a_line() -> None:
     problem = "the target answered X"
     orders, clicks = topic("orders", problems=(problem,)), topic("clicks", problems=(problem, "another"))
@@ -187,6 +199,14 @@ def test_what_is_behind_is_named_however_long_nothing_moves(statuses: list[FlowS
     assert not caught_up.by(statuses, 200.0)
     assert len(caught_up.behind) == 1
     assert "orders" in caught_up.behind[0]
+
+
+def test_heartbeats_that_go_on_keep_nobody_from_having_caught_up() -> None:
+    caught_up = CaughtUp({ORDERS: 7})
+    for second in range(5):
+        statuses = status(topic(records=7), topic("heartbeats", records=second))
+        done = caught_up.by(statuses, float(second))
+    assert done
 
 
 def test_of_a_compacted_topic_only_the_lag_counts() -> None:

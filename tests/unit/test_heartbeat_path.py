@@ -1,0 +1,171 @@
+"""What is known of a path, and when the operator hears of it: values in, values out."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.heartbeat.path import (
+    Arrived,
+    Blind,
+    Looked,
+    Path,
+    Phase,
+    SayProven,
+    SaySilent,
+    begin,
+    heartbeats_in,
+    status_of,
+    step,
+)
+from connectors.heartbeat.task import next_due_s
+from mm2py.connector import PathStatus
+from mm2py.flow import parse_flow
+from mm2py.kafka.port import FetchedPartition
+from mm2py.records.batch import NewRecord, build_batch
+from mm2py.records.heartbeat import Heartbeat, encode
+
+BA, CA = parse_flow("B->A"), parse_flow("C->A")
+NOW_MS = 1_700_000_000_000
+
+
+def arrived(at_s: float, *, latency_ms: int = 40, live: bool = True, pair: str = "B->A") -> Arrived:
+    """One heartbeat that took so long; second 0 is NOW_MS."""
+    at_ms = NOW_MS + int(at_s * 1000)
+    return Arrived([Heartbeat(parse_flow(pair), at_ms - latency_ms)], at_s, at_ms, live)
+
+
+def after(path: Path, *events: Arrived | Looked | Blind) -> tuple[Path, list[SayProven | SaySilent]]:
+    said: list[SayProven | SaySilent] = []
+    for event in events:
+        path, more = step(path, event)
+        said += more
+    return path, said
+
+
+def test_the_first_heartbeat_that_arrives_proves_the_path_and_the_next_ones_are_not_worth_a_line() -> None:
+    path, said = after(begin(1.0, 0.0), arrived(1.0), arrived(2.0), arrived(3.0, pair="C->A"))
+    assert said == [SayProven(BA, 40)]
+    assert path.phase is Phase.PROVEN
+    assert dict(path.beats).keys() == {BA, CA}
+
+
+def test_what_lay_in_the_topic_proves_nothing_and_has_no_latency() -> None:
+    """mm2py was down for an hour; nobody knows yet whether the path works now."""
+    path, said = after(begin(1.0, 0.0), arrived(1.0, latency_ms=3_600_000, live=False))
+    assert (said, path.phase) == ([], Phase.UNPROVEN)
+    assert status_of(path, NOW_MS + 1000) == PathStatus(heartbeat_age_s=3600.0, path_latency_ms=None)
+
+
+def test_heartbeats_that_stop_are_told_once_and_so_is_their_return() -> None:
+    path, said = after(begin(1.0, 0.0), arrived(1.0), Looked(6.0), Looked(11.0), Looked(15.9))
+    assert said == [SayProven(BA, 40)]
+    path, said = after(path, Looked(16.0), Looked(21.0), Looked(500.0))
+    assert said == [SaySilent(ever=True)]
+    path, said = after(path, arrived(501.0, latency_ms=60), arrived(502.0))
+    assert said == [SayProven(BA, 60)]
+
+
+def test_a_rare_heartbeat_is_waited_for_ten_intervals() -> None:
+    path, _ = after(begin(60.0, 0.0), arrived(60.0))
+    assert after(path, Looked(659.0))[1] == []
+    assert after(path, Looked(660.0))[1] == [SaySilent(ever=True)]
+
+
+def test_heartbeats_that_never_come_are_told_if_the_file_has_somebody_emit_them() -> None:
+    assert after(begin(1.0, 0.0), Looked(74.9))[1] == []
+    assert after(begin(1.0, 0.0), Looked(75.0), Looked(80.0))[1] == [SaySilent(ever=False)]
+    assert after(begin(None, 0.0), Looked(10_000.0))[1] == []
+
+
+def test_once_heartbeats_have_come_their_end_is_told_whoever_emitted_them() -> None:
+    assert after(begin(None, 0.0), arrived(1.0), Looked(16.0))[1] == [SayProven(BA, 40), SaySilent(ever=True)]
+
+
+def test_what_cannot_be_seen_is_not_silent() -> None:
+    """The target is away for ten minutes: that is another line. The wait begins anew when it is back."""
+    blind = [Blind(at_s) for at_s in range(5, 600, 5)]
+    path, said = after(begin(1.0, 0.0), arrived(1.0), *blind, Looked(601.0), Looked(609.0))
+    assert said == [SayProven(BA, 40)]
+    assert after(path, Looked(610.0))[1] == [SaySilent(ever=True)]
+
+
+def test_a_flow_that_catches_up_is_proven_when_it_has() -> None:
+    """It stood still for an hour: the heartbeats of that hour come first, and are old."""
+    late = [arrived(1.0 + number / 10, latency_ms=3_600_000 - number * 100_000) for number in range(30)]
+    path, said = after(begin(1.0, 0.0), *late)
+    assert (said, path.phase) == ([], Phase.UNPROVEN)
+    assert status_of(path, NOW_MS + 5000).path_latency_ms == 700_000.0
+    assert after(path, arrived(5.0, latency_ms=100))[1] == [SayProven(BA, 100)]
+
+
+def test_a_flow_that_stays_behind_or_clocks_that_differ_do_not_leave_the_path_unproven() -> None:
+    minutes = [arrived(float(at_s), latency_ms=120_000) for at_s in range(1, 20)]
+    path, said = after(begin(1.0, 0.0), *minutes)
+    assert said == [SayProven(BA, 120_000)]
+    assert path.phase is Phase.PROVEN
+
+
+def test_a_clock_ahead_shows_as_a_latency_below_zero() -> None:
+    path, said = after(begin(1.0, 0.0), arrived(1.0, latency_ms=-2500))
+    assert said == [SayProven(BA, -2500)]
+    assert status_of(path, NOW_MS + 1000) == PathStatus(heartbeat_age_s=-2.5, path_latency_ms=-2500.0)
+
+
+def test_the_status_is_that_of_the_newest_heartbeat_of_any_pair() -> None:
+    path, _ = after(begin(1.0, 0.0), arrived(1.0, latency_ms=40), arrived(1.5, latency_ms=90, pair="C->A"))
+    assert status_of(path, NOW_MS + 2000) == PathStatus(heartbeat_age_s=0.59, path_latency_ms=90.0)
+    assert status_of(begin(1.0, 0.0), NOW_MS) == PathStatus(None, None)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def fetched(*records: NewRecord, at: int = 0) -> FetchedPartition:
+    batch = build_batch(records)
+    batch[0:8] = at.to_bytes(8, "big")
+    return FetchedPartition("A.heartbeats", 0, 0, records=memoryview(batch))
+
+
+def test_heartbeats_are_read_from_the_wanted_offset_on() -> None:
+    beats = [Heartbeat(BA, NOW_MS + number) for number in range(4)]
+    part = fetched(*(encode(beat) for beat in beats), at=10)
+    assert heartbeats_in(part, 12) == (beats[2:], 14, [])
+
+
+def test_what_is_no_heartbeat_is_passed_over_and_told_with_its_offset() -> None:
+    """Somebody has written a tombstone and a line of text into the topic."""
+    good = Heartbeat(BA, NOW_MS)
+    junk = [NewRecord(encode(good).key, None, NOW_MS), NewRecord(b"hello", b"world", NOW_MS)]
+    found, next_offset, errors = heartbeats_in(fetched(*junk, encode(good), at=5), 0)
+    assert (found, next_offset) == ([good], 8)
+    assert [str(error).partition(". ")[0] for error in errors] == [
+        "A.heartbeats-0 at offset 5: This is no heartbeat: it has no value",
+        "A.heartbeats-0 at offset 6: This is no heartbeat: its key of 5 bytes ends inside an alias",
+    ]
+
+
+def test_a_damaged_batch_does_not_stop_the_reading() -> None:
+    part = fetched(encode(Heartbeat(BA, NOW_MS)), at=5)
+    part.records[-1] ^= 1
+    found, next_offset, errors = heartbeats_in(part, 5)
+    assert (found, next_offset, len(errors)) == ([], 6, 1)
+
+
+def test_an_empty_reply_changes_nothing() -> None:
+    assert heartbeats_in(FetchedPartition("A.heartbeats", 0, 0), 7) == ([], 7, [])
+
+
+# -- emitting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("due_s", "now_s", "wanted_s"),
+    [
+        (10.0, 10.01, 11.0),  # the rate is fixed, however long the answer took
+        (10.0, 10.9, 11.0),
+        (10.0, 11.5, 11.5),  # late: at once, and then one interval on
+        (10.0, 600.0, 600.0),  # a broker was away: what was missed is not made up for
+    ],
+)
+def test_heartbeats_keep_their_rate_and_catch_nothing_up(due_s: float, now_s: float, wanted_s: float) -> None:
+    assert next_due_s(due_s, now_s, 1.0) == wanted_s

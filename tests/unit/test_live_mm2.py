@@ -1,0 +1,48 @@
+"""Whether a group that MirrorMaker 2 holds copies a flow, by the records in which it keeps its connectors' settings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from connectors.source.live_mm2 import SETTINGS_KEY, TASKS_KEY, is_switched_off
+
+
+def settings(**properties: str) -> bytes:
+    return json.dumps({"properties": {"connector.class": "x", **properties}}).encode()
+
+
+OFF, ON = settings(enabled="false"), settings(enabled="true")
+
+
+@pytest.mark.parametrize("off", [OFF, settings(enabled=" False "), None])
+@pytest.mark.parametrize("tasks", [{}, {TASKS_KEY: b'{"tasks":0}'}, {TASKS_KEY: None}])
+def test_a_source_connector_without_task_that_is_off_or_deleted_copies_nothing(
+    off: bytes | None, tasks: dict[bytes, bytes | None]
+) -> None:
+    assert is_switched_off({SETTINGS_KEY: off, **tasks})
+
+
+def test_a_flow_that_found_no_topic_yet_is_not_taken_for_one_that_is_off() -> None:
+    """It has no task either, and would begin to copy with the first topic."""
+    assert not is_switched_off({SETTINGS_KEY: ON, TASKS_KEY: b'{"tasks":0}'})
+
+
+def test_a_flow_that_was_switched_off_just_now_still_has_its_tasks() -> None:
+    assert not is_switched_off({SETTINGS_KEY: OFF, TASKS_KEY: b'{"tasks":2}'})
+
+
+def test_a_worker_that_is_just_starting_may_be_about_to_copy() -> None:
+    assert not is_switched_off({})
+    assert not is_switched_off({TASKS_KEY: b'{"tasks":0}'})
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"[]", b'{"properties":null}', settings(), settings(enabled="${file:on}")])
+def test_settings_that_cannot_be_understood_copy(value: bytes) -> None:
+    assert not is_switched_off({SETTINGS_KEY: value})
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"[]", b"{}", b'{"tasks":null}'])
+def test_tasks_that_cannot_be_understood_copy(value: bytes) -> None:
+    assert not is_switched_off({SETTINGS_KEY: OFF, TASKS_KEY: value})
