@@ -1,7 +1,7 @@
 """SASL as a conversation: PLAIN and OAUTHBEARER here, SCRAM in ``scram.py``. Pure: bytes in, bytes out.
 
 Answers to PlainSaslClient and OAuthBearerSaslClient of Apache Kafka (RFC 4616, RFC 7628). Why these are our own:
-docs/decisions/0005-sasl-of-our-own.md.
+docs/decisions/0004-sasl-of-our-own.md.
 """
 
 from __future__ import annotations

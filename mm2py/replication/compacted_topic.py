@@ -49,11 +49,7 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
         by_leader.setdefault(partition.leader, {})[number] = 0
     for leader, offsets in by_leader.items():
         while offsets:
-            parts = await _fetch(brokers, leader, topic, offsets)
-            if not any(part.records for part in parts):  # what a fetch session leaves out of such a reply is at its end
-                for number in offsets.keys() - {part.partition for part in parts}:
-                    del offsets[number]
-            for part in parts:
+            for part in await _fetch(brokers, leader, topic, offsets):
                 count += _take_part(topic, part, offsets, take)
     return count
 
