@@ -39,11 +39,11 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         lag_records=sum(known) if known else None,
         lag_s=_lag_s(behind, now_ms) if known and not untold else None,
         problems=tuple(sorted({part.copier.reason for part in parts if part.copier.phase in waiting})),
-        copy_modes=copy_modes_of(parts),
+        copy_modes=_copy_modes(parts),
     )
 
 
-def copy_modes_of(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:
+def _copy_modes(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:
     """Return how batches of these partitions travel, with the reason; nothing for those not read yet."""
     return tuple(sorted({part.merging.why for part in parts if part.copier.end_offset is not None}))
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.status import copy_modes_of
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -108,7 +107,7 @@ class SourceTask:
         self._leaderless: dict[CopiedPartition, float] = {}
         self._reported_waits: dict[tuple[str, str], int] = {}
         self._warned_transactional: set[str] = set()
-        self._said_copy_modes: dict[str, set[str]] = {}
+        self._said_repacked: set[str] = set()
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._draining = False
@@ -417,16 +416,17 @@ class SourceTask:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
             self.report_waits()
-            self._report_copy_modes()
+            self._report_repacking()
 
-    def _report_copy_modes(self) -> None:
-        """Log each way of copying once for every topic, with the reason for it."""
+    def _report_repacking(self) -> None:
+        """Log once for every topic that its batches are repacked, and why; many topics make one line."""
+        fresh: dict[str, set[str]] = {}
         for part in self.partitions.values():
-            said = self._said_copy_modes.setdefault(part.source_topic, set())
-            for why in copy_modes_of([part]):
-                if why not in said:
-                    said.add(why)
-                    self._log.info("topic.copy_mode", topic=part.source_topic, mode=why)
+            if part.copier.tally.rebuilt["repack"] and part.source_topic not in self._said_repacked:
+                fresh.setdefault(part.merging.why, set()).add(part.source_topic)
+        for why, topics in fresh.items():
+            self._said_repacked |= topics
+            self._log.info("topics.repacked", topics=len(topics), first=min(topics), why=why)
 
     def report_waits(self) -> None:
         """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""

@@ -338,7 +338,7 @@ class _Reading:
             *self._overridden_told(layers),
             *(warning for flow in flows for warning in sides[flow].warnings),
             *repeated_told(self._items, self._enabled),
-            *warnings_of(self._items, clusters, self._enabled),
+            *warnings_of(self._telling_items(), clusters, self._pairs),
         ]
         return Configuration(
             tuple(flows.values()),
@@ -417,6 +417,16 @@ class _Reading:
             if pair.target == cluster
         ]
         return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
+
+    def _telling_items(self) -> list[Item]:
+        """Leave out what is said of flows that are not enabled, but for the heartbeats of their pairs."""
+        return [
+            item
+            for item in self._items
+            if item.flow is None
+            or item.flow in self._enabled
+            or (item.flow in self._pairs and "heartbeat" in item.name)
+        ]
 
     def _only_heartbeats_told(self) -> list[str]:
         if self._flows:

@@ -160,6 +160,7 @@ def test_switched_off_they_leave_an_empty_topic_as_mirrormaker_2_does(
     assert HEARTBEATS not in topic_names(source)
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_holds_heartbeats_up_and_no_more(make_cluster: Callable[..., KafkaCluster]) -> None:
     source, target = make_cluster("source"), make_cluster("target")
     a, b = "A", "B"
@@ -220,6 +221,7 @@ def test_a_missing_right_is_named_and_copying_goes_on(trio: Trio, make_cluster: 
             assert run.terminate() == 0
 
 
+@pytest.mark.slow
 def test_heartbeats_that_stop_are_told_and_so_is_their_return(trio: Trio) -> None:
     """Another process emits them, and is stopped."""
     first, second, _ = trio

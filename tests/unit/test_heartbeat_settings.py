@@ -174,3 +174,9 @@ def test_a_refused_flow_is_told_once(load: Load) -> None:
     assert list(map(str, configuration.refused)) == ["A->B"]
     assert emitting(configuration) == {"B->A"}
     assert configuration.warnings == ()
+
+
+def test_a_slip_in_the_heartbeats_of_a_pair_is_told_though_its_flow_is_off(load: Load) -> None:
+    (warning,) = load(f"{ONE_FLOW}B->A.emit.heartbeats.intervall.seconds=9\nB->A.topicss=x\n").warnings
+    assert warning.startswith("line 5: B->A.emit.heartbeats.intervall.seconds is not known; did you mean")
+    assert load(f"{ONE_FLOW}B->A.emit.heartbeats.interval.seconds=9\nB->A.groups=x\n").warnings == ()

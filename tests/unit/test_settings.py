@@ -19,6 +19,7 @@ from mm2py.config.refusals import FlowRefused
 from mm2py.config.settings import Configuration, FlowSettings, load_configuration
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow, TopicName, parse_flow
+from mm2py.topics.copy_modes import CopyMode
 
 FILES = Path(__file__).parent / "files"
 TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"
@@ -331,6 +332,40 @@ def test_the_flow_beats_the_top_for_mm2pys_own(load: Load) -> None:
     text = set_line("bytes.per.second.max=1\nA->B.bytes.per.second.max=2\nmm2py.group=x\nB.mm2py.group=y")
     settings = only(load(text))
     assert (settings.bytes_per_second_max, settings.group) == (2, "y")
+
+
+COPY_MODES = {
+    "copy.mode=repack": ("repack", "repack", "repack"),
+    "A->B.copy.mode=pass": ("pass", "pass", "pass"),
+    "copy.mode=pass\nA->B.copy.mode=auto": ("auto", "auto", "auto"),
+    "copy.mode.pass.topics=raw, vid.*": ("auto", "pass", "auto"),
+    "copy.mode=pass\nA->B.copy.mode.repack.topics=orders": ("repack", "pass", "pass"),
+    "copy.mode.pass.topics=raw\nA->B.copy.mode.pass.topics=clicks": ("auto", "auto", "pass"),
+    "copy.mode.pass.topics=orders,raw\ncopy.mode.repack.topics=orders,clicks": ("pass", "pass", "repack"),
+}
+
+
+@pytest.mark.parametrize("lines", COPY_MODES)
+def test_the_copy_mode_of_a_topic_is_that_of_its_list_or_the_flows(load: Load, lines: str) -> None:
+    modes = only(load(set_line(lines))).copy_modes
+    assert tuple(modes.of(topic).value for topic in ("orders", "raw", "clicks")) == COPY_MODES[lines]
+
+
+def test_without_a_word_the_copy_mode_is_auto(load: Load) -> None:
+    assert only(load(ONE_FLOW)).copy_modes.of("orders") is CopyMode.AUTO
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("copy.mode=repacked", "line 5: copy.mode = 'repacked' is not one of auto, pass, repack"),
+        ("A->B.copy.mode=Pass", "line 5: A->B.copy.mode = 'Pass' is not one of"),
+        ("copy.mode.pass.topics=a,(", "line 5: copy.mode.pass.topics: "),
+        ("A->B.copy.mode.repack.topics=[", "line 5: A->B.copy.mode.repack.topics: "),
+    ],
+)
+def test_a_wrong_copy_mode_is_told_with_line_and_key(problem: Callable[..., str], line: str, said: str) -> None:
+    assert said in problem(set_line(line))
 
 
 def test_a_top_level_enabled_counts_where_mirror_maker_has_a_herder(load: Load) -> None:
