@@ -66,6 +66,9 @@ class FrameStream(asyncio.BufferedProtocol):
         self._is_tls = protocol.endswith("SSL")
         self.max_frame_bytes = MAX_FIRST_FRAME_BYTES
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        """Frames with their four bytes of length, before encryption."""
         self._client_id = client_id.encode()
         self._transport: asyncio.Transport | None = None
         self._length = bytearray(4)
@@ -95,6 +98,7 @@ class FrameStream(asyncio.BufferedProtocol):
         size = int.from_bytes(self._length, "big", signed=True)
         self._filled = 0
         if 4 <= size <= self.max_frame_bytes:
+            self.received_bytes += 4 + size
             self._frame = bytearray(size)
         elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
             self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length), self.protocol), self.protocol))
@@ -157,6 +161,7 @@ class FrameStream(asyncio.BufferedProtocol):
         head = _HEAD.pack(size, api_key, version, correlation_id)
         reply: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(correlation_id, reply))
+        self.sent_bytes += 4 + size
         if self._is_tls:  # each part would become a record of its own, with its own tag and its own call
             self._transport.write(b"".join([head + client, *body]))
         else:
@@ -177,6 +182,11 @@ class Connection:
     @property
     def is_open(self) -> bool:
         return self._stream.is_open
+
+    @property
+    def traffic_bytes(self) -> tuple[int, int]:
+        """What was sent and received so far."""
+        return self._stream.sent_bytes, self._stream.received_bytes
 
     @property
     def reads_topic_ids(self) -> bool:
@@ -207,24 +217,26 @@ class Connection:
 
     async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
         """Read within the connection's fetch session; beside one that is under way, outside of it."""
+        version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+        names = wire.names_by_id(request)
         session = self._fetch_session
         if session.is_busy or request.answer_all:
-            return await self._fetch_once(request, outside(request), timeout_s)
+            return await self._fetch_once(request, outside(request), version, names, timeout_s)
+        by_id, waits, clock = version >= wire.FIRST_WITH_TOPIC_IDS, request.max_wait_ms > 0, asyncio.get_running_loop()
         try:
             while True:
-                version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
-                sent = session.next(request, by_id=version >= wire.FIRST_WITH_TOPIC_IDS)
-                reply = await self._fetch_once(request, sent, timeout_s)
-                if session.answered(reply.session_id, reply.error_code):
+                sent = session.next(request, by_id=by_id, now_s=clock.time())
+                reply = await self._fetch_once(request, sent, version, names, timeout_s)
+                if session.answered(sent, reply, waits=waits, now_s=clock.time()):
                     return reply
         except BaseException:
             session.forget()  # it may have been answered, and nobody knows what the broker believes now
             raise
 
-    async def _fetch_once(self, request: FetchRequest, sent: SessionFetch, timeout_s: float) -> FetchReply:
-        version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+    async def _fetch_once(
+        self, request: FetchRequest, sent: SessionFetch, version: int, names: wire.NamesById, timeout_s: float
+    ) -> FetchReply:
         reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
-        names = wire.names_by_id(request)
         frame = await self._within(timeout_s, "Fetch", reply)
         return self._read(lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
 

@@ -4,17 +4,18 @@ Answers to FetchSessionHandler of Apache Kafka's clients. The callers of a conne
 now, each time; what of that the broker must be told is decided here. The reply then leaves out partitions without news.
 A thousand idle partitions cost a request and a reply of a few bytes.
 
-A broker that grants no session (it has a limit) answers id 0: the next request then is a full one again and asks anew.
+A broker keeps a limited number of sessions. While it grants none, everything is sent and answered each time.
 """
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.kafka.port import FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
 
 SESSION_ID_NOT_FOUND: Final = 70
 INVALID_SESSION_EPOCH: Final = 71
@@ -24,11 +25,12 @@ SESSION_LOST: Final = frozenset({SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, SE
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
+"""Opens a session. A session that is named beside it is closed."""
 OUTSIDE_EPOCH: Final = -1
-"""Says to the broker that no session is wanted."""
+"""Says to the broker that no session is wanted. A session that is named beside it is closed."""
 EPOCH_MAX: Final = 2**31 - 1
-
-_Topic = tuple[str, uuid.UUID | None]
+REFUSED_PAUSE_S: Final = 60.0
+"""How long a broker that granted no session is not asked for one again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,80 +44,152 @@ class SessionFetch:
     """(topic, its id, partitions) that are not wanted any more."""
 
 
-def outside(request: FetchRequest) -> SessionFetch:
-    """Return a request that belongs to no session: all of it is sent, all of it is answered."""
-    return SessionFetch(NO_SESSION, OUTSIDE_EPOCH, request.topics)
+@dataclass(slots=True)
+class _HeldTopic:
+    """What the broker believes to be wanted of a topic."""
+
+    topic_id: uuid.UUID | None
+    asked: Sequence[PartitionFetch]
+    """As the caller last wrote it: nearly always it writes the same again, and one comparison of lists tells so."""
+    partitions: dict[int, PartitionFetch]
+
+
+def outside(request: FetchRequest, *, closing: int = NO_SESSION) -> SessionFetch:
+    """Return a request that belongs to no session: all of it is sent, all of it is answered.
+
+    Args:
+        closing: a session that the broker need not keep any longer.
+    """
+    return SessionFetch(closing, OUTSIDE_EPOCH, request.topics)
 
 
 class FetchSession:
     """One connection's session. Between ``next`` and ``answered`` or ``forget`` stands at most one request."""
 
     def __init__(self) -> None:
-        self._session_id = NO_SESSION
-        self._epoch = FIRST_EPOCH
-        self._by_id = True
-        self._held: dict[tuple[_Topic, int], PartitionFetch] = {}
-        """What the broker believes to be wanted."""
         self.is_busy = False
         """A request is under way; another one has to go outside the session."""
+        self._session_id = NO_SESSION
+        self._left_behind = NO_SESSION
+        """A session that the broker may still keep for nobody; the next full request tells it to let go."""
+        self._epoch = FIRST_EPOCH
+        self._by_id = True
+        self._held: dict[str, _HeldTopic] = {}
+        self._refused_until_s = -math.inf
 
-    def next(self, request: FetchRequest, *, by_id: bool) -> SessionFetch:
+    def next(self, request: FetchRequest, *, by_id: bool, now_s: float) -> SessionFetch:
         """Return what to send so that the broker reads just what ``request`` wants.
 
         Args:
+            request: names no partition twice.
             by_id: the request's version names topics by id. A session does not survive a change of that.
+            now_s: on a clock that never steps back.
         """
         if by_id != self._by_id:
             self.forget()
         self._by_id = by_id
-        self.is_busy = True
-        wanted = {
-            ((topic.name, topic.topic_id), partition.partition): partition
-            for topic in request.topics
-            for partition in topic.partitions
-        }
+        names = {topic.name for topic in request.topics}
+        if len(names) < len(request.topics) or not any(topic.partitions for topic in request.topics):
+            self.forget()  # a topic under two ids, while it is being made anew; or nothing to remember
+            return self._outside(request)
         if self._session_id == NO_SESSION:
-            self._held = wanted
-            return SessionFetch(NO_SESSION, FIRST_EPOCH, request.topics)
-        held, self._held = self._held, wanted
-        changed = [key for key, partition in wanted.items() if held.get(key) != partition]
-        gone = [key for key in held if key not in wanted] if len(held) + len(changed) > len(wanted) else []
-        return SessionFetch(self._session_id, self._epoch, _fetches(changed, wanted), _forgotten(gone))
+            return self._outside(request) if now_s < self._refused_until_s else self._in_full(request)
+        self.is_busy = True
+        fetches: list[TopicFetch] = []
+        forgotten: list[tuple[str, uuid.UUID | None, Sequence[int]]] = []
+        for topic in request.topics:
+            held = self._held.get(topic.name)
+            if held is None:
+                self._held[topic.name] = _held(topic)
+                fetches.append(topic)
+            elif held.topic_id is not topic.topic_id and held.topic_id != topic.topic_id:
+                self.forget()  # made anew: where names travel, the broker could not tell it from the old one
+                return self._in_full(request)
+            elif held.asked != topic.partitions:
+                changed, gone = _take_over(held, topic.partitions)
+                if changed:
+                    fetches.append(TopicFetch(topic.name, topic.topic_id, changed))
+                if gone:
+                    forgotten.append((topic.name, topic.topic_id, gone))
+        if len(self._held) > len(names):
+            for name in [name for name in self._held if name not in names]:
+                held = self._held.pop(name)
+                forgotten.append((name, held.topic_id, list(held.partitions)))
+        return SessionFetch(self._session_id, self._epoch, fetches, forgotten)
 
-    def answered(self, session_id: int, error_code: int) -> bool:
-        """Take in a reply. Returns False if the session is lost and the request has to be sent again, in full."""
+    def answered(self, sent: SessionFetch, reply: FetchReply, *, waits: bool, now_s: float) -> bool:
+        """Take in the reply to what was ``sent``.
+
+        Args:
+            waits: the request was to be answered when there is news, and not at once.
+        Returns:
+            Whether the reply is one for the caller. If not, the same request has to be sent again; it will go in full.
+        """
         self.is_busy = False
-        if error_code in SESSION_LOST and self._session_id != NO_SESSION:
+        if reply.error_code in SESSION_LOST and sent.epoch > FIRST_EPOCH:
+            if sent.epoch == 1:  # it never served: do not pay for two requests each time
+                self._refused_until_s = now_s + REFUSED_PAUSE_S
             self.forget()
             return False
-        if error_code or session_id == NO_SESSION:
+        if sent.epoch == OUTSIDE_EPOCH:
+            return True
+        if reply.error_code:
             self.forget()
-        else:
-            self._session_id = session_id
-            self._epoch = 1 if self._epoch >= EPOCH_MAX else self._epoch + 1
+            return True
+        if sent.epoch == FIRST_EPOCH:
+            self._opened(reply, now_s)
+            return True
+        if reply.session_id != sent.session_id:
+            self.forget()
+            return True
+        self._epoch = 1 if sent.epoch == EPOCH_MAX else sent.epoch + 1
+        if not waits and not reply.partitions and not reply.throttle_ms:
+            # Whoever does not wait wants to know where the log ends. The story: a flow began anew, over connections
+            # that it had before; nothing had changed for the broker, and reading went on without end and answer.
+            self.forget()
+            return False
         return True
 
     def forget(self) -> None:
         """Begin anew with the next request: it is not known what the broker believes."""
-        self._session_id, self._epoch = NO_SESSION, FIRST_EPOCH
+        self._left_behind = self._session_id or self._left_behind
+        self._session_id = NO_SESSION
         self._held = {}
         self.is_busy = False
 
+    def _outside(self, request: FetchRequest) -> SessionFetch:
+        self.is_busy = True
+        closing, self._left_behind = self._left_behind, NO_SESSION
+        return outside(request, closing=closing)
 
-def _by_topic(keys: Iterable[tuple[_Topic, int]]) -> dict[_Topic, list[int]]:
-    found: dict[_Topic, list[int]] = {}
-    for topic, partition in keys:
-        found.setdefault(topic, []).append(partition)
-    return found
+    def _in_full(self, request: FetchRequest) -> SessionFetch:
+        self.is_busy = True
+        closing, self._left_behind = self._left_behind, NO_SESSION
+        self._held = {topic.name: _held(topic) for topic in request.topics}
+        return SessionFetch(closing, FIRST_EPOCH, request.topics)
+
+    def _opened(self, reply: FetchReply, now_s: float) -> None:
+        """Take in the reply to a full request: the broker keeps what it answered, if it keeps anything."""
+        self._session_id, self._epoch = reply.session_id, 1
+        if reply.session_id == NO_SESSION:
+            self.forget()
+            if reply.partitions:  # else it was throttled, and that is no refusal
+                self._refused_until_s = now_s + REFUSED_PAUSE_S
+            return
+        kept = {(part.topic, part.partition) for part in reply.partitions}
+        if any((name, number) not in kept for name, held in self._held.items() for number in held.partitions):
+            self.forget()
 
 
-def _fetches(
-    keys: Iterable[tuple[_Topic, int]], wanted: Mapping[tuple[_Topic, int], PartitionFetch]
-) -> list[TopicFetch]:
-    return [
-        TopicFetch(*topic, [wanted[topic, number] for number in numbers]) for topic, numbers in _by_topic(keys).items()
-    ]
+def _held(topic: TopicFetch) -> _HeldTopic:
+    return _HeldTopic(topic.topic_id, list(topic.partitions), {want.partition: want for want in topic.partitions})
 
 
-def _forgotten(keys: Iterable[tuple[_Topic, int]]) -> list[tuple[str, uuid.UUID | None, Sequence[int]]]:
-    return [(*topic, numbers) for topic, numbers in _by_topic(keys).items()]
+def _take_over(held: _HeldTopic, asked: Sequence[PartitionFetch]) -> tuple[list[PartitionFetch], list[int]]:
+    """Return what has changed in a topic and what is no longer wanted of it, and hold what is wanted now."""
+    before = held.partitions
+    wanted = {want.partition: want for want in asked}
+    changed = [want for number, want in wanted.items() if before.get(number) != want]
+    gone = [number for number in before if number not in wanted] if before.keys() != wanted.keys() else []
+    held.asked, held.partitions = list(asked), wanted
+    return changed, gone

@@ -8,8 +8,8 @@ import io
 import itertools
 import struct
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -17,8 +17,11 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
-from kio.static.primitive import i16, i32
+from kio.schema.fetch.v17.request import FetchRequest as FetchRequestV17
+from kio.schema.fetch.v17.response import FetchableTopicResponse, PartitionData
+from kio.schema.fetch.v17.response import FetchResponse as FetchResponseV17
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32, i64
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
@@ -471,6 +474,159 @@ def test_a_broker_that_hangs_up_fails_what_is_open(run: Run) -> None:
             text = await refused(ask(connection), BrokerUnreachable)
             assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
             assert not connection.is_open
+
+    run(main())
+
+
+# -- fetch sessions ----------------------------------------------------------------------------------------------------
+
+TOPIC_ID = uuid.UUID(int=7)
+
+
+def sent_as(request: Request) -> tuple[int, int, list[int]]:
+    """Return session id, epoch and partitions of a fetch request as it travelled."""
+    body, _ = entity_reader(FetchRequestV17)(request.body[2 + len("test") + 1 :], 0)
+    return body.session_id, body.session_epoch, [part.partition for topic in body.topics for part in topic.partitions]
+
+
+def fetch_answer(request: Request, *, session_id: int, error: int = 0, partitions: Sequence[int] = ()) -> bytes:
+    parts = tuple(
+        PartitionData(
+            partition_index=i32(number),
+            error_code=ErrorCode(0),
+            high_watermark=i64(9),
+            aborted_transactions=None,
+            records=None,
+        )
+        for number in partitions
+    )
+    topics = (FetchableTopicResponse(topic_id=TOPIC_ID, partitions=parts),) if parts else ()
+    reply = FetchResponseV17(
+        throttle_time=NO_TIME, error_code=ErrorCode(error), session_id=i32(session_id), responses=topics
+    )
+    return frame(request.correlation_id, written(reply))
+
+
+def two_partitions() -> FetchRequest:
+    wanted = [PartitionFetch(0, 9, 1), PartitionFetch(1, 9, 1)]
+    return FetchRequest([TopicFetch("t", TOPIC_ID, wanted)], 500, 1, 1, read_committed=False)
+
+
+async def fetched(connection: Connection) -> tuple[int, list[int]]:
+    """Return error and partitions of a reply."""
+    reply = await connection.request(two_partitions(), 5)
+    assert isinstance(reply, FetchReply)
+    return reply.error_code, [part.partition for part in reply.partitions]
+
+
+def test_what_a_broker_remembers_is_not_sent_again(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=() if sent_as(request)[1] else [0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert await fetched(connection) == (0, [0, 1])
+            before = connection.traffic_bytes
+            assert await fetched(connection) == (0, [])
+            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, [])]
+            sent, received = (now - then for now, then in zip(connection.traffic_bytes, before, strict=True))
+            assert (sent, received) == (4 + 8 + 6 + 1 + 21 + 4, 4 + 4 + 1 + 10 + 2)
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [70, 71, 106])
+def test_a_lost_fetch_session_is_opened_anew_within_the_same_call(run: Run, error: int) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=error)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
+            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+            assert epochs == [(0, 0), (5, 1), (5, -1)]  # lost before it ever served: not asked for again at once
+            assert connection.is_open
+
+    run(main())
+
+
+def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=103)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert [await fetched(connection) for _ in range(3)] == [(0, [0, 1]), (103, []), (0, [0, 1])]
+            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (5, 1), (5, 0)]
+
+    run(main())
+
+
+def test_a_fetch_that_is_cancelled_ends_the_session(run: Run) -> None:
+    """Its answer comes all the same, and told of news that nobody heard."""
+
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                await go.wait()
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            gone = asyncio.create_task(fetched(connection))
+            while len(broker.seen) < 3:
+                await asyncio.sleep(0)
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            go.set()
+            assert await fetched(connection) == (0, [0, 1])
+            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, []), (5, 0, [0, 1])]
+
+    run(main())
+
+
+def test_two_fetches_at_once_do_not_share_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            _, epoch, partitions = sent_as(request)
+            return fetch_answer(request, session_id=0 if epoch < 0 else 5, partitions=partitions)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            answers = await asyncio.gather(fetched(connection), fetched(connection))
+            assert answers == [(0, []), (0, [0, 1])]
+            await fetched(connection)
+            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+            assert epochs == [(0, 0), (5, 1), (0, -1), (5, 2)]
+
+    run(main())
+
+
+def test_who_wants_every_partition_answered_reads_outside_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=sent_as(request)[2])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            reply = await connection.request(replace(two_partitions(), answer_all=True), 5)
+            assert isinstance(reply, FetchReply)
+            assert len(reply.partitions) == 2
+            await fetched(connection)
+            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (0, -1), (5, 1)]
 
     run(main())
 
