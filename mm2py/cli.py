@@ -156,6 +156,7 @@ def make_herder(
             rng=rng,
             client_id=cluster.client_id or f"{flow}|mm2py",
             request_timeout_s=timeout_s,
+            admin_timeout_s=cluster.request_timeout_s,
             version_caps=caps,
             access=Access(cluster.alias, cluster.security, rng=rng, report=report_to(flow, cluster)),
         )

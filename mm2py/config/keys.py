@@ -93,7 +93,6 @@ POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.ena
 
 CLIENT_ID: Key[str | None] = Key("client.id", string, None)
 REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000)
-ADMIN_REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000, Status.NOT_YET)
 ISOLATION_LEVEL = Key("isolation.level", one_of("read_committed", "read_uncommitted"), "read_uncommitted")
 AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
     "auto.offset.reset",
@@ -410,8 +409,7 @@ PRODUCER = _table(
 )
 
 ADMIN = _table(
-    [key for key in _CLIENT.values() if key not in (CLIENT_ID, REQUEST_TIMEOUT)],
-    ADMIN_REQUEST_TIMEOUT,
+    [key for key in _CLIENT.values() if key != CLIENT_ID],
     _not_yet(string, "client.id"),
     _not_yet(_COUNT, "default.api.timeout.ms retries"),
     _superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),

@@ -397,7 +397,7 @@ class _Reading:
             target=ClusterSettings(
                 pair.target,
                 value(producer, keys.BOOTSTRAP_SERVERS),
-                value(layers.target_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
+                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
                 value(producer, keys.CLIENT_ID) or None,
                 security,
             ),
@@ -525,14 +525,14 @@ class _Reading:
             source=ClusterSettings(
                 flow.source,
                 value(consumer, keys.BOOTSTRAP_SERVERS),
-                value(layers.source_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
+                value(layers.source_admin, keys.REQUEST_TIMEOUT) / 1000,
                 value(consumer, keys.CLIENT_ID) or None,
                 sides.source,
             ),
             target=ClusterSettings(
                 flow.target,
                 value(producer, keys.BOOTSTRAP_SERVERS),
-                value(layers.target_admin, keys.ADMIN_REQUEST_TIMEOUT) / 1000,
+                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
                 value(producer, keys.CLIENT_ID) or None,
                 sides.target,
             ),

@@ -113,6 +113,11 @@ class _Slot:
     failure: KafkaError | None = None
     failed_at_s: float = 0.0
 
+    @property
+    def is_unused(self) -> bool:
+        """Nobody waits for an answer or for a connection."""
+        return not self.lock.locked() and (self.connection is None or self.connection.is_idle)
+
 
 @dataclass(frozen=True, slots=True)
 class _TurnedAway:
@@ -134,16 +139,24 @@ class Cluster:
         rng: random.Random,
         client_id: str,
         request_timeout_s: float = 30.0,
+        admin_timeout_s: float | None = None,
         version_caps: Mapping[int, int] | None = None,
         access: Access | None = None,
     ) -> None:
-        """``access`` says how to get in; None: in plain text, as nobody."""
+        """Make a cluster; connections are opened when they are needed.
+
+        Args:
+            request_timeout_s: how long the answer to reading and writing records may take.
+            admin_timeout_s: the same for all other requests; None: as long.
+            access: how to get in; None: in plain text, as nobody.
+        """
         self.alias = alias
         self.cluster_id: str | None = None
         self._bootstrap = list(bootstrap_servers)
         self._rng = rng
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
+        self._admin_timeout_s = request_timeout_s if admin_timeout_s is None else admin_timeout_s
         self._version_caps = version_caps
         self._access = access or Access(alias)
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
@@ -156,7 +169,8 @@ class Cluster:
     ) -> Any:
         """See ``Brokers.send``."""
         connection = await self._connection(broker, channel)
-        reply = await connection.request(request, self._request_timeout_s)
+        carries_records = isinstance(request, FetchRequest | ProduceRequest)
+        reply = await connection.request(request, self._request_timeout_s if carries_records else self._admin_timeout_s)
         if isinstance(reply, messages.MetadataResponse):
             self._learn(reply)
         return reply
@@ -184,7 +198,7 @@ class Cluster:
         except KafkaError as error:
             return error
         try:
-            reply = await connection.request(_who_is_there(), self._request_timeout_s)
+            reply = await connection.request(_who_is_there(), self._admin_timeout_s)
             assert isinstance(reply, messages.MetadataResponse)  # noqa: S101  (REPLY_TO says so)
             return reply.cluster_id
         except KafkaError as error:
@@ -266,10 +280,14 @@ class Cluster:
         elif reply.cluster_id != self.cluster_id:
             raise ForeignCluster(self.alias, first=self.cluster_id, other=str(reply.cluster_id))
         addresses = {BrokerId(broker.node_id): (broker.host, int(broker.port)) for broker in reply.brokers}
-        for (broker, _), slot in self._slots.items():  # a broker that moved is reached anew at its new address
-            moved = (
-                broker in self._addresses and addresses.get(broker, self._addresses[broker]) != self._addresses[broker]
-            )
-            if moved and slot.connection is not None:
-                slot.connection.close()
-        self._addresses.update(addresses)
+        if not addresses:
+            return  # a broker that has just started may know of nobody, not even of itself
+        for (broker, channel), slot in list(self._slots.items()):
+            before, now = self._addresses.get(broker), addresses.get(broker)
+            if slot.connection is not None and before is not None and now not in (None, before):
+                slot.connection.close()  # a broker that moved is reached anew at its new address
+            if broker != ANY_BROKER and now is None and slot.is_unused:
+                del self._slots[broker, channel]  # nobody will ask for a broker that left the cluster
+                if slot.connection is not None:
+                    slot.connection.close()
+        self._addresses = addresses

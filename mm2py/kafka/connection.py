@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from mm2py import __version__
 from mm2py.kafka import messages, wire
 from mm2py.kafka.access import Access, Session
 from mm2py.kafka.errors import (
+    BrokerRefused,
     BrokerUnreachable,
     CorruptReply,
     KafkaError,
@@ -33,6 +35,7 @@ from mm2py.kafka.errors import (
 )
 from mm2py.kafka.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.retry import name_of
 from mm2py.kafka.sasl import Conversation
 
 MAX_FRAME_BYTES: Final = 128 << 20
@@ -43,6 +46,7 @@ MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"
 _API_VERSIONS_KEY: Final = 18
+_UNKNOWN_CODE: Final = re.compile(r"(-?\d+) is not a valid ErrorCode")
 
 T = TypeVar("T")
 VersionRanges = Mapping[int, tuple[int, int]]
@@ -148,6 +152,10 @@ class FrameStream(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._why is None and self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending
+
     def send(
         self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool
     ) -> asyncio.Future[bytearray]:
@@ -184,6 +192,11 @@ class Connection:
         return self._stream.is_open
 
     @property
+    def is_idle(self) -> bool:
+        """No answer is waited for."""
+        return self._stream.is_idle
+
+    @property
     def traffic_bytes(self) -> tuple[int, int]:
         """What was sent and received so far."""
         return self._stream.sent_bytes, self._stream.received_bytes
@@ -211,7 +224,7 @@ class Connection:
                 reply = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
                 names = wire.names_by_id(request)
                 frame = await self._within(timeout_s, "Produce", reply)
-                return self._read(lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+                return self._read("Produce", lambda: wire.decode_produce(frame, _after_header(frame), version, names))
             case _:
                 return await self._request_entity(request, timeout_s)
 
@@ -238,7 +251,7 @@ class Connection:
     ) -> FetchReply:
         reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
         frame = await self._within(timeout_s, "Fetch", reply)
-        return self._read(lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+        return self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
 
     async def _request_entity(self, request: Payload, timeout_s: float) -> Payload:
         api = type(request).__name__.removesuffix("Request")
@@ -248,7 +261,7 @@ class Connection:
         reply = self._send(int(request.__api_key__), version, [_encode(request)], flexible=_flexible(request))
         frame = bytes(await self._within(timeout_s, api, reply))
         old_header = not reply_type.__flexible__
-        return self._read(lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+        return self._read(api, lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
 
     async def authenticate(self, access: Access, conversation: Conversation, timeout_s: float) -> None:
         """Authenticate, and from now on again whenever the broker wants it; see ``Access.authenticate``."""
@@ -284,15 +297,25 @@ class Connection:
             self._stream.abort(error)
             raise error from None
 
-    def _read(self, decode: Callable[[], T]) -> T:
+    def _read(self, api: str, decode: Callable[[], T]) -> T:
         try:
             return decode()
         except KafkaError:
             raise
         except Exception as error:
+            if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
+                raise self._refused(api, int(unknown[1])) from error
             reason = CorruptReply(self.peer, f"{type(error).__name__}: {error}")
             self._stream.abort(reason)
             raise reason from error
+
+    def _refused(self, api: str, code: int) -> BrokerRefused:
+        return BrokerRefused(
+            f"{api} on {self.peer}",
+            code,
+            name_of(code),
+            remedy="Kafka's list of protocol errors says what it means; a newer mm2py may know it.",
+        )
 
     def _version(self, api: str, key: int, ours: tuple[int, int]) -> int:
         lowest, highest = self._ranges.get(key, (0, -1))

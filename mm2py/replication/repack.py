@@ -104,29 +104,33 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
     Args:
         batches: whole batches of magic 2, of data, with create times, checked, all compressed with ``codec``.
         as_codec: how the new one is compressed.
-        max_bytes: the most that it may hold before that.
+        max_bytes: the most that it may hold before that, if they are compressed. The size of others is known before.
     """
     builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     append = builder.append
     room = max_bytes - HEADER_BYTES
     index = batch_count = 0
-    for batch in batches:
-        try:
-            plain = batch if codec == Codec.NONE else _decompressed(batch, codec, room)
-            records = list(DefaultRecordBatch(plain))
-        except DecompressionBomb:
-            room = 0
-            break
-        except _NOT_TAKEN_APART:
-            break
-        room -= len(plain) - HEADER_BYTES + GROWTH_BYTES * len(records)
-        if room < 0 or (index == 0 and records[0].timestamp < 0):
-            break
-        for record in records:
-            append(index, record.timestamp, record.key, record.value, record.headers)
-            index += 1
-        batch_count += 1
-    plain_bytes = max_bytes - room
+    compressed = codec != Codec.NONE
+    plain: memoryview | bytearray
+    try:
+        for plain in batches:
+            if compressed:
+                plain = _decompressed(plain, codec, room)  # noqa: PLW2901
+                room -= len(plain) - HEADER_BYTES
+            records = [*DefaultRecordBatch(plain)]  # all of them, before the first of them is written
+            if compressed:
+                room -= GROWTH_BYTES * len(records)
+            if not index and records[0].timestamp < 0:
+                break
+            for record in records:
+                append(index, record.timestamp, record.key, record.value, record.headers)
+                index += 1
+            batch_count += 1
+    except DecompressionBomb:
+        room = 0
+    except _NOT_TAKEN_APART:
+        pass
+    plain_bytes = max_bytes - room if compressed else sum(map(len, batches))
     if batch_count < 2:
         return Merged(None, 0, plain_bytes)
     merged = builder.build()

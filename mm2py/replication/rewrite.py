@@ -229,6 +229,7 @@ class _Planner:
         "rules",
         "sent_before",
         "together",
+        "waits",
         "wanted_offset",
     )
 
@@ -248,6 +249,8 @@ class _Planner:
         self.sent_before = deque(sent_before)
         self.together: list[memoryview] = []
         """Batches that may become one with those that follow; all of one codec and one leader epoch."""
+        self.waits = False
+        """Messages of an old format that were sent as one batch are not all here."""
         self.wanted_offset = wanted_offset
         self.read_committed = read_committed
         self.aborted = AbortedTransactions(aborted if read_committed else ())
@@ -266,7 +269,7 @@ class _Planner:
                 plan.fault = stop.fault
         if plan.steps:
             plan.next_offset = plan.steps[-1].next_offset
-        elif self.together:  # not all of what was sent as one batch is here
+        elif self.together or self.waits:  # not all of what was sent as one batch is here
             plan.cut_batch_bytes = 2 * len(self.records)
         return plan
 
@@ -293,6 +296,8 @@ class _Planner:
                 if together and not self._make_one():
                     return
                 begin, position = position, self._old_formats(position, magic)
+                if self.waits:
+                    return
                 if position == begin or self.decoded_bytes >= rules.decode_budget_bytes:
                     break
                 continue
@@ -627,7 +632,7 @@ class _Planner:
         """Plan what stands at ``position``, of another magic than 2, and return the position after it.
 
         A cut message is left where it stands. Messages that are not compressed stand one by one in the log; neighbours
-        become one batch.
+        become one batch, which ends where it ended if it was sent before.
         """
         records, end = self.records, len(self.records)
         offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
@@ -635,6 +640,7 @@ class _Planner:
             raise self._stop("unknown magic", offset, None, f"A batch has magic {magic}; known are 0, 1 and 2.")
         group: _Group | None = None
         trouble: _Stop | None = None
+        group_end, was_sent, is_cut = INT64_MAX, False, True
         while position + MAGIC_AT < end and records[position + MAGIC_AT] in _OLD_MAGICS:
             offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
             if position + LOG_OVERHEAD_BYTES + length > end:
@@ -642,13 +648,16 @@ class _Planner:
             try:
                 message, message_end = read_message(records, position, end)
                 if message.codec != Codec.NONE:
+                    is_cut = False
                     if group is None:
                         group = self._unwrap(message)
                         position = message_end
                     break
                 if group is None:
                     group = _Group(message)
-                elif not group.has_room(message, self.rules.max_message_bytes):
+                    group_end, was_sent = self._end_as_before(message.offset)
+                elif message.offset >= group_end or not group.has_room(message, self.rules.max_message_bytes):
+                    is_cut = False
                     break
                 group.add(message)
                 position = message_end
@@ -657,11 +666,26 @@ class _Planner:
                 text = error.what if isinstance(error, Mm2Error) else f"In an old message format, {error}."
                 trouble = self._stop(kind, offset, None if kind == "crc mismatch" else offset + 1, text)
                 break
-        if group is not None:
+        is_cut = (
+            is_cut and trouble is None and not (position + MAGIC_AT < end and records[position + MAGIC_AT] == MAGIC)
+        )
+        if group is not None and was_sent and is_cut and group.next_offset < group_end:
+            self.waits = True
+        elif group is not None:
             self._rebuild_old(group)
         if trouble is not None:
             raise trouble
         return position
+
+    def _end_as_before(self, offset: int) -> tuple[int, bool]:
+        """Return before which offset a batch that begins at ``offset`` ends, and whether it was sent before."""
+        sent_before = self.sent_before
+        while sent_before and sent_before[0][1] <= offset:
+            sent_before.popleft()
+        if not sent_before:
+            return INT64_MAX, False
+        first_sent, next_sent = sent_before[0]
+        return (next_sent, True) if offset >= first_sent else (first_sent, False)
 
     def _unwrap(self, wrapper: Message) -> _Group:
         group: _Group | None = None

@@ -98,6 +98,7 @@ def real_copies(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> I
             f"{alias}->B.enabled": True,
             f"{alias}->B.topics": rf"mutants\.{alias}-.*",
         }
+    properties["copy.mode"] = "pass"
     properties["C.consumer.isolation.level"] = "read_committed"
     properties["Z->B.producer.override.compression.type"] = "zstd"
 

@@ -51,6 +51,7 @@ def run(prepared: Prepared, source_cluster: KafkaCluster, target_cluster: KafkaC
         "clusters": "A,U,Z,G,B",
         "A->B.topics": r"copying\..*",
         "A.consumer.isolation.level": "read_committed",
+        "A->B.copy.mode.pass.topics": r"copying\.codecs.*",  # a busy machine reads several small batches at once
         "sync.topic.configs.enabled": False,  # tests here give remote topics settings of their own
     }
     for alias, stem, codec in (("U", "all", None), ("Z", "zstd", "zstd"), ("G", "gzip", "gzip")):

@@ -112,8 +112,8 @@ def test_a_limit_that_is_lowered_under_way_costs_neither_a_record_nor_an_epoch(d
             world.target.configure_topic("A.orders", {"max.message.bytes": "2500"})
             if not described:
                 world.target.hidden_configs.add("A.orders")
-            fill_small(world, "orders", world.rng, 600)
-            await world.copied({"orders": "A.orders"}, deadline_s=120)
+            fill_small(world, "orders", world.rng, 2_000, codec="none")
+            await world.copied({"orders": "A.orders"}, deadline_s=15)
             said = world.log_text.getvalue()
             await world.stop(herder)
         assert "producer.renewed" not in said

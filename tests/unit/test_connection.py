@@ -27,6 +27,7 @@ from kio.static.protocol import Payload
 from mm2py.kafka import messages
 from mm2py.kafka.connection import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, Connection, FrameStream, connect
 from mm2py.kafka.errors import (
+    BrokerRefused,
     BrokerUnreachable,
     CorruptReply,
     KafkaError,
@@ -452,6 +453,31 @@ def test_a_reply_that_cannot_be_read_says_so_and_closes(run: Run, reply: Callabl
             assert text.startswith(f"127.0.0.1:{broker.port} sent a reply that cannot be read")
             assert why in text
             assert not connection.is_open
+
+    run(main())
+
+
+def test_an_error_that_is_younger_than_mm2py_is_named_by_its_number(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return frame(request.correlation_id, struct.pack(">ihqh", 0, 999, -1, -1) + b"\0")
+
+        async with server(answer, ranges={**RANGES, 22: (0, 5)}) as broker:
+            connection = await broker.connect()
+            asked = messages.InitProducerIdRequest(
+                transactional_id=None,
+                transaction_timeout=NO_TIME,
+                producer_id=cast("Any", i64(-1)),
+                producer_epoch=i16(-1),
+            )
+            with pytest.raises(BrokerRefused) as raised:
+                await connection.request(asked, 5)
+            assert raised.value.code == 999
+            assert str(raised.value) == (
+                f"InitProducerId on 127.0.0.1:{broker.port} was refused with an error code unknown to mm2py (999). "
+                "Kafka's list of protocol errors says what it means; a newer mm2py may know it."
+            )
+            assert connection.is_open  # the reply was whole, only its meaning is unknown
 
     run(main())
 

@@ -375,20 +375,20 @@ def test_what_stands_before_a_fault_is_merged_and_delivered() -> None:
     assert (result.fault.kind, result.fault.offset) == ("crc mismatch", 2)
 
 
-def test_a_target_that_takes_less_than_the_merged_batch_gets_each_as_it_is() -> None:
-    """Compressed together they may come out larger than the sum: whoever wrote them compressed better."""
+def test_what_comes_out_too_large_when_it_is_compressed_together_is_planned_one_by_one() -> None:
+    """gzip finds digits in random digits, lz4 finds nothing."""
     rng = random.Random(1)
-    parts = [batch_of([(0, b"k", rng.randbytes(300), ())], at, codec=SNAPPY) for at in range(2)]
-    both = outgoing(planned(b"".join(parts)))
-    assert [step.reason for step in both] == ["repack"]
-    limit = len(both[0].data) - 1
-    steps = outgoing(planned(b"".join(parts), rules=TargetRules(limit, merged_max_bytes=limit)))
-    assert [bytes(step.data) for step in steps] == parts
+    rows = [(0, b"k", b"%0900d" % rng.randrange(10**900), ()) for _ in range(10)]
+    data = b"".join(batch_of([one], at, codec=GZIP) for at, one in enumerate(rows))
+    steps = outgoing(planned(data, rules=TargetRules(7_000, compression=LZ4)))
+    assert [step.reason for step in steps] == ["compression"] * 10
+    assert [one for _, one in delivered(steps)] == rows
 
 
-def test_a_read_does_not_decode_more_than_its_budget() -> None:
-    """Each batch holds more than a merged one may: both attempts count, and the rest is left for the next read."""
-    big = [batch_of([(0, b"k", bytes(5 << 20), ())], at, codec=ZSTD) for at in range(20)]
+@pytest.mark.parametrize("mebibytes", [5, 9])
+def test_a_read_does_not_decode_more_than_its_budget(mebibytes: int) -> None:
+    """Two batches, or one, hold more than a merged one may: attempts count too, the rest is left for the next read."""
+    big = [batch_of([(0, b"k", bytes(mebibytes << 20), ())], at, codec=ZSTD) for at in range(20)]
     assert len(big[0]) < TINY_COMPRESSED_BYTES
     result = planned(b"".join(big), merging=MERGE_SMALL)
     assert 1 <= len(result.steps) <= 3
@@ -733,6 +733,40 @@ def test_a_fault_waits_until_what_was_sent_before_it_can_be_read_as_a_whole() ->
     result = planned(small(0) + small(1) + bytes(damaged), sent_before=[(0, 3)])
     assert (result.steps, result.fault) == ([], None)
     assert result.cut_batch_bytes > 0
+
+
+@pytest.mark.parametrize("position", [0, 2])
+def test_messages_of_an_old_format_that_were_sent_as_one_batch_are_one_again_wherever_the_read_ends(
+    position: int,
+) -> None:
+    """They stand one by one in the log, and how many become one batch follows from where the read ends."""
+    messages = [old_message(at) for at in range(9)]
+    sent = [(2, 5), (5, 7)]
+    for count in range(1, 10):
+        result = planned(b"".join(messages[position:count]), wanted_offset=position, sent_before=sent)
+        before = [(0, 2)] if position == 0 and count >= 2 else [(0, 1)] if position == 0 else []
+        again = [span for span in sent if span[1] <= count]
+        assert spans(result.steps) == [*before, *again, *([(7, count)] if count > 7 else [])]
+        assert result.fault is None
+        assert result.steps or count <= position or result.cut_batch_bytes > 0
+
+
+def test_a_fault_waits_until_all_before_it_is_planned() -> None:
+    """The budget may end between two batches that are made of those before it."""
+    bad = batch_of([(0, b"k", b"v", (("\udcff", b""),))], 2)
+    damaged = bytearray(small(5))
+    damaged[-1] ^= 1
+    data, rules = (
+        small(0) + small(1) + bad + small(3) + small(4) + bytes(damaged),
+        replace(ROOMY, decode_budget_bytes=1),
+    )
+    first = planned(data, rules=rules)
+    assert (spans(first.steps), first.fault) == ([(0, 2)], None)
+    then = planned(data, wanted_offset=first.next_offset, rules=rules)
+    assert then.fault is None
+    last = planned(data, wanted_offset=3, rules=rules)
+    assert spans(last.steps) == [(3, 5)]
+    assert last.fault is not None
 
 
 def test_batches_of_another_epoch_in_the_place_of_those_sent_are_not_merged_with_them() -> None:

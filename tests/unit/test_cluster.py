@@ -1,0 +1,204 @@
+"""A cluster's brokers come, move and go; and how long their answers are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from kio.schema.metadata.v12.response import MetadataResponseBroker
+from kio.static.primitive import i32
+
+from mm2py.cli import make_herder
+from mm2py.config.settings import load_configuration
+from mm2py.kafka import messages
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut
+from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchRequest
+from mm2py.logs import make_logger
+from tests.unit.test_connection import (
+    CONTROLLER,
+    METADATA,
+    METADATA_KEY,
+    NO_TIME,
+    Request,
+    Server,
+    fetch_answer,
+    frame,
+    refused,
+    server,
+    written,
+)
+
+FETCH = FetchRequest([], 0, 0, 0, read_committed=False)
+ONE, TWO = BrokerId(1), BrokerId(2)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 20))
+
+
+def metadata(correlation_id: int, ports: Mapping[BrokerId, int]) -> bytes:
+    brokers = tuple(
+        MetadataResponseBroker(node_id=cast("Any", i32(broker)), host="127.0.0.1", port=i32(port), rack=None)
+        for broker, port in ports.items()
+    )
+    reply = messages.MetadataResponse(
+        throttle_time=NO_TIME, brokers=brokers, cluster_id="the cluster", controller_id=CONTROLLER, topics=()
+    )
+    return frame(correlation_id, written(reply))
+
+
+def cluster_at(broker: Server, **timeouts: float) -> Cluster:
+    return Cluster("A", [("127.0.0.1", broker.port)], rng=random.Random(1), client_id="test", **timeouts)
+
+
+def two_brokers(
+    story: Callable[[Cluster, dict[BrokerId, int], asyncio.Event, Server], Coroutine[Any, Any, None]],
+) -> None:
+    """Run a story with a cluster of two brokers: what metadata says can be changed, the second answers when it may."""
+
+    async def main() -> None:
+        named: dict[BrokerId, int] = {}
+        answers = asyncio.Event()
+        answers.set()
+
+        def first(request: Request) -> bytes:
+            return metadata(request.correlation_id, named)
+
+        async def second(request: Request) -> bytes:
+            await answers.wait()
+            return fetch_answer(request, session_id=0)
+
+        async with server(first) as one, server(second) as two:
+            named.update({ONE: one.port, TWO: two.port})
+            cluster = cluster_at(one)
+            await cluster.send(TWO, FETCH, channel="fetch")
+            await story(cluster, named, answers, two)
+            await cluster.close()
+
+    run(main())
+
+
+async def learn(cluster: Cluster) -> None:
+    await cluster.send(ANY_BROKER, METADATA)
+
+
+def test_a_broker_that_left_the_cluster_is_forgotten_with_its_connections() -> None:
+    async def story(cluster: Cluster, named: dict[BrokerId, int], _: asyncio.Event, two: Server) -> None:
+        slot = cluster._slots[TWO, "fetch"]
+        port = named.pop(TWO)
+        await learn(cluster)
+        assert slot.connection is not None
+        assert not slot.connection.is_open
+        assert set(cluster._slots) == {(ANY_BROKER, "control")}
+        text = await refused(cluster.send(TWO, FETCH, channel="fetch"), BrokerUnreachable)
+        assert text.startswith("Broker 2 of A cannot be reached: the cluster names no such broker.")
+        named[TWO] = port
+        await cluster.send(TWO, FETCH, channel="fetch")  # it is back
+
+    two_brokers(story)
+
+
+def test_what_a_leaving_broker_still_answers_is_waited_for() -> None:
+    async def story(cluster: Cluster, named: dict[BrokerId, int], answers: asyncio.Event, two: Server) -> None:
+        answers.clear()
+        under_way = asyncio.create_task(cluster.send(TWO, FETCH, channel="fetch"))
+        asked = len(two.seen)
+        while len(two.seen) == asked:
+            await asyncio.sleep(0)
+        del named[TWO]
+        await learn(cluster)
+        answers.set()
+        assert (await under_way).error_code == 0
+        await learn(cluster)
+        assert (TWO, "fetch") not in cluster._slots
+
+    two_brokers(story)
+
+
+def test_a_broker_that_names_nobody_is_not_believed() -> None:
+    async def story(cluster: Cluster, named: dict[BrokerId, int], _: asyncio.Event, two: Server) -> None:
+        connection = cluster._slots[TWO, "fetch"].connection
+        named.clear()
+        await learn(cluster)
+        await cluster.send(TWO, FETCH, channel="fetch")
+        assert cluster._slots[TWO, "fetch"].connection is connection
+
+    two_brokers(story)
+
+
+def test_a_broker_that_moved_is_reached_at_its_new_address() -> None:
+    async def story(cluster: Cluster, named: dict[BrokerId, int], _: asyncio.Event, two: Server) -> None:
+        async with server(lambda request: fetch_answer(request, session_id=0)) as elsewhere:
+            named[TWO] = elsewhere.port
+            await learn(cluster)
+            before = len(two.seen)
+            await cluster.send(TWO, FETCH, channel="fetch")
+            assert (len(two.seen), len(elsewhere.seen)) == (before, 2)
+
+    two_brokers(story)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "request_", "within"),
+    [
+        ({"request_timeout_s": 9.0, "admin_timeout_s": 0.2}, METADATA, "Metadata within 0.2 s"),
+        ({"request_timeout_s": 0.2, "admin_timeout_s": 9.0}, FETCH, "Fetch within 0.2 s"),
+        ({"request_timeout_s": 0.2}, METADATA, "Metadata within 0.2 s"),
+    ],
+)
+def test_records_and_administration_have_time_outs_of_their_own(
+    timeouts: Mapping[str, float], request_: Any, within: str
+) -> None:
+    async def main() -> None:
+        async with server(lambda _: None) as broker:
+            cluster = cluster_at(broker, **timeouts)
+            assert within in await refused(cluster.send(ANY_BROKER, request_), RequestTimedOut)
+            await cluster.close()
+
+    run(main())
+
+
+def test_looking_at_a_bootstrap_address_takes_the_time_of_administration() -> None:
+    async def main() -> None:
+        async with server(lambda request: None if request.api_key == METADATA_KEY else b"") as broker:
+            cluster = cluster_at(broker, request_timeout_s=9.0, admin_timeout_s=0.2)
+            assert "Metadata within 0.2 s" in await refused(cluster.check_bootstrap(), KafkaError)
+
+    run(main())
+
+
+def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with server(lambda _: None) as broker:
+            lines = {
+                "clusters": "A,B",
+                "A.bootstrap.servers": f"127.0.0.1:{broker.port}",
+                "B.bootstrap.servers": f"127.0.0.1:{broker.port}",
+                "A->B.enabled": "true",
+                "emit.heartbeats.enabled": "false",
+                "A.admin.request.timeout.ms": "100",
+                "B.admin.request.timeout.ms": "200",
+                "A.consumer.request.timeout.ms": "600",
+                "B.producer.request.timeout.ms": "700",
+            }
+            file = tmp_path / "mm2.properties"
+            file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
+            configuration = load_configuration(file, None)
+            assert configuration.warnings == ()
+            _, opened = make_herder(configuration, {}, make_logger("info", "text", io.StringIO()))
+            waits = {
+                cluster.alias: [
+                    str(await refused(cluster.send(ANY_BROKER, asked), RequestTimedOut)).split(" within ")[1][:5]
+                    for asked in (METADATA, FETCH)
+                ]
+                for cluster in opened()
+            }
+            assert waits == {"A": ["0.1 s", "0.6 s"], "B": ["0.2 s", "0.7 s"]}
+
+    run(main())
