@@ -12,7 +12,7 @@ import asyncio
 import math
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -289,7 +289,7 @@ class FetchLane:
         got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
         return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
 
-    def _request(self, partitions: Iterable[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
+    def _request(self, partitions: Sequence[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
         settings = self._settings
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
@@ -309,6 +309,7 @@ class FetchLane:
             min_bytes=settings.min_bytes if waits else 0,
             max_bytes=size,
             read_committed=settings.read_committed,
+            answer_all=any(part.copier.end_offset is None for part in partitions),
         )
 
     def _take(self, fetched: FetchedPartition, fetch_offset: int, lease: FrameLease) -> None:

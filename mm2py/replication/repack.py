@@ -110,15 +110,15 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
     append = builder.append
     room = max_bytes - HEADER_BYTES
     index = batch_count = 0
-    compressed = codec != Codec.NONE
+    is_compressed = codec != Codec.NONE
     plain: memoryview | bytearray
     try:
         for plain in batches:
-            if compressed:
+            if is_compressed:
                 plain = _decompressed(plain, codec, room)  # noqa: PLW2901
                 room -= len(plain) - HEADER_BYTES
             records = [*DefaultRecordBatch(plain)]  # all of them, before the first of them is written
-            if compressed:
+            if is_compressed:
                 room -= GROWTH_BYTES * len(records)
             if not index and records[0].timestamp < 0:
                 break
@@ -130,7 +130,7 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
         room = 0
     except _NOT_TAKEN_APART:
         pass
-    plain_bytes = max_bytes - room if compressed else sum(map(len, batches))
+    plain_bytes = max_bytes - room if is_compressed else sum(map(len, batches))
     if batch_count < 2:
         return Merged(None, 0, plain_bytes)
     merged = builder.build()
