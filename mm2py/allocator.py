@@ -1,7 +1,8 @@
 """Tells the C library to keep large blocks of memory for the next frame instead of handing them back.
 
 A fetched frame has megabytes. By default glibc gives such a block back to the kernel as soon as it is free, and the
-next one costs a page fault and a cleared page every 4 KB: measured, a third of all CPU time when copying 16 KB batches.
+next one costs a page fault and a cleared page every 4 KB: measured,
+passing 16 KB batches of 1 KB records took 4.4 s of CPU a million records so, and 2.5 s with the blocks kept.
 """
 
 from __future__ import annotations

@@ -262,7 +262,8 @@ def run(arguments: Sequence[str]) -> int:
         only_heartbeats=" ".join(map(str, sorted(beyond))),
         pid=os.getpid(),
     )
-    keep_large_blocks()
+    if not keep_large_blocks():
+        log.info("allocator.unknown", effect="memory of each read goes back to the system: copying takes more CPU")
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 

@@ -31,6 +31,7 @@ from mm2py.replication.memory import MemoryAccount, MemoryBudget
 from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
 from mm2py.replication.rate import RateLimit
+from mm2py.replication.repack import PASS_REFUSED
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
@@ -108,6 +109,7 @@ class SourceTask:
         self._reported_waits: dict[tuple[str, str], int] = {}
         self._warned_transactional: set[str] = set()
         self._said_repacked: set[str] = set()
+        self._said_parted: set[str] = set()
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._draining = False
@@ -419,7 +421,16 @@ class SourceTask:
             self._report_repacking()
 
     def _report_repacking(self) -> None:
-        """Log once for every topic that its batches are repacked, and why; many topics make one line."""
+        """Log once for every topic that its batches are repacked, and why; many topics make one line.
+
+        So too when the target refused one that was made of several: those before it are sent one by one from then on.
+        """
+        for part in self.partitions.values():
+            if part.merging is PASS_REFUSED and part.source_topic not in self._said_parted:
+                self._said_parted.add(part.source_topic)
+                self._log.warning(
+                    "topic.parted", topic=part.source_topic, partition=part.partition, why=part.merging.why
+                )
         fresh: dict[str, set[str]] = {}
         for part in self.partitions.values():
             if part.copier.tally.rebuilt["repack"] and part.source_topic not in self._said_repacked:

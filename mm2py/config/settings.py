@@ -394,17 +394,21 @@ class _Reading:
         compression = value(producer, keys.COMPRESSION)
         return HeartbeatSettings(
             flow=pair,
-            target=ClusterSettings(
-                pair.target,
-                value(producer, keys.BOOTSTRAP_SERVERS),
-                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
-                value(producer, keys.CLIENT_ID) or None,
-                security,
-            ),
+            target=self._cluster(pair.target, producer, layers.target_admin, security),
             request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
             interval_s=self._interval_s(layers.connector, keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL),
             replication_factor=value(layers.connector, keys.HEARTBEATS_REPLICATION_FACTOR),
             compression=None if compression == "producer" else compression,
+        )
+
+    def _cluster(self, alias: ClusterAlias, client: Layer, admin: Layer, security: Security) -> ClusterSettings:
+        """Return one side: ``client`` is the layer of the client that reads or writes its records."""
+        return ClusterSettings(
+            alias,
+            self._value(client, keys.BOOTSTRAP_SERVERS),
+            self._value(admin, keys.REQUEST_TIMEOUT) / 1000,
+            self._value(client, keys.CLIENT_ID) or None,
+            security,
         )
 
     def _heartbeats_interval_s(self, cluster: ClusterAlias) -> float | None:
@@ -522,20 +526,8 @@ class _Reading:
         compression = value(producer, keys.COMPRESSION)
         return FlowSettings(
             flow=flow,
-            source=ClusterSettings(
-                flow.source,
-                value(consumer, keys.BOOTSTRAP_SERVERS),
-                value(layers.source_admin, keys.REQUEST_TIMEOUT) / 1000,
-                value(consumer, keys.CLIENT_ID) or None,
-                sides.source,
-            ),
-            target=ClusterSettings(
-                flow.target,
-                value(producer, keys.BOOTSTRAP_SERVERS),
-                value(layers.target_admin, keys.REQUEST_TIMEOUT) / 1000,
-                value(producer, keys.CLIENT_ID) or None,
-                sides.target,
-            ),
+            source=self._cluster(flow.source, consumer, layers.source_admin, sides.source),
+            target=self._cluster(flow.target, producer, layers.target_admin, sides.target),
             policy=policy,
             topic_filter=topic_filter,
             config_filter=config_filter,
