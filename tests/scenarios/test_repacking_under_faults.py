@@ -98,6 +98,28 @@ def test_lost_answers_alone_repeat_nothing_whatever_is_merged() -> None:
     run_virtual(scenario(), limit_s=3600)
 
 
+def test_a_record_that_the_target_refuses_parts_its_batch_and_both_are_said_once() -> None:
+    """The remote topic becomes compacted under way: a record without a key keeps none back that came before it."""
+
+    async def scenario() -> None:
+        world = World(4, extra={"sync.topic.configs.enabled": "false"})
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [Record(value=b"first", key=b"k", timestamp_ms=1_000)])
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.target.configure_topic("A.orders", {"cleanup.policy": "compact"})
+            for number in range(20):
+                record = Record(value=b"x", key=None if number == 15 else b"k%d" % number, timestamp_ms=1_000)
+                world.source.append("orders", 0, [record])
+            await asyncio.sleep(120)
+            said = world.log_text.getvalue()
+        assert len(world.target.records("A.orders", 0)) == 16
+        assert said.count("topic.parted") == 1
+        assert "source offset 16" in said
+
+    run_virtual(scenario(), limit_s=600)
+
+
 @pytest.mark.parametrize("described", [True, False])
 def test_a_limit_that_is_lowered_under_way_costs_neither_a_record_nor_an_epoch(described: bool) -> None:
     """``max.message.bytes`` of the remote topic shrinks to a few small batches; the target may not say so."""
