@@ -41,6 +41,7 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.frames import FrameMemory
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.memory import MemoryBudget
 from mm2py.topics.filters import PatternTooSlow
@@ -136,7 +137,7 @@ def make_herder(
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
     """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
     clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    budget = MemoryBudget(configuration.memory_max_bytes)
+    budget, frames = MemoryBudget(configuration.memory_max_bytes), FrameMemory()
     caps = _version_caps()
     incarnation = uuid.uuid4().hex[:12]
     opened: list[Cluster] = []
@@ -159,6 +160,7 @@ def make_herder(
             admin_timeout_s=cluster.request_timeout_s,
             version_caps=caps,
             access=Access(cluster.alias, cluster.security, rng=rng, report=report_to(flow, cluster)),
+            frames=frames,
         )
         opened.append(brokers)
         return brokers

@@ -256,6 +256,7 @@ class SourceTask:
                 covered_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
                 clock=self._clock,
                 handle=self._handle,
+                sent_all=self._offer_read,
             )
             lane.problem.report = self._reporter(self._settings.target.alias, broker)
             self.produce_lanes[broker] = lane
@@ -292,14 +293,17 @@ class SourceTask:
         if phase is Phase.COPYING:
             if copier.has_batches and part.target_leader is not None:
                 self.produce_lanes[part.target_leader].offer(part)
-            if copier.wants_fetch and part.source_leader is not None:
-                self.fetch_lanes[part.source_leader].offer(part)
+            self._offer_read(part)
         elif phase is Phase.WAITING:
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()
             self._waiting_changed.set()
         elif phase is Phase.DRAINED:
             self._settled.set()
+
+    def _offer_read(self, part: CopiedPartition) -> None:
+        if part.source_leader is not None:
+            self.fetch_lanes[part.source_leader].offer(part)
 
     def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
         match effect:

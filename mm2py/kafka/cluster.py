@@ -20,6 +20,7 @@ from mm2py.kafka import messages
 from mm2py.kafka.access import Access
 from mm2py.kafka.connection import Connection, connect
 from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError
+from mm2py.kafka.frames import FrameMemory
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security_errors import AuthenticationFailed
@@ -142,6 +143,7 @@ class Cluster:
         admin_timeout_s: float | None = None,
         version_caps: Mapping[int, int] | None = None,
         access: Access | None = None,
+        frames: FrameMemory | None = None,
     ) -> None:
         """Make a cluster; connections are opened when they are needed.
 
@@ -149,6 +151,7 @@ class Cluster:
             request_timeout_s: how long the answer to reading and writing records may take.
             admin_timeout_s: the same for all other requests; None: as long.
             access: how to get in; None: in plain text, as nobody.
+            frames: where large frames are received; None: memory of its own.
         """
         self.alias = alias
         self.cluster_id: str | None = None
@@ -159,6 +162,7 @@ class Cluster:
         self._admin_timeout_s = request_timeout_s if admin_timeout_s is None else admin_timeout_s
         self._version_caps = version_caps
         self._access = access or Access(alias)
+        self._frames = frames or FrameMemory()
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
@@ -264,6 +268,7 @@ class Cluster:
                 timeout_s=CONNECT_TIMEOUT_S,
                 version_caps=self._version_caps,
                 access=self._access,
+                frames=self._frames,
             )
         except AuthenticationFailed as error:
             backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)

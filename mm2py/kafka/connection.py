@@ -34,6 +34,7 @@ from mm2py.kafka.errors import (
     UnsupportedVersion,
 )
 from mm2py.kafka.fetch_session import FetchSession, SessionFetch, outside
+from mm2py.kafka.frames import Frame, FrameMemory
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
 from mm2py.kafka.retry import name_of
 from mm2py.kafka.sasl import Conversation
@@ -55,13 +56,13 @@ VersionRanges = Mapping[int, tuple[int, int]]
 @dataclass(slots=True)
 class _Pending:
     correlation_id: int
-    reply: asyncio.Future[bytearray]
+    reply: asyncio.Future[Frame]
 
 
 class FrameStream(asyncio.BufferedProtocol):
     """Kafka's framing on a socket: a four-byte length, then that many bytes."""
 
-    def __init__(self, peer: str, client_id: str, protocol: str = "PLAINTEXT") -> None:
+    def __init__(self, peer: str, client_id: str, protocol: str = "PLAINTEXT", frames: FrameMemory | None = None) -> None:
         """``protocol`` is what ``security.protocol`` says, for messages, and for how bytes are handed over."""
         self.peer = peer
         self.explain: Callable[[Exception], KafkaError | None] = lambda _: None
@@ -74,9 +75,11 @@ class FrameStream(asyncio.BufferedProtocol):
         self.received_bytes = 0
         """Frames with their four bytes of length, before encryption."""
         self._client_id = client_id.encode()
+        self._loop = asyncio.get_running_loop()
+        self._frames = frames or FrameMemory()
         self._transport: asyncio.Transport | None = None
         self._length = bytearray(4)
-        self._frame: bytearray | None = None
+        self._frame: Frame | None = None
         self._filled = 0
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
@@ -103,13 +106,13 @@ class FrameStream(asyncio.BufferedProtocol):
         self._filled = 0
         if 4 <= size <= self.max_frame_bytes:
             self.received_bytes += 4 + size
-            self._frame = bytearray(size)
+            self._frame = self._frames.take(size, self._loop.time())
         elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
             self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length), self.protocol), self.protocol))
         else:
             self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {self.max_frame_bytes}"))
 
-    def _deliver(self, frame: bytearray) -> None:
+    def _deliver(self, frame: Frame) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             self.abort(CorruptReply(self.peer, f"reply to request {correlation_id}, which is not the oldest one open"))
@@ -119,6 +122,7 @@ class FrameStream(asyncio.BufferedProtocol):
             pending.reply.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._frame = None  # half a frame: its memory is free for others
         explained = self.explain(exc) if exc is not None else None
         why = f"the connection broke ({exc or 'closed by the broker'}{self._hint() if exc is None else ''})"
         self._fail(self._why or explained or BrokerUnreachable(self.peer, why))
@@ -158,7 +162,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def send(
         self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool
-    ) -> asyncio.Future[bytearray]:
+    ) -> asyncio.Future[Frame]:
         """Send one request; the future gets the whole reply frame, correlation id included."""
         if not self.is_open or self._transport is None:
             raise self._why or BrokerUnreachable(self.peer, "the connection is closed")
@@ -167,7 +171,7 @@ class FrameStream(asyncio.BufferedProtocol):
         client = struct.pack(">h", len(self._client_id)) + self._client_id + (b"\x00" if flexible else b"")
         size = 8 + len(client) + sum(map(len, body))
         head = _HEAD.pack(size, api_key, version, correlation_id)
-        reply: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Frame] = self._loop.create_future()
         self._pending.append(_Pending(correlation_id, reply))
         self.sent_bytes += 4 + size
         if self._is_tls:  # each part would become a record of its own, with its own tag and its own call
@@ -284,10 +288,10 @@ class Connection:
 
     def _send(
         self, key: int, version: int, body: Sequence[wire.Part], *, flexible: bool = True
-    ) -> asyncio.Future[bytearray]:
+    ) -> asyncio.Future[Frame]:
         return self._stream.send(key, version, body, flexible=flexible)
 
-    async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[bytearray]) -> bytearray:
+    async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[Frame]) -> Frame:
         """Wait on total time, not on silence: a broker that drips one byte a second must not hold us."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -334,6 +338,7 @@ async def connect(
     timeout_s: float,
     version_caps: Mapping[int, int] | None = None,
     access: Access | None = None,
+    frames: FrameMemory | None = None,
 ) -> Connection:
     """Open a connection, learn which versions the broker speaks, and authenticate.
 
@@ -341,6 +346,7 @@ async def connect(
         timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
         version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
         access: how to get in; None: in plain text, as nobody.
+        frames: where large frames are received; None: memory of its own.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
         TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
@@ -354,7 +360,7 @@ async def connect(
     try:
         async with asyncio.timeout(timeout_s):
             _, stream = await loop.create_connection(
-                lambda: FrameStream(peer, client_id, access.protocol),
+                lambda: FrameStream(peer, client_id, access.protocol, frames),
                 host,
                 port,
                 ssl=admission.tls,
@@ -413,7 +419,7 @@ def _flexible(request: Payload) -> bool:
     return request.__header_schema__ is RequestHeader
 
 
-def _after_header(frame: bytes | bytearray) -> int:
+def _after_header(frame: bytes | Frame) -> int:
     """Position of the body behind correlation id and tags (which brokers leave empty)."""
     if frame[4] != 0:
         raise wire.Malformed("tags in the reply header")

@@ -220,7 +220,7 @@ class _Reader:
         return name
 
 
-def decode_fetch(frame: bytearray, position: int, version: int, names: NamesById) -> FetchReply:
+def decode_fetch(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> FetchReply:
     """Return the reply whose body starts at ``position``; record batches are views of ``frame``.
 
     Raises:
@@ -273,7 +273,7 @@ def _epoch_end(raw: memoryview) -> tuple[int, int]:
     return epoch, end_offset
 
 
-def decode_produce(frame: bytearray, position: int, version: int, names: NamesById) -> ProduceReply:
+def decode_produce(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> ProduceReply:
     """Return the reply whose body starts at ``position``.
 
     Raises:

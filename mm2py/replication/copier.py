@@ -181,7 +181,11 @@ class Copier:
 
     @property
     def wants_fetch(self) -> bool:
-        return self.phase is Phase.COPYING and self._fault is None and self._ready_bytes < self._ready_max_bytes
+        """A read may bring more. At the end of the log only when all that was read is on its way: what arrives while
+        the target is slow then comes in one read and goes in one batch, instead of as many as there are records."""
+        if self.phase is not Phase.COPYING or self._fault is not None:
+            return False
+        return not self._ready if self.is_at_end else self._ready_bytes < self._ready_max_bytes
 
     @property
     def is_at_end(self) -> bool:
@@ -201,6 +205,11 @@ class Copier:
     @property
     def has_batches(self) -> bool:
         return bool(self._ready)
+
+    @property
+    def ready_bytes(self) -> int:
+        """Size of the batches that wait to be sent."""
+        return self._ready_bytes
 
     @property
     def is_idle(self) -> bool:

@@ -137,12 +137,24 @@ def test_dropped_batches_alone_move_the_position() -> None:
 
 def test_a_full_queue_stops_reading() -> None:
     copier = copying(ready_max_bytes=150)
-    copier.handle(fetched(copier, batches(0, 1)))
+    copier.handle(fetched(copier, batches(0, 1), end=1_000))
     assert copier.wants_fetch
-    copier.handle(fetched(copier, batches(10, 1)))
+    copier.handle(fetched(copier, batches(10, 1), end=1_000))
     assert not copier.wants_fetch
     send_all(copier)
     assert copier.wants_fetch
+
+
+def test_at_the_end_of_the_log_nothing_is_read_while_something_waits_to_be_sent() -> None:
+    """A cold target took 5 requests in 200 ms; 1,000 records a second were read one by one and waited one by one."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 6), end=60))
+    assert not copier.wants_fetch
+    first = send_all(copier)[0]
+    assert not copier.wants_fetch, "five may be under way, and the sixth waits"
+    copier.handle(Acked(first.token, 0, 0.0))
+    send_all(copier)
+    assert copier.wants_fetch, "what is under way holds up no read"
 
 
 def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -> None:
