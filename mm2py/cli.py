@@ -137,7 +137,8 @@ def make_herder(
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
     """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
     clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    budget, frames = MemoryBudget(configuration.memory_max_bytes), FrameMemory()
+    budget = MemoryBudget(configuration.memory_max_bytes)
+    frames = FrameMemory(configuration.memory_max_bytes // 2)
     caps = _version_caps()
     incarnation = uuid.uuid4().hex[:12]
     opened: list[Cluster] = []

@@ -62,7 +62,9 @@ class _Pending:
 class FrameStream(asyncio.BufferedProtocol):
     """Kafka's framing on a socket: a four-byte length, then that many bytes."""
 
-    def __init__(self, peer: str, client_id: str, protocol: str = "PLAINTEXT", frames: FrameMemory | None = None) -> None:
+    def __init__(
+        self, peer: str, client_id: str, protocol: str = "PLAINTEXT", frames: FrameMemory | None = None
+    ) -> None:
         """``protocol`` is what ``security.protocol`` says, for messages, and for how bytes are handed over."""
         self.peer = peer
         self.explain: Callable[[Exception], KafkaError | None] = lambda _: None
@@ -160,9 +162,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         return not self._pending
 
-    def send(
-        self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool
-    ) -> asyncio.Future[Frame]:
+    def send(self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool) -> asyncio.Future[Frame]:
         """Send one request; the future gets the whole reply frame, correlation id included."""
         if not self.is_open or self._transport is None:
             raise self._why or BrokerUnreachable(self.peer, "the connection is closed")

@@ -1,17 +1,17 @@
 """Memory for received frames that is used again and again.
 
-A frame of a backlog has megabytes and lives for some milliseconds. Taken from the heap each time, such blocks and the
-small objects that are made between them tear holes into it: a mirror at full load grew by 5 MB every few minutes. Here
-large frames get blocks that stay, as many as were ever in use at once, until they have not been needed for a while.
+A frame of a backlog has megabytes and lives for some milliseconds. Taken from the heap each time, such frames and the
+small objects that are made between them tear holes into it: a mirror at full load grew by 5 MB every few minutes. Taken
+from the system each time, every page of them is cleared once more. Here large frames get blocks of pages that stay,
+until they have not been needed for a while.
 
-Nobody gives a block back. Whatever still reads from a frame holds a view of it, a ``bytearray`` with views refuses to
-change its size, and that is how a block tells whether it is free: there is no count that could go wrong.
+Nobody gives a block back. Whatever still reads from a frame holds a view of it, a ``mmap`` with views refuses to change
+its size, and that is how a block tells whether it is free: there is no count that could go wrong.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from dataclasses import dataclass, field
+import mmap
 from typing import Final
 
 Frame = bytearray | memoryview
@@ -24,29 +24,36 @@ MOST_SPARE: Final = 4
 """A block so many times larger than the frame is left for a larger one."""
 KEPT_S: Final = 30.0
 """A block that nobody needed for so long goes back to the system."""
+LIMIT_BYTES: Final = 48 << 20
 
 
-@dataclass(slots=True, order=True)
 class _Block:
-    size: int
-    memory: bytearray = field(compare=False)
-    used_at_s: float = field(compare=False)
+    __slots__ = ("memory", "size", "used_at_s")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.used_at_s = 0.0
 
     @property
     def is_free(self) -> bool:
         try:
-            self.memory.append(self.memory.pop())
+            self.memory.resize(self.size)
         except BufferError:
             return False
+        except SystemError:  # what a system says that cannot resize, after it has looked for views
+            return True
         return True
 
 
 class FrameMemory:
     """The blocks of all connections of a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        """``limit_bytes``: when blocks would take more than that, those that are free make room for a new one."""
+        self._limit_bytes = limit_bytes
         self._blocks: list[_Block] = []
-        """Smallest first."""
+        """The one that was used last stands last."""
         self._look_again_at_s = 0.0
 
     @property
@@ -60,12 +67,25 @@ class FrameMemory:
             self._blocks = [block for block in self._blocks if now_s - block.used_at_s < KEPT_S or not block.is_free]
         if size < KEPT_FROM_BYTES:
             return bytearray(size)
-        for block in self._blocks:
-            if size <= block.size <= max(STEP_BYTES, MOST_SPARE * size) and block.is_free:
-                break
-        else:
-            whole = -(-size // STEP_BYTES) * STEP_BYTES
-            block = _Block(whole, bytearray(whole), now_s)
-            insort(self._blocks, block)
+        block = self._free_block(size) or self._new_block(-(-size // STEP_BYTES) * STEP_BYTES)
         block.used_at_s = now_s
+        self._blocks.append(block)
         return memoryview(block.memory)[:size]
+
+    def _free_block(self, size: int) -> _Block | None:
+        """Take out the smallest block that will do."""
+        most = max(STEP_BYTES, MOST_SPARE * size)
+        fitting = [block for block in self._blocks if size <= block.size <= most and block.is_free]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda block: block.size)
+        self._blocks.remove(best)
+        return best
+
+    def _new_block(self, size: int) -> _Block:
+        excess = self.kept_bytes + size - self._limit_bytes
+        for block in list(self._blocks):
+            if excess > 0 and block.is_free:
+                self._blocks.remove(block)
+                excess -= block.size
+        return _Block(size)

@@ -69,3 +69,24 @@ def test_blocks_that_nobody_needs_are_given_back_those_in_use_are_not() -> None:
     del held
     memory.take(4, 4 * KEPT_S)
     assert memory.kept_bytes == 0
+
+
+def test_a_block_that_is_used_now_and_then_stays() -> None:
+    memory = FrameMemory()
+    for now_s in (0.0, 0.8 * KEPT_S, 1.6 * KEPT_S):
+        memory.take(LARGE, now_s)
+    memory.take(4, 2.4 * KEPT_S)
+    assert memory.kept_bytes == LARGE
+
+
+def test_blocks_that_are_free_make_room_for_a_new_one() -> None:
+    memory = FrameMemory(limit_bytes=2 * LARGE)
+    held = memory.take(LARGE, 0.0)
+    held[:] = b"x" * LARGE
+    memory.take(LARGE, 0.0)
+    small = memory.take(STEP_BYTES // 2, 0.0)
+    assert memory.kept_bytes == LARGE + STEP_BYTES
+    much = memory.take(2 * LARGE, 0.0)
+    assert memory.kept_bytes == 3 * LARGE + STEP_BYTES, "only what is free makes room"
+    assert bytes(held) == b"x" * LARGE
+    assert len(small) + len(much) == STEP_BYTES // 2 + 2 * LARGE
