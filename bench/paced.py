@@ -28,7 +28,8 @@ LATE_S: Final = 30.0
 """How long after the last record was written it may still arrive."""
 LINE_BYTES: Final = 64 << 20
 READY_S: Final = 60.0
-REHEARSAL_S: Final = 5.0
+REHEARSAL_S: Final = 15.0
+"""Brokers are JVMs: for the first seconds at a pace they compile, and whoever runs first would pay for it."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -83,7 +83,7 @@ LATENCY: Final = Workload(
     PARTITIONS,
     Shape(KILOBYTE, 16),
     200_000,
-    pace=Pace(per_second=1_000, active_partitions=PARTITIONS, settle_s=5.0, measured_s=20.0),
+    pace=Pace(per_second=1_000, active_partitions=PARTITIONS, settle_s=15.0, measured_s=20.0),
 )
 IDLE: Final = Workload(
     "idle",
@@ -118,7 +118,7 @@ def chosen(
         else:
             wanted = 50_000 if quick and workload.records > 50_000 else workload.records
             measured_s = seconds or (10.0 if quick else workload.pace.measured_s)
-            settle_s = 2.0 if quick else workload.pace.settle_s
+            settle_s = 5.0 if quick else workload.pace.settle_s
             workload = replace(workload, pace=replace(workload.pace, measured_s=measured_s, settle_s=settle_s))
         found.append(workload.with_records(wanted))
     return found

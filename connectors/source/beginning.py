@@ -29,7 +29,7 @@ from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
-from mm2py.replication.rewrite import TargetRules
+from mm2py.replication.steps import TargetRules
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 

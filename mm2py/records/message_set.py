@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from mm2py.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, NO_TIMESTAMP, varint
+from mm2py.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, NO_TIMESTAMP, varint
 from mm2py.records.compression import Bytes, Codec, decompress, repair_lz4_header_checksum
 
 _ENTRY: Final = struct.Struct(">qiIbb")
@@ -142,3 +142,36 @@ def _read_sized(buffer: Bytes, position: int, end: int) -> tuple[bytes | None, i
     if position + size > end:
         raise CorruptMessage(f"a message ends before its {size} bytes of key or value")
     return bytes(buffer[position : position + size]), position + size
+
+
+_RECORD_OVERHEAD_MAX_BYTES: Final = 32
+_OFFSET_DELTA_END: Final = 1 << 31
+
+
+class MessageGroup:
+    """Old messages on their way into one batch."""
+
+    __slots__ = ("base_offset", "base_timestamp_ms", "body", "codec", "next_offset", "record_count")
+
+    def __init__(self, first: Message) -> None:
+        self.base_offset = self.next_offset = first.offset
+        self.base_timestamp_ms = first.timestamp_ms
+        self.body = bytearray()
+        self.record_count = 0
+        self.codec: int = Codec.NONE
+
+    def has_room(self, message: Message, max_bytes: int) -> bool:
+        size = len(self.body) + len(message.key or b"") + len(message.value or b"") + _RECORD_OVERHEAD_MAX_BYTES
+        return size + HEADER_BYTES <= max_bytes and message.offset - self.base_offset < _OFFSET_DELTA_END
+
+    def add(self, message: Message) -> None:
+        """Append a message.
+
+        Raises:
+            CorruptMessage: its offset does not come after the last one's.
+        """
+        if not self.next_offset <= message.offset < self.base_offset + _OFFSET_DELTA_END:
+            raise CorruptMessage(f"a message has offset {message.offset} where at least {self.next_offset} was due")
+        append_record(self.body, message, base_offset=self.base_offset, base_timestamp_ms=self.base_timestamp_ms)
+        self.next_offset = message.offset + 1
+        self.record_count += 1

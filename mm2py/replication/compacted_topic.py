@@ -11,7 +11,8 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import name_of
 from mm2py.records.batch import read_records
-from mm2py.replication.rewrite import Outgoing, TargetRules, plan
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import Outgoing, TargetRules
 
 FETCH_BYTES: Final = 8 << 20
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)

@@ -50,7 +50,7 @@ from mm2py.replication.events import (
     Tick,
 )
 from mm2py.replication.position import Position
-from mm2py.replication.rewrite import Dropped, Fault, Outgoing
+from mm2py.replication.steps import Dropped, Fault, Outgoing
 
 MAX_IN_FLIGHT = 5
 """Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""

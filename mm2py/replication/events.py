@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.rewrite import Plan
+from mm2py.replication.steps import Plan
 
 
 class Lease(Protocol):

@@ -37,7 +37,8 @@ from mm2py.replication.events import Acked, Diverged, Event, Fetched, FetchRefus
 from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.repack import PASS_ALL, PASS_REFUSED, MergeRule, merge_rule
-from mm2py.replication.rewrite import Fault, Plan, TargetRules, plan
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import Fault, Plan, TargetRules
 from mm2py.topics.copy_modes import CopyModes
 
 IDLE_AFTER_S: Final = 10.0

@@ -3,11 +3,7 @@
 Answers to the copying in MM2's ``MirrorSourceTask``.
 
 MM2 decodes every record and encodes it again. Here a batch is passed as it is wherever the target's broker takes it so,
-and decoded only where it must be: offsets are missing in it (brokers refuse a batch whose last offset delta does not
-fit its record count), its timestamps are the source's log append times, the copy starts inside it, it is too large for
-the target, of an old format, or compressed with another codec than is wanted.
-
-Keys, values and headers are copied as the bytes they are; nothing here knows what they mean.
+repacked where many small ones wait (``repack``), and decoded only where it must be (``rebuild``). Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +11,8 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from crc32c import crc32c
 
@@ -37,129 +32,15 @@ from mm2py.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
-    CorruptBatch,
-    assemble,
     read_header,
-    read_raw,
-    varint,
 )
-from mm2py.records.compression import (
-    DECOMPRESSED_MAX_BYTES,
-    Codec,
-    CompressedDataCorrupt,
-    DecompressionBomb,
-    UnknownCodec,
-    decompress,
-)
-from mm2py.records.message_set import CorruptMessage, Message, WrongCrc, append_record, read_message, unwrap
+from mm2py.records.compression import Codec
+from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, read_message, unwrap
+from mm2py.records.record_body import RecordBody
 from mm2py.records.transactions import AbortedTransactions
-from mm2py.replication.repack import (
-    GROWTH_BYTES,
-    MERGED_MAX_BYTES,
-    MERGED_PLAIN_MAX_BYTES,
-    PASS_ALL,
-    MergeRule,
-    merge,
-)
-
-RebuildReason = Literal[
-    "offset gaps", "log append time", "straddles start", "too large", "old format", "compression", "null key", "repack"
-]
-DropReason = Literal["control", "aborted", "empty", "below start"]
-FaultKind = Literal[
-    "crc mismatch",
-    "unknown codec",
-    "unknown magic",
-    "too large",
-    "decompression bomb",
-    "corrupt records",
-    "null key on compacted target",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetRules:
-    """What the target's topic, and the flow's producer settings, ask of a batch."""
-
-    max_message_bytes: int
-    """The remote topic's ``max.message.bytes``: compared with a whole batch, its first 12 bytes included."""
-    compression: int | None = None
-    """The codec every batch must have, or None to leave each as it is."""
-    compacted: bool = False
-    """The remote topic refuses null keys. Every batch is then decoded to look: leave it False where the source topic is
-    compacted too, whose brokers have looked already."""
-    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
-    """The most that one batch may hold once decompressed."""
-    merged_max_bytes: int = MERGED_MAX_BYTES
-    """A merged batch is no larger. Less than a batch may be, once the target has refused one for its size."""
-    decode_budget_bytes: int = 8 * 1024 * 1024
-    """Planning ends after the batch with which so many decompressed bytes were decoded; the plan's ``next_offset``
-    tells where to go on. It bounds how long one call takes (2 to 3 us a record) and how much memory its result has."""
-
-
-class Outgoing(NamedTuple):
-    """One batch for the target. A tuple, as all steps are: one is made for every batch that passes."""
-
-    first_offset: int
-    """Source offset of its first record."""
-    next_offset: int
-    """Source offset from which copying goes on once this batch is stored."""
-    record_count: int
-    max_timestamp_ms: int
-    leader_epoch: int
-    """The source partition's leader epoch when the batch was written; -1 for old formats."""
-    data: memoryview | bytearray
-    """The batch, not yet stamped. A memoryview is a view into what was fetched."""
-    reason: RebuildReason | None = None
-    """Why it was rebuilt; None if it is passed."""
-    jumps: Sequence[int] = ()
-    """Flat pairs (record index, source offset), one for each record whose source offset leaves some out."""
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield (record index, source offset) for the start of each stretch of records with adjacent source offsets."""
-        yield 0, self.first_offset
-        for at in range(0, len(self.jumps), 2):
-            yield self.jumps[at], self.jumps[at + 1]
-
-
-class Dropped(NamedTuple):
-    """One batch that has nothing for the target; the position moves past it."""
-
-    next_offset: int
-    record_count: int
-    reason: DropReason
-    leader_epoch: int = -1
-    """As of ``Outgoing``: a read that goes on behind this batch must name it, or the source seems to be cut back."""
-
-
-Step = Outgoing | Dropped
-
-
-class Fault(NamedTuple):
-    """Why planning stopped. The steps before it are good and to be delivered."""
-
-    kind: FaultKind
-    offset: int
-    """The first source offset that could not be planned: a record's, or a batch's first one."""
-    next_offset: int | None
-    """Where copying could go on if an operator gives ``offset`` and what follows up; None if that cannot be known."""
-    text: str
-    """One sentence for the operator, without the partition."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """What to do with one fetched stretch of a partition."""
-
-    steps: list[Step] = field(default_factory=list)
-    """In the order of the source; each begins where the one before it ended."""
-    next_offset: int = 0
-    """Where fetching goes on: the end of the last step, or the wanted offset if there is none."""
-    fault: Fault | None = None
-    transactional: bool = False
-    """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
-    cut_batch_bytes: int = 0
-    """Size of the first batch if not even that one is there whole: a fetch must allow at least so much. Else 0."""
+from mm2py.replication.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
+from mm2py.replication.repack import GROWTH_BYTES, MERGED_PLAIN_MAX_BYTES, PASS_ALL, MergeRule, merge
+from mm2py.replication.steps import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
 
 
 def plan(
@@ -193,38 +74,16 @@ def plan(
     ).run()
 
 
-class _Stop(Exception):
-    """Planning ends here, with this fault."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.text)
-        self.fault = fault
-
-
-class _Body(NamedTuple):
-    """The decompressed records of one source batch, in the encoding of magic 2, and what its header said of them."""
-
-    data: bytes | bytearray
-    base_offset: int
-    next_offset: int
-    base_timestamp_ms: int
-    record_count: int
-    one_timestamp: bool
-    """All records have ``base_timestamp_ms``, whatever stands in them."""
-    leader_epoch: int
-    codec: int
-
-
 class _Planner:
     """One call of ``plan``: what it has decided so far."""
 
     __slots__ = (
         "aborted",
-        "decoded_bytes",
         "log_offset",
         "merging",
         "plan",
         "read_committed",
+        "rebuilder",
         "records",
         "rules",
         "sent_before",
@@ -256,7 +115,7 @@ class _Planner:
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
         self.plan = Plan(next_offset=wanted_offset)
-        self.decoded_bytes = 0
+        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps)
         self.log_offset = 0
         """Where the last batch seen ended: offsets never fall within a log."""
 
@@ -264,7 +123,7 @@ class _Planner:
         plan = self.plan
         try:
             self._walk()
-        except _Stop as stop:
+        except Stop as stop:
             if not self.together:  # else what stands before it comes first
                 plan.fault = stop.fault
         if plan.steps:
@@ -298,7 +157,7 @@ class _Planner:
                 begin, position = position, self._old_formats(position, magic)
                 if self.waits:
                     return
-                if position == begin or self.decoded_bytes >= rules.decode_budget_bytes:
+                if position == begin or self.rebuilder.is_spent:
                     break
                 continue
             if position + HEADER_BYTES > end:
@@ -359,7 +218,7 @@ class _Planner:
             ):
                 codec = attributes & CODEC_MASK
                 if sent_before and self._is_as_before(batch, base_offset, next_offset):
-                    if self.decoded_bytes >= rules.decode_budget_bytes:
+                    if self.rebuilder.is_spent:
                         return
                     continue
                 if size <= mergeable[codec] and base_timestamp_ms >= 0:
@@ -387,8 +246,8 @@ class _Planner:
             elif record_count == 0:
                 append(Dropped(next_offset, 0, "empty", leader_epoch))
             else:
-                self._decode(BatchHeader._make(unpack_header(batch)), batch)
-                if self.decoded_bytes >= rules.decode_budget_bytes:
+                self.rebuilder.decode(BatchHeader._make(unpack_header(batch)), batch)
+                if self.rebuilder.is_spent:
                     return
         if together and not sent_before:
             self._make_one()
@@ -431,7 +290,7 @@ class _Planner:
         while waiting:
             if not self._make_one_of(waiting, min(max_bytes or rules.merged_max_bytes, rules.max_message_bytes)):
                 self._plan_alone(waiting.popleft())
-            if self.decoded_bytes >= rules.decode_budget_bytes:
+            if self.rebuilder.is_spent:
                 together += waiting
                 return False
         return True
@@ -445,7 +304,7 @@ class _Planner:
         as_codec = codec if rules.compression is None else rules.compression
         plain_max_bytes = max_bytes if as_codec == Codec.NONE else MERGED_PLAIN_MAX_BYTES
         merged = merge(waiting, codec, as_codec=as_codec, max_bytes=min(plain_max_bytes, rules.decompressed_max_bytes))
-        self.decoded_bytes += merged.plain_bytes
+        self.rebuilder.decoded_bytes += merged.plain_bytes
         if merged.data is None:
             return False
         parts = [waiting.popleft() for _ in range(merged.batch_count)]
@@ -475,7 +334,7 @@ class _Planner:
         if self.rules.compression in (None, header.codec):
             self.plan.steps.append(_passed(batch))
         else:
-            self._decode(header, batch)
+            self.rebuilder.decode(header, batch)
 
     def _note_cut(self) -> None:
         """Note how large the first batch is, which is cut."""
@@ -490,143 +349,8 @@ class _Planner:
     def _pass_marker(self, base_offset: int, next_offset: int, producer_id: int, batch: memoryview) -> None:
         try:
             self.aborted.pass_marker(next_offset - 1, producer_id, batch)
-        except _UNREADABLE as error:
-            raise self._stop(_kind(error), base_offset, next_offset, f"A control batch: {error.what}") from error
-
-    def _decode(self, header: BatchHeader, batch: memoryview) -> None:
-        """Plan a batch that cannot pass by its header alone."""
-        rules, codec = self.rules, header.codec
-        try:
-            data = decompress(codec, batch[HEADER_BYTES:], max_bytes=rules.decompressed_max_bytes)
-        except _UNREADABLE as error:
-            raise self._stop(_kind(error), header.base_offset, header.next_offset, error.what) from error
-        self.decoded_bytes += len(data)
-        one_timestamp = header.is_log_append_time
-        body = _Body(
-            data,
-            header.base_offset,
-            header.next_offset,
-            header.max_timestamp_ms if one_timestamp else header.base_timestamp_ms,
-            header.record_count,
-            one_timestamp,
-            header.partition_leader_epoch,
-            codec if rules.compression is None else rules.compression,
-        )
-        reason: RebuildReason | None = None
-        if header.base_offset < self.wanted_offset:
-            reason = "straddles start"
-        elif one_timestamp:
-            reason = "log append time"
-        elif header.last_offset_delta + 1 != header.record_count:
-            reason = "offset gaps"
-        elif body.codec != codec:
-            reason = "compression"
-            if not rules.compacted and self._recompress(body, header.max_timestamp_ms):
-                return
-        elif header.size_bytes > rules.max_message_bytes:
-            reason = "too large"
-        self._rebuild(body, reason, batch, header.max_timestamp_ms)
-
-    def _recompress(self, body: _Body, max_timestamp_ms: int) -> bool:
-        """Plan a batch whose records stay as they are, if it still fits."""
-        batch = assemble(
-            body.data,
-            codec=body.codec,
-            record_count=body.record_count,
-            base_timestamp_ms=body.base_timestamp_ms,
-            max_timestamp_ms=max_timestamp_ms,
-        )
-        if len(batch) > self.rules.max_message_bytes:
-            return False
-        self.plan.steps.append(
-            Outgoing(
-                body.base_offset,
-                body.next_offset,
-                body.record_count,
-                max_timestamp_ms,
-                body.leader_epoch,
-                batch,
-                "compression",
-            )
-        )
-        return True
-
-    def _rebuild(
-        self, body: _Body, reason: RebuildReason | None, batch: memoryview | None, max_timestamp_ms: int
-    ) -> None:
-        """Plan the records of ``body`` from the wanted offset on; without a reason ``batch`` passes if all are fine."""
-        steps = self.plan.steps
-        try:
-            kept = _survey(body, self.wanted_offset - body.base_offset, self.rules.compacted)
-        except CorruptBatch as error:
-            raise self._stop("corrupt records", body.base_offset, body.next_offset, error.what) from error
-        if kept.null_key_delta is None and reason is None and batch is not None:
-            steps.append(
-                Outgoing(
-                    body.base_offset,
-                    body.next_offset,
-                    body.record_count,
-                    max_timestamp_ms,
-                    body.leader_epoch,
-                    batch,
-                )
-            )
-            return
-        refused_offset = None if kept.null_key_delta is None else body.base_offset + kept.null_key_delta
-        if kept.record_count:
-            end_offset = body.next_offset if refused_offset is None else refused_offset
-            self._emit(body, kept.position, kept.record_count, end_offset, reason or "null key")
-        elif refused_offset is None:
-            steps.append(
-                Dropped(max(body.next_offset, self.wanted_offset), body.record_count, "below start", body.leader_epoch)
-            )
-        if refused_offset is not None:
-            text = f"The record at offset {refused_offset} has no key, which a compacted topic does not take."
-            raise self._stop("null key on compacted target", refused_offset, refused_offset + 1, text)
-
-    def _emit(
-        self, body: _Body, position: int, record_count: int, next_offset: int | None, reason: RebuildReason
-    ) -> int:
-        """Plan ``record_count`` records from ``position`` on, in as many batches as it takes.
-
-        Args:
-            next_offset: the source offset after them, or None for the one after the last.
-        Returns:
-            The position after them.
-        """
-        copied = _renumber(body, position, record_count)
-        end_position, first_offset = copied.end_position, copied.first_offset
-        batch = assemble(
-            copied.data,
-            codec=body.codec,
-            record_count=record_count,
-            base_timestamp_ms=body.base_timestamp_ms,
-            max_timestamp_ms=copied.max_timestamp_ms,
-        )
-        if len(batch) <= self.rules.max_message_bytes:
-            self.plan.steps.append(
-                Outgoing(
-                    first_offset,
-                    copied.last_offset + 1 if next_offset is None else next_offset,
-                    record_count,
-                    copied.max_timestamp_ms,
-                    body.leader_epoch,
-                    batch,
-                    reason,
-                    copied.jumps,
-                )
-            )
-            return end_position
-        if record_count == 1:
-            text = (
-                f"The record at offset {first_offset} makes a batch of {len(batch)} bytes, "
-                f"the target takes {self.rules.max_message_bytes}."
-            )
-            raise self._stop("too large", first_offset, first_offset + 1, text)
-        del copied, batch  # each may be as large as the limit for decompressed data
-        half = record_count // 2
-        middle = self._emit(body, position, half, None, reason)
-        return self._emit(body, middle, record_count - half, next_offset, reason)
+        except UNREADABLE as error:
+            raise self._stop(kind_of(error), base_offset, next_offset, f"A control batch: {error.what}") from error
 
     def _old_formats(self, position: int, magic: int) -> int:
         """Plan what stands at ``position``, of another magic than 2, and return the position after it.
@@ -638,8 +362,8 @@ class _Planner:
         offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
         if magic not in _OLD_MAGICS:
             raise self._stop("unknown magic", offset, None, f"A batch has magic {magic}; known are 0, 1 and 2.")
-        group: _Group | None = None
-        trouble: _Stop | None = None
+        group: MessageGroup | None = None
+        trouble: Stop | None = None
         group_end, was_sent, is_cut = INT64_MAX, False, True
         while position + MAGIC_AT < end and records[position + MAGIC_AT] in _OLD_MAGICS:
             offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
@@ -654,15 +378,15 @@ class _Planner:
                         position = message_end
                     break
                 if group is None:
-                    group = _Group(message)
+                    group = MessageGroup(message)
                     group_end, was_sent = self._end_as_before(message.offset)
                 elif message.offset >= group_end or not group.has_room(message, self.rules.max_message_bytes):
                     is_cut = False
                     break
                 group.add(message)
                 position = message_end
-            except (CorruptMessage, *_UNREADABLE) as error:
-                kind = _kind(error)
+            except (CorruptMessage, *UNREADABLE) as error:
+                kind = kind_of(error)
                 text = error.what if isinstance(error, Mm2Error) else f"In an old message format, {error}."
                 trouble = self._stop(kind, offset, None if kind == "crc mismatch" else offset + 1, text)
                 break
@@ -687,11 +411,11 @@ class _Planner:
         first_sent, next_sent = sent_before[0]
         return (next_sent, True) if offset >= first_sent else (first_sent, False)
 
-    def _unwrap(self, wrapper: Message) -> _Group:
-        group: _Group | None = None
+    def _unwrap(self, wrapper: Message) -> MessageGroup:
+        group: MessageGroup | None = None
         for message in unwrap(wrapper, max_bytes=self.rules.decompressed_max_bytes):
             if group is None:
-                group = _Group(message)
+                group = MessageGroup(message)
             group.add(message)
         if group is None:
             raise CorruptMessage("a compressed message holds no message")
@@ -699,16 +423,16 @@ class _Planner:
         group.next_offset = max(group.next_offset, wrapper.offset + 1)
         return group
 
-    def _rebuild_old(self, group: _Group) -> None:
+    def _rebuild_old(self, group: MessageGroup) -> None:
         if group.base_offset < self.log_offset or group.next_offset > INT64_MAX:
             text = f"A message claims offset {group.base_offset}, the batch before it ended at {self.log_offset}."
             raise self._stop("corrupt records", group.base_offset, None, text)
         self.log_offset = group.next_offset
-        self.decoded_bytes += len(group.body)
+        self.rebuilder.decoded_bytes += len(group.body)
         if group.next_offset <= self.wanted_offset:
             self.plan.steps.append(Dropped(self.wanted_offset, group.record_count, "below start"))
             return
-        body = _Body(
+        body = RecordBody(
             group.body,
             group.base_offset,
             group.next_offset,
@@ -718,17 +442,13 @@ class _Planner:
             -1,
             group.codec if self.rules.compression is None else self.rules.compression,
         )
-        self._rebuild(body, "old format", None, NO_TIMESTAMP)
+        self.rebuilder.rebuild(body, "old format", None, NO_TIMESTAMP)
 
-    def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> _Stop:
+    def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
         """Return a fault to be raised. ``offset`` may be part of the damage: what is planned is not at fault."""
         if self.together and not self.sent_before:
             self._make_one()
-        steps = self.plan.steps
-        offset = max(offset, steps[-1].next_offset if steps else self.wanted_offset)
-        if next_offset is not None and not offset < next_offset <= INT64_MAX:
-            next_offset = None
-        return _Stop(Fault(kind, offset, next_offset, text))
+        return stopped(Fault(kind, offset, next_offset, text), self.plan.steps, self.wanted_offset)
 
 
 def _are_alike(one: memoryview, other: memoryview) -> bool:
@@ -766,224 +486,3 @@ def _passed(batch: memoryview) -> Outgoing:
 _KNOWN_CODECS: Final = frozenset(codec.value for codec in Codec)
 _OLD_MAGICS: Final = (0, 1)
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
-_UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
-
-
-def _kind(error: Exception) -> FaultKind:
-    match error:
-        case WrongCrc():
-            return "crc mismatch"
-        case UnknownCodec():
-            return "unknown codec"
-        case DecompressionBomb():
-            return "decompression bomb"
-        case _:
-            return "corrupt records"
-
-
-class _Group:
-    """Old messages on their way into one batch."""
-
-    __slots__ = ("base_offset", "base_timestamp_ms", "body", "codec", "next_offset", "record_count")
-
-    def __init__(self, first: Message) -> None:
-        self.base_offset = self.next_offset = first.offset
-        self.base_timestamp_ms = first.timestamp_ms
-        self.body = bytearray()
-        self.record_count = 0
-        self.codec: int = Codec.NONE
-
-    def has_room(self, message: Message, max_bytes: int) -> bool:
-        size = len(self.body) + len(message.key or b"") + len(message.value or b"") + _RECORD_OVERHEAD_MAX_BYTES
-        return size + HEADER_BYTES <= max_bytes and message.offset - self.base_offset < _OFFSET_DELTA_END
-
-    def add(self, message: Message) -> None:
-        """Append a message.
-
-        Raises:
-            CorruptMessage: its offset does not come after the last one's.
-        """
-        if not self.next_offset <= message.offset < self.base_offset + _OFFSET_DELTA_END:
-            raise CorruptMessage(f"a message has offset {message.offset} where at least {self.next_offset} was due")
-        append_record(self.body, message, base_offset=self.base_offset, base_timestamp_ms=self.base_timestamp_ms)
-        self.next_offset = message.offset + 1
-        self.record_count += 1
-
-
-_RECORD_OVERHEAD_MAX_BYTES: Final = 32
-_OFFSET_DELTA_END: Final = 1 << 31
-
-
-class _Kept(NamedTuple):
-    """Which records of a body are to be copied."""
-
-    position: int
-    """Where the first of them starts."""
-    record_count: int
-    null_key_delta: int | None
-    """Offset delta of the first record that the target refuses; those before it are fine."""
-
-
-def _survey(body: _Body, wanted_delta: int, refuse_null_keys: bool) -> _Kept:
-    """Check that the records are laid out as records are, and find those from ``wanted_delta`` on.
-
-    Raises:
-        CorruptBatch: they are not.
-    """
-    data = body.data
-    size = len(data)
-    last_delta = body.next_offset - body.base_offset - 1
-    position = kept_from = kept = 0
-    previous = -1
-    try:
-        for _ in range(body.record_count):
-            record_at = position
-            raw = data[position]
-            position += 1
-            if raw > 127:
-                raw, position = read_raw(data, record_at)
-            end = position + (raw >> 1)
-            if raw & 1 or end > size:
-                raise CorruptBatch("a record's length does not fit its batch")
-            raw = data[position + 1]
-            if raw > 127:
-                _, position = read_raw(data, position + 1)
-            else:
-                position += 2
-            raw = data[position]
-            position += 1
-            if raw > 127:
-                raw, position = read_raw(data, position - 1)
-            delta = raw >> 1
-            if raw & 1 or delta <= previous or delta > last_delta:
-                raise CorruptBatch("its records' offsets do not rise from its first to its last offset")
-            previous = delta
-            raw = data[position]
-            position += 1
-            if raw > 127:
-                raw, position = read_raw(data, position - 1)
-            if not raw & 1:
-                position += raw >> 1
-            elif refuse_null_keys and delta >= wanted_delta:
-                return _Kept(kept_from, kept, delta)
-            raw = data[position]
-            position += 1
-            if raw > 127:
-                raw, position = read_raw(data, position - 1)
-            if not raw & 1:
-                position += raw >> 1
-            raw = data[position]
-            position += 1
-            if raw:
-                position = _skip_headers(data, position - 1)
-            if position != end:
-                raise CorruptBatch("a record is longer or shorter than it says")
-            if delta >= wanted_delta:
-                if not kept:
-                    kept_from = record_at
-                kept += 1
-    except IndexError as error:
-        raise CorruptBatch("its records end too early") from error
-    if position != size:
-        raise CorruptBatch(f"{size - position} bytes follow its last record")
-    return _Kept(kept_from, kept, None)
-
-
-def _skip_headers(data: bytes | bytearray, position: int) -> int:
-    count, position = read_raw(data, position)
-    if count & 1:
-        raise CorruptBatch("a record has less than no headers")
-    for _ in range(count >> 1):
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            raw, position = read_raw(data, position - 1)
-        if raw & 1:
-            raise CorruptBatch("a header has no key")
-        position += raw >> 1
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            raw, position = read_raw(data, position - 1)
-        if not raw & 1:
-            position += raw >> 1
-    return position
-
-
-class _Copied(NamedTuple):
-    """Records with new offset deltas, 0 to n - 1."""
-
-    data: bytearray
-    end_position: int
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    jumps: Sequence[int]
-
-
-_SHORT_VARINTS: Final = [varint(number) for number in range(1 << 13)]
-
-
-def _renumber(body: _Body, position: int, record_count: int) -> _Copied:
-    """Copy ``record_count`` surveyed records from ``position`` on: only offset deltas change, and, where all records
-    have one timestamp, timestamp deltas."""
-    data, base_offset, one_timestamp = body.data, body.base_offset, body.one_timestamp
-    short_varints, short_count = _SHORT_VARINTS, len(_SHORT_VARINTS)
-    out = bytearray()
-    jumps = array("q")
-    max_timestamp_delta: int | None = None
-    first_delta: int | None = None
-    expected = 0
-    for index in range(record_count):
-        record_at = position
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            raw, position = read_raw(data, record_at)
-        content_at = position
-        end = position + (raw >> 1)
-        raw = data[position + 1]
-        if raw > 127:
-            raw, position = read_raw(data, position + 1)
-        else:
-            position += 2
-        timestamp_delta = (raw >> 1) ^ -(raw & 1)
-        if max_timestamp_delta is None or timestamp_delta > max_timestamp_delta:
-            max_timestamp_delta = timestamp_delta
-        delta_at = position
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            raw, position = read_raw(data, delta_at)
-        delta = raw >> 1
-        if first_delta is None:
-            first_delta = delta
-        elif delta != expected:
-            jumps.append(index)
-            jumps.append(base_offset + delta)
-        expected = delta + 1
-        number = short_varints[index] if index < short_count else varint(index)
-        if one_timestamp:
-            length = 2 + len(number) + end - position
-            out += short_varints[length] if length < short_count else varint(length)
-            out.append(data[content_at])
-            out.append(0)
-        elif len(number) == position - delta_at:
-            out += data[record_at:delta_at]
-        else:
-            length = delta_at - content_at + len(number) + end - position
-            out += short_varints[length] if length < short_count else varint(length)
-            out += data[content_at:delta_at]
-        out += number
-        out += data[position:end]
-        position = end
-    newest_ms = body.base_timestamp_ms + (0 if one_timestamp else max_timestamp_delta or 0)
-    return _Copied(
-        out,
-        position,
-        base_offset + (first_delta or 0),
-        base_offset + expected - 1,
-        # Java's sums wrap around beyond 64 bits. Nobody means such timestamps, and the target computes its own maximum.
-        min(max(newest_ms, NO_TIMESTAMP), INT64_MAX),
-        jumps,
-    )

@@ -27,7 +27,7 @@ from mm2py.replication.events import (
     Tick,
 )
 from mm2py.replication.position import Position
-from mm2py.replication.rewrite import Dropped, Fault, Outgoing, Plan
+from mm2py.replication.steps import Dropped, Fault, Outgoing, Plan
 
 BROKER = 1
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")

@@ -31,7 +31,8 @@ from mm2py.replication.events import (
 )
 from mm2py.replication.position import Position
 from mm2py.replication.repack import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule
-from mm2py.replication.rewrite import Plan, TargetRules, plan
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import Plan, TargetRules
 from tests.fakes.record_batch import encode_records
 from tests.unit.test_copier import ALL_COVERED, BROKER, IDENTITY, CountingLease, Target
 

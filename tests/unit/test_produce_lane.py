@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProducerIdentity, ProduceRequest
+from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import Event, Fetched, PositionStored
 from mm2py.replication.lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, CopiedPartition, ProduceLane
 from mm2py.replication.position import Position
-from mm2py.replication.rewrite import Outgoing, Plan, TargetRules
+from mm2py.replication.steps import Outgoing, Plan, TargetRules
 
 BROKER = BrokerId(1)
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")

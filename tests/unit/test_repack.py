@@ -35,7 +35,8 @@ from mm2py.replication.repack import (
     merge,
     merge_rule,
 )
-from mm2py.replication.rewrite import Dropped, Outgoing, Plan, TargetRules, plan
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import Dropped, Outgoing, Plan, TargetRules
 from mm2py.topics.copy_modes import CopyMode, CopyModes
 from tests.fakes.record_batch import CODECS, build_marker, encode_records, parse_batch, rewrite
 

@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.records.batch import read_header, stamp
-from mm2py.replication.rewrite import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules, plan
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
