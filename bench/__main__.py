@@ -18,7 +18,7 @@ from bench.measure import DEADLINE_S
 from bench.mirrors import MIRRORS, MM2_4, MM2PY, Options
 from bench.results import Results
 from bench.rounds import Planned, left_of, plan, run_all
-from bench.runs import RunLog
+from bench.runs import OtherConditions, RunLog
 from bench.sides import Side, Sides, bench_clusters
 from bench.workloads import WORKLOADS, chosen
 from deploy.local.errors import StarterError
@@ -64,7 +64,10 @@ def parse(arguments: Sequence[str] | None = None) -> Arguments:
         "--set", nargs="+", default=[], type=_pair, metavar="KEY=VALUE", dest="settings", help="for mm2py's file only"
     )
     parser.add_argument("--profile", type=Path, metavar="FILE", help="run mm2py under cProfile, which slows it down")
-    return parser.parse_args(arguments, namespace=Arguments())
+    parsed = parser.parse_args(arguments, namespace=Arguments())
+    if parsed.save and (parsed.settings or parsed.profile or parsed.quick):
+        parser.error("--save is for a whole bench with default settings: leave out --set, --profile and --quick")
+    return parsed
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -74,12 +77,24 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def run_log(directory: Path, *, resume: bool) -> RunLog:
-    """Open a new file for the runs of this bench, or the newest one to go on with it."""
-    older = sorted(directory.glob("bench-*.jsonl"))
-    if resume and older:
-        return RunLog(older[-1], resume=True)
-    return RunLog(directory / f"bench-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.jsonl", resume=False)
+def run_log(options: Arguments) -> RunLog:
+    """Open a new file for the runs of this bench, or the newest one to go on with it.
+
+    Raises:
+        OtherConditions: that one was measured under other conditions.
+    """
+    conditions = {
+        "commit": commit(),
+        "settings": " ".join("=".join(pair) for pair in sorted(options.settings)),
+        "profile": str(options.profile or ""),
+        "seconds": f"{options.seconds or ''}",
+        "quick": str(options.quick),
+    }
+    older = sorted(options.runs.glob("bench-*.jsonl"))
+    if options.resume and older:
+        return RunLog(older[-1], conditions, resume=True)
+    path = options.runs / f"bench-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.jsonl"
+    return RunLog(path, conditions, resume=False)
 
 
 def measure_all(planned: Sequence[Planned], log: RunLog, options: Arguments) -> None:
@@ -108,7 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = hardware()
     mirrors = options.mirrors or ([MM2PY, MM2_4] if options.quick else list(MIRRORS))
     workloads = chosen(options.workload, quick=options.quick, records=options.records, seconds=options.seconds)
-    log = run_log(options.runs, resume=options.resume)
+    try:
+        log = run_log(options)
+    except OtherConditions as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
     planned = plan(workloads, mirrors, options.rounds or (1 if options.quick else ROUNDS))
     print(f"{len(planned)} runs; each is kept in {log.path} as it ends.", flush=True)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -45,9 +46,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit of this checkout, with a plus sign if files differ from it; empty outside of one."""
+    """Return the commit of this checkout, with a plus sign and a digest of what differs; empty outside of one."""
     head = _git("rev-parse", "HEAD")
-    return f"{head}+" if head and _git("--no-optional-locks", "status", "--porcelain", "--untracked-files=no") else head
+    changes = _git("--no-optional-locks", "diff", "HEAD") if head else ""
+    return f"{head}+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else head
 
 
 def _git(*arguments: str) -> str:

@@ -1,7 +1,8 @@
 """The mirrors: what each is started with. One file of properties serves mm2py and MirrorMaker 2.
 
-The file says where the clusters are, which topic, and that one replica must do; for the rest defaults count, heartbeats
-and checkpoints among them. MirrorMaker 2 gets the flags of its own start script. What its start costs counts for each
+The file says where the clusters are, which topic, that one replica must do, and that neither offset syncs nor
+checkpoints are written: mm2py does not have them yet, and nobody shall do more than the other. For the rest defaults
+count, heartbeats among them. MirrorMaker 2 gets the flags of its own start script. What its start costs counts for each
 mirror, so mm2py runs as installed: a new interpreter, ``python -m mm2py FILE``.
 """
 
@@ -99,8 +100,8 @@ def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str
         f"{flow}.topics": launch.workload.topic,
         "tasks.max": "1" if launch.mirror == MM2_1 else "4",
         "replication.factor": "1",
-        "offset-syncs.topic.replication.factor": "1",
-        "checkpoints.topic.replication.factor": "1",
+        "emit.offset-syncs.enabled": "false",
+        "emit.checkpoints.enabled": "false",
         "heartbeats.topic.replication.factor": "1",
         "offset.storage.replication.factor": "1",
         "config.storage.replication.factor": "1",

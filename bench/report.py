@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from bench.mirrors import FRANZ_GO, MIRRORS, MM2, MM2PY, TITLES
@@ -107,7 +108,9 @@ def tls_table(summary: Summary) -> list[str]:
             if plain is not None and encrypted is not None:
                 ours = mirror == MM2PY
                 row += [shown(measure, each.median, ours=ours) for each in (plain, encrypted)]
-                row.append(f"{encrypted.median / plain.median:.2f}x")
+                share = encrypted.median / plain.median * 100
+                round_up = MEASURES[measure].higher_is_better != ours
+                row.append(f"{(math.ceil(share - 1e-9) if round_up else math.floor(share + 1e-9)) / 100:.2f}x")
         if len(row) > 1:
             rows.append(row)
     header = ["", "records/s, plain", "TLS", "", "CPU s per million, plain", "TLS", ""]

@@ -22,6 +22,10 @@ BROKERS: Final = (
     "it takes from itself."
 )
 
+WORK: Final = (
+    "Both copy records, keep positions, emit heartbeats, and follow topics, settings and ACLs. MirrorMaker 2's offset "
+    "syncs and checkpoints are switched off, because mm2py does not write them yet."
+)
 FEW: Final = (
     "Fewer records than in a whole bench: what counts from process start is mostly the start, and MirrorMaker 2 is "
     "still warming up. Good for comparing today with yesterday, not for judging goals."
@@ -48,11 +52,11 @@ class Results:
             if workload.shape.codec != Codec.NONE
         ]
         few = [FEW] if any(each.pace is None and each.records < 500_000 for each in self.workloads) else []
-        return [BROKERS, *packed, *few]
+        return [BROKERS, WORK, *packed, *few]
 
     def markdown(self) -> str:
         facts = {
-            "Run": {"on": self.date, "commit": self.commit[:12] + ("+" if self.commit.endswith("+") else "")},
+            "Run": {"on": self.date, "commit": self.commit[:12] + self.commit[40:]},
             "Machine": self.machine,
             "Versions": self.versions,
         }

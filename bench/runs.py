@@ -1,4 +1,7 @@
-"""One measured run, and the file that keeps runs while a bench goes on: one JSON object a line."""
+"""One measured run, and the file that keeps runs while a bench goes on: one JSON object a line.
+
+Its first line says under which conditions they were measured: commit, options. Other runs never join them.
+"""
 
 from __future__ import annotations
 
@@ -66,39 +69,56 @@ class Run:
         return self.workload, self.mirror, self.round
 
 
-class RunLog:
-    """The runs so far. What is added is on disk before the next run begins."""
+class OtherConditions(Exception):
+    """The runs that were to be gone on with were measured under other conditions."""
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
+
+class RunLog:
+    """The runs so far. What is added is on disk before the next run begins, and stays: a failure is a result too."""
+
+    def __init__(self, path: Path, conditions: Mapping[str, str], *, resume: bool) -> None:
+        """Open a log.
+
+        Args:
+            conditions: what has to be the same for all runs in it: commit, options.
+        Raises:
+            OtherConditions: they differ from those of the log that is to be gone on with.
+        """
         self.path = path
         self.runs: list[Run] = []
         if resume and path.exists():
-            self.runs = read_runs(path)
+            before, self.runs = read_runs(path)
+            if differing := sorted(name for name in {*before, *conditions} if before.get(name) != conditions.get(name)):
+                told = ", ".join(f"{name} was {before.get(name)}, is {conditions.get(name)}" for name in differing)
+                raise OtherConditions(f"{path} cannot be gone on with: {told}. Begin a new bench, without --resume.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(_line(run) for run in self.runs))  # a line that was cut off is gone with this
+        lines = [json.dumps({"conditions": dict(conditions)}) + "\n", *map(_line, self.runs)]
+        path.write_text("".join(lines))  # a line that was cut off is gone with this
 
     def has(self, key: tuple[str, str, int], records: int) -> bool:
-        """Return whether this run is there already; one that failed is not, nor one over another number of records."""
-        return any(run.key == key and run.records == records and run.failed is None for run in self.runs)
+        """Return whether this run is there already, finished or failed, over that number of records."""
+        return any(run.key == key and run.records == records for run in self.runs)
 
     def add(self, run: Run) -> None:
-        """Keep a run; it takes the place of an older one with the same key."""
-        self.runs = [other for other in self.runs if other.key != run.key] + [run]
+        self.runs.append(run)
         with self.path.open("a") as file:
             file.write(_line(run))
 
 
-def read_runs(path: Path) -> list[Run]:
-    """Return the runs in a file: of several with one key the last; a line that was cut off is left out."""
-    runs: dict[tuple[str, str, int], Run] = {}
+def read_runs(path: Path) -> tuple[dict[str, str], list[Run]]:
+    """Return the conditions and the runs in a file; a line that was cut off is left out."""
+    conditions: dict[str, str] = {}
+    runs: list[Run] = []
     for line in path.read_text().splitlines():
         try:
-            run = Run(**json.loads(line))
+            content = json.loads(line)
+            if "conditions" in content:
+                conditions = content["conditions"]
+            else:
+                runs.append(Run(**content))
         except (ValueError, TypeError):
             continue
-        runs.pop(run.key, None)
-        runs[run.key] = run
-    return list(runs.values())
+    return conditions, runs
 
 
 def as_json(runs: Sequence[Run]) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import parse
 from bench.batches import dated, json_text, templates
 from bench.chart import chart
 from bench.flatness import Sample, after_warm_up, judge, trend
@@ -18,10 +19,12 @@ from bench.mirrors import FRANZ_GO, MIRRORS, MM2_1, MM2_4, MM2PY, Launch, Option
 from bench.paced import latencies_ms, percentile
 from bench.report import report
 from bench.rounds import left_of, plan
-from bench.runs import Run, RunLog, read_runs
+from bench.runs import OtherConditions, Run, RunLog, read_runs
 from bench.summary import GOALS, Goal, Summary, shown, shown_ratio, times_better
 from bench.workloads import IDLE, LATENCY, UNCOMPRESSED, WORKLOADS, ZSTD, Workload, chosen
 from mm2py.records.batch import crc_is_right, read_header, read_records
+
+CONDITIONS = {"commit": "a", "settings": ""}
 
 
 def _run(mirror: str, number: int = 0, workload: str = "uncompressed", **measures: float) -> Run:
@@ -94,24 +97,33 @@ def test_the_loop_is_left_out_of_paced_workloads() -> None:
     assert mirrors == [MM2PY, MM2_1, MM2_4] * 2
 
 
-def test_a_resumed_bench_repeats_only_what_is_missing_failed_or_had_another_size(tmp_path: Path) -> None:
+def test_a_resumed_bench_repeats_what_is_missing_or_had_another_size_but_no_failure(tmp_path: Path) -> None:
     planned = plan([UNCOMPRESSED.with_records(1_920)], ["a", "b", "c", "d"], 1)
-    log = RunLog(tmp_path / "runs.jsonl", resume=False)
+    log = RunLog(tmp_path / "runs.jsonl", CONDITIONS, resume=False)
     log.add(Run("uncompressed", "a", 0, 1_920, {"peak_mb": 1.0}))
     log.add(Run("uncompressed", "b", 0, 1_920, failed="too slow"))
     log.add(Run("uncompressed", "c", 0, 192, {"peak_mb": 1.0}))
     with log.path.open("a") as file:
         file.write('{"workload": "unco')  # the bench was killed in the middle of a line
-    resumed = RunLog(log.path, resume=True)
-    assert [each.mirror for each in left_of(planned, resumed)] == ["b", "c", "d"]
+    resumed = RunLog(log.path, CONDITIONS, resume=True)
+    assert [each.mirror for each in left_of(planned, resumed)] == ["c", "d"]
+    assert [run.failed for run in resumed.runs] == [None, "too slow", None]
 
 
-def test_a_repeated_run_takes_the_place_of_the_one_that_failed(tmp_path: Path) -> None:
-    log = RunLog(tmp_path / "runs.jsonl", resume=False)
-    log.add(Run("zstd", "a", 0, 10, failed="too slow"))
+@pytest.mark.parametrize("now", [{"commit": "b"}, {"commit": "a", "settings": "copy.mode=pass"}, {}])
+def test_runs_of_other_conditions_are_not_mixed(tmp_path: Path, now: dict[str, str]) -> None:
+    log = RunLog(tmp_path / "runs.jsonl", CONDITIONS, resume=False)
     log.add(Run("zstd", "a", 0, 10, {"peak_mb": 3.0}))
-    assert [run.failed for run in log.runs] == [None]
-    assert [dict(run.measures) for run in read_runs(log.path)] == [{"peak_mb": 3.0}]
+    with pytest.raises(OtherConditions, match=r"runs\.jsonl cannot be gone on with: .* was "):
+        RunLog(log.path, now, resume=True)
+    assert read_runs(log.path) == (CONDITIONS, log.runs), "nothing is lost by that"
+
+
+@pytest.mark.parametrize("beside", [["--quick"], ["--set", "copy.mode=pass"], ["--profile", "p"]])
+def test_only_a_bench_with_default_settings_is_saved(beside: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--save", *beside])
+    assert parse(["--save"]).save
 
 
 # What a mirror is told
@@ -295,9 +307,9 @@ def test_the_chart_is_a_picture_with_a_bar_for_each_mirror() -> None:
 
 
 def test_runs_are_kept_as_plain_json(tmp_path: Path) -> None:
-    log = RunLog(tmp_path / "runs.jsonl", resume=False)
+    log = RunLog(tmp_path / "runs.jsonl", CONDITIONS, resume=False)
     log.add(_run(MM2PY, peak_mb=1.5))
-    assert json.loads(log.path.read_text())["measures"] == {"peak_mb": 1.5}
+    assert json.loads(log.path.read_text().splitlines()[-1])["measures"] == {"peak_mb": 1.5}
 
 
 # Flatness
