@@ -266,7 +266,10 @@ def run(arguments: Sequence[str]) -> int:
         pid=os.getpid(),
     )
     if not keep_large_blocks():
-        log.info("allocator.unknown", effect="memory of each read goes back to the system: copying takes more CPU")
+        log.info(
+            "allocator.unknown",
+            effect="memory of repacked and rebuilt batches goes back to the system each time: copying takes more CPU",
+        )
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 

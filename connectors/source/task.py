@@ -256,7 +256,7 @@ class SourceTask:
                 covered_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
                 clock=self._clock,
                 handle=self._handle,
-                sent_all=self._offer_read,
+                sent=self._offer_read,
             )
             lane.problem.report = self._reporter(self._settings.target.alias, broker)
             self.produce_lanes[broker] = lane

@@ -110,6 +110,8 @@ class _Slot:
     """At most one connection per broker and channel, and one attempt at a time to make it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    """How many wait for the lock or hold it. The lock itself calls itself free for a moment while they wait."""
     connection: Connection | None = None
     failure: KafkaError | None = None
     failed_at_s: float = 0.0
@@ -117,7 +119,7 @@ class _Slot:
     @property
     def is_unused(self) -> bool:
         """Nobody waits for an answer or for a connection."""
-        return not self.lock.locked() and (self.connection is None or self.connection.is_idle)
+        return not self.waiting and (self.connection is None or self.connection.is_idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +225,23 @@ class Cluster:
 
     async def _connection(self, broker: BrokerId, channel: str) -> Connection:
         slot = self._slots.setdefault((broker, channel), _Slot())
-        if slot.connection is not None and slot.connection.is_open and not slot.lock.locked():
-            return slot.connection  # whoever waits for the lock came earlier: requests keep their order
+        if slot.connection is not None and slot.connection.is_open and not slot.waiting:
+            return slot.connection  # whoever waits came earlier: requests keep their order
         asked_s = asyncio.get_running_loop().time()
-        async with slot.lock:
-            if slot.connection is None or not slot.connection.is_open:
-                if slot.failure is not None and slot.failed_at_s >= asked_s:
-                    raise slot.failure  # who waited while an attempt failed shares its outcome
-                try:
-                    slot.connection = await self._connect(broker)
-                except KafkaError as error:
-                    slot.failure, slot.failed_at_s = error, asyncio.get_running_loop().time()
-                    raise
-            return slot.connection
+        slot.waiting += 1
+        try:
+            async with slot.lock:
+                if slot.connection is None or not slot.connection.is_open:
+                    if slot.failure is not None and slot.failed_at_s >= asked_s:
+                        raise slot.failure  # who waited while an attempt failed shares its outcome
+                    try:
+                        slot.connection = await self._connect(broker)
+                    except KafkaError as error:
+                        slot.failure, slot.failed_at_s = error, asyncio.get_running_loop().time()
+                        raise
+                return slot.connection
+        finally:
+            slot.waiting -= 1
 
     async def _connect(self, broker: BrokerId) -> Connection:
         if broker != ANY_BROKER:

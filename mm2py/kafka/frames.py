@@ -16,12 +16,12 @@ from typing import Final
 
 Frame = bytearray | memoryview
 
-KEPT_FROM_BYTES: Final = 256 << 10
+KEPT_FROM_BYTES: Final = 512 << 10
 """Smaller frames are left to the allocator."""
-STEP_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 256 << 10
 """Blocks have a multiple of this size."""
-MOST_SPARE: Final = 4
-"""A block so many times larger than the frame is left for a larger one."""
+MOST_SPARE: Final = 1.5
+"""A block so many times larger than the frame is left for a larger one: memory is counted by frames."""
 KEPT_S: Final = 30.0
 """A block that nobody needed for so long goes back to the system."""
 LIMIT_BYTES: Final = 48 << 20
@@ -41,7 +41,7 @@ class _Block:
             self.memory.resize(self.size)
         except BufferError:
             return False
-        except SystemError:  # what a system says that cannot resize, after it has looked for views
+        except (SystemError, OSError):  # what systems say that cannot or may not resize, after Python looked for views
             return True
         return True
 
@@ -74,8 +74,7 @@ class FrameMemory:
 
     def _free_block(self, size: int) -> _Block | None:
         """Take out the smallest block that will do."""
-        most = max(STEP_BYTES, MOST_SPARE * size)
-        fitting = [block for block in self._blocks if size <= block.size <= most and block.is_free]
+        fitting = [block for block in self._blocks if size <= block.size <= MOST_SPARE * size and block.is_free]
         if not fitting:
             return None
         best = min(fitting, key=lambda block: block.size)

@@ -58,6 +58,8 @@ MAX_IN_FLIGHT = 5
 MAX_CUT_READS = 20
 """So often a batch in doubt is read again that was made of several which do not come together in one read any more."""
 
+MAX_QUEUED = 5
+"""At the end of its log a partition is not read while so many batches wait behind those under way."""
 MAX_CORRUPT_READS = 3
 """A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
 
@@ -171,6 +173,8 @@ class Copier:
         self._failed = False
         self._careful_until = -1
         self._alone = True
+        self._stored_timestamp_ms = -1
+        """Newest timestamp of the batch that was acknowledged last: by it the broker remembers what it stored."""
         self._draining = False
         self._renewing = False
         self._uncovered_in_flight = False
@@ -181,11 +185,12 @@ class Copier:
 
     @property
     def wants_fetch(self) -> bool:
-        """A read may bring more. At the end of the log only when all that was read is on its way: what arrives while
-        the target is slow then comes in one read and goes in one batch, instead of as many as there are records."""
+        """A read may bring more. At the end of the log not while batches queue up behind those under way: what arrives
+        there while the target is slow comes in one read and goes in one batch, instead of as many as there are records.
+        """
         if self.phase is not Phase.COPYING or self._fault is not None:
             return False
-        return not self._ready if self.is_at_end else self._ready_bytes < self._ready_max_bytes
+        return self._ready_bytes < self._ready_max_bytes and not (self.is_at_end and len(self._ready) >= MAX_QUEUED)
 
     @property
     def is_at_end(self) -> bool:
@@ -200,7 +205,8 @@ class Copier:
     @property
     def target_is_behind(self) -> bool:
         """As much is on its way to the target as may be, and more waits."""
-        return self._unanswered >= MAX_IN_FLIGHT or self._ready_bytes >= self._ready_max_bytes
+        waits = self._unanswered >= MAX_IN_FLIGHT or len(self._ready) >= MAX_QUEUED
+        return waits or self._ready_bytes >= self._ready_max_bytes
 
     @property
     def has_batches(self) -> bool:
@@ -251,6 +257,8 @@ class Copier:
         if isinstance(batch, Dropped):  # settled as soon as it is first in line, see _skip_dropped
             raise AssertionError(f"{self.name}: a dropped step waits at the head")
         covered = batch.max_timestamp_ms > covered_after_ms
+        if self._stored_timestamp_ms <= covered_after_ms:
+            self._alone = True  # the broker may have forgotten us meanwhile: as for the first batch of all (H2, C1)
         if self._unanswered and (
             self._unanswered >= MAX_IN_FLIGHT
             or self._alone
@@ -277,6 +285,12 @@ class Copier:
 
     def handle(self, event: Event) -> Sequence[Effect]:
         """Take in one fact and return what is to be done about it."""
+        effects = self._take_in(event)
+        if self._in_flight and not self._unanswered and self.phase in {Phase.STALLED, Phase.DRAINED}:
+            self._let_go()  # nothing will be sent again: what was not acknowledged takes no memory any more
+        return effects
+
+    def _take_in(self, event: Event) -> Sequence[Effect]:
         match event:
             case Fetched():
                 return self._fetched(event)
@@ -379,6 +393,7 @@ class Copier:
             next_sequence(entry.sequence, batch.record_count),
         )
         entry.settled = True
+        self._stored_timestamp_ms = batch.max_timestamp_ms
         if self._in_doubt and self._in_doubt[0] == _shape(batch):  # answered after a failure, not sent again
             del self._in_doubt[0]
         self._alone = False
@@ -624,15 +639,19 @@ class Copier:
 
     def _rewind(self) -> None:
         """Read again from the position, with the sequence that belongs to it."""
-        for entry in self._in_flight:
-            entry.lease.release(_rebuilt_bytes(entry.step))
-        self._in_flight.clear()
+        self._let_go()
         self._unanswered = 0
         self._fault = None
         self._forget()
         self.fetch_offset = self.position.source_offset
         self.fetched_epoch = self.position.source_leader_epoch
         self._sequence = self.position.sequence
+
+    def _let_go(self) -> None:
+        """Let go of what was sent and is not settled."""
+        for entry in self._in_flight:
+            entry.lease.release(_rebuilt_bytes(entry.step))
+        self._in_flight.clear()
 
     def _forget(self) -> None:
         """Let go of what was read and not sent."""

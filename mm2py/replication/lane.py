@@ -45,10 +45,14 @@ IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets
 records often need not name them all each time."""
 READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
+LAST_WAIT_MS: Final = 50
+"""How long a read may wait at the broker that has the last free channel."""
 _Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
 """Which reads a partition may join: by target broker, and whether they wait for new records."""
 
 REQUESTS_IN_FLIGHT: Final = 5
+REQUESTS_ALWAYS: Final = 2
+"""So many may be under way whatever the broker does: the one that is late may only have met a slow network."""
 REQUEST_BYTES: Final = 8 << 20
 OVERDUE: Final = 4
 """A broker that takes so many times longer than its quickest answer has requests of ours in its queue."""
@@ -231,7 +235,7 @@ class FetchLane:
     ) -> None:
         served: set[tuple[str, int]] = set()
         try:
-            served = await self._read_once(self._account(queue[0]), partitions, channel, waits=queue[1] != "backlog")
+            served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=self._wait_ms(queue))
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
@@ -263,12 +267,12 @@ class FetchLane:
                 self.offer(part)
 
     async def _read_once(
-        self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, waits: bool
+        self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, wait_ms: int | None
     ) -> set[tuple[str, int]]:
-        """Read once. Returns the partitions that got something whole."""
+        """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got something whole."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(max(pause_s, 0.001))
-        size = account.tail_bytes() if waits else account.backlog_bytes()
+        size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
         size = min(size, self._settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
         await account.reserve(size)
         reserved = size
@@ -277,7 +281,7 @@ class FetchLane:
             if not wanted:
                 return set()
             offsets = {part.key: part.copier.fetch_offset for part in wanted}
-            request = self._request(wanted, size, waits=waits)
+            request = self._request(wanted, size, wait_ms)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes)
@@ -297,7 +301,17 @@ class FetchLane:
         got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
         return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
 
-    def _request(self, partitions: Sequence[CopiedPartition], size: int, *, waits: bool) -> FetchRequest:
+    def _wait_ms(self, queue: _Queue) -> int | None:
+        """How long a read that has just got its channel may wait at the broker; None: not at all, there is a backlog.
+
+        The story: partitions that came to the end of their logs one after the other have parked all channels but one,
+        each for half a second. The next one would wait for that long, were the last channel parked as well.
+        """
+        if queue[1] == "backlog":
+            return None
+        return self._settings.max_wait_ms if self._channels[queue] else min(LAST_WAIT_MS, self._settings.max_wait_ms)
+
+    def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self._settings
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
@@ -313,9 +327,9 @@ class FetchLane:
             )
         return FetchRequest(
             [TopicFetch(name, topic_id, wanted) for (name, topic_id), wanted in by_topic.items()],
-            max_wait_ms=settings.max_wait_ms if waits else 0,
-            min_bytes=settings.min_bytes if waits else 0,
-            max_bytes=size,
+            max_wait_ms=wait_ms or 0,
+            min_bytes=0 if wait_ms is None else settings.min_bytes,
+            max_bytes=max(size, *(part.fetch_bytes for part in partitions)),  # one that was cut has to come whole
             read_committed=settings.read_committed,
             answer_all=any(part.copier.end_offset is None for part in partitions),
         )
@@ -372,14 +386,14 @@ class ProduceLane:
         covered_after_ms: Callable[[], int],
         clock: Clock,
         handle: Handler,
-        sent_all: Callable[[CopiedPartition], None],
+        sent: Callable[[CopiedPartition], None],
     ) -> None:
         """Make a lane; ``run`` starts it.
 
         Args:
             covered_after_ms: tells from which record timestamp on the target remembers what it stored (C1).
             handle: gets every event.
-            sent_all: called when nothing that was read of a partition waits any longer; it may be read again.
+            sent: called when a batch of a partition has left; it may be read again.
         """
         self.broker = broker
         self.problem = LaneProblem()
@@ -388,7 +402,7 @@ class ProduceLane:
         self._covered_after_ms = covered_after_ms
         self._clock = clock
         self._handle = handle
-        self._sent_all = sent_all
+        self._sent = sent
         self._wake = asyncio.Event()
         self._maybe_ready: dict[CopiedPartition, None] = {}
         self._sent_at_s: dict[object, float] = {}
@@ -417,7 +431,7 @@ class ProduceLane:
         The story: a broker that has just started takes 25 ms for a request of ten records. Five on their way to it
         only wait in its queue; what waits here meanwhile goes in one request, and is answered as soon.
         """
-        if not self._sent_at_s:
+        if len(self._sent_at_s) < REQUESTS_ALWAYS:
             return True
         if len(self._sent_at_s) >= REQUESTS_IN_FLIGHT:
             return False
@@ -455,8 +469,7 @@ class ProduceLane:
             size += len(data)
             if partition.copier.has_batches:
                 again.append(partition)
-            else:
-                self._sent_all(partition)
+            self._sent(partition)
         self._maybe_ready.update(dict.fromkeys(again))
         return batches
 

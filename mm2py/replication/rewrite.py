@@ -147,6 +147,7 @@ class _Planner:
                 max(size, merging.plain_max_bytes * (codec != wanted_codec)) for codec, size in enumerate(mergeable)
             ]
         merged_max_bytes = min(max_message_bytes, rules.merged_max_bytes)
+        records_max = merging.records_max if wanted_codec is None else INT64_MAX  # taken apart anyhow
         room = before_codec = before_epoch = 0
         position = 0
         while position + MAGIC_AT < end:
@@ -221,7 +222,7 @@ class _Planner:
                     if self.rebuilder.is_spent:
                         return
                     continue
-                if size <= mergeable[codec] and base_timestamp_ms >= 0:
+                if size <= mergeable[codec] and record_count <= records_max and base_timestamp_ms >= 0:
                     grown = size + GROWTH_BYTES * record_count
                     if (
                         together

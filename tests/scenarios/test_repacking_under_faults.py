@@ -64,7 +64,7 @@ def test_each_topic_is_copied_in_the_mode_of_its_list() -> None:
             await world.copied(TOPICS)
             said = {topic.topic: " ".join(topic.copy_modes).partition(" ")[0] for topic in herder.status()[0].topics}
             await world.stop(herder)
-        assert said == {"raw": "pass,", "clicks": "repack,", "orders": "auto:"}
+        assert said == {"raw": "pass,", "clicks": "repack", "orders": "auto:"}
         counts = {name: batch_counts(world, name) for name in TOPICS}
         assert counts["raw"][0] == counts["raw"][1]
         assert counts["orders"][1] < counts["orders"][0] / 20

@@ -202,3 +202,36 @@ def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -
             assert waits == {"A": ["0.1 s", "0.6 s"], "B": ["0.2 s", "0.7 s"]}
 
     run(main())
+
+
+def test_nobody_overtakes_those_who_waited_for_a_connection() -> None:
+    """Batches of one partition wait for a new connection; one more comes in the very moment in which it is there."""
+    sent: list[str] = []
+
+    class Recorded:
+        is_open = is_idle = True
+
+        async def request(self, request: str, _: float) -> None:
+            sent.append(request)
+
+    async def main() -> None:
+        connected = asyncio.get_running_loop().create_future()
+
+        class Connecting(Cluster):
+            async def _connect(self, broker: BrokerId) -> Any:
+                await connected
+                return Recorded()
+
+        cluster = Connecting("A", [("127.0.0.1", 1)], rng=random.Random(1), client_id="test")
+
+        def send(name: str) -> asyncio.Task[Any]:
+            return asyncio.create_task(cluster.send(TWO, cast("Any", name), channel="produce"))
+
+        tasks = [send("first"), send("second"), send("third")]
+        await asyncio.sleep(0)
+        connected.set_result(None)
+        tasks.append(send("last"))
+        await asyncio.gather(*tasks)
+
+    run(main())
+    assert sent == ["first", "second", "third", "last"]

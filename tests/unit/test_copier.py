@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import MAX_CORRUPT_READS, MAX_IN_FLIGHT, Copier, Phase, Sending
+from mm2py.replication.copier import MAX_CORRUPT_READS, MAX_IN_FLIGHT, MAX_QUEUED, Copier, Phase, Sending
 from mm2py.replication.events import (
     Acked,
     Diverged,
     Drain,
     Effect,
+    Event,
     Fetched,
     FetchRefused,
     Need,
@@ -145,16 +146,56 @@ def test_a_full_queue_stops_reading() -> None:
     assert copier.wants_fetch
 
 
-def test_at_the_end_of_the_log_nothing_is_read_while_something_waits_to_be_sent() -> None:
+def test_at_the_end_of_the_log_nothing_is_read_while_batches_queue_up() -> None:
     """A cold target took 5 requests in 200 ms; 1,000 records a second were read one by one and waited one by one."""
     copier = copying()
-    copier.handle(fetched(copier, batches(0, 6), end=60))
-    assert not copier.wants_fetch
+    copier.handle(fetched(copier, batches(0, 1)))
     first = send_all(copier)[0]
-    assert not copier.wants_fetch, "five may be under way, and the sixth waits"
     copier.handle(Acked(first.token, 0, 0.0))
+    copier.handle(fetched(copier, batches(10, MAX_IN_FLIGHT + MAX_QUEUED - 1)))
+    oldest = send_all(copier)[0]
+    assert copier.wants_fetch, "five are under way and four wait"
+    copier.handle(fetched(copier, batches(copier.fetch_offset, 1)))
+    assert not copier.wants_fetch
+    copier.handle(Acked(oldest.token, 10, 0.0))
     send_all(copier)
-    assert copier.wants_fetch, "what is under way holds up no read"
+    assert copier.wants_fetch
+
+
+LOSSES = {
+    "lost, then drained": (ProduceLost(1, "gone", 0.0), Drain()),
+    "drained, then lost": (Drain(), ProduceLost(1, "gone", 0.0)),
+    "drained, then refused": (Drain(), ProduceRefused(1, 3, None, 0.0)),
+    "lost, then the source was cut back": (ProduceLost(1, "gone", 0.0), OffsetsFound(-5, -1, 0.0)),
+    "the source was cut back, then lost": (Diverged(0, 0), ProduceLost(1, "gone", 0.0)),
+    "the source was cut back, then acknowledged": (Diverged(0, 0), Acked(1, 0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("events", LOSSES.values(), ids=LOSSES.keys())
+def test_a_partition_that_is_done_holds_no_memory(events: tuple[Event, Event]) -> None:
+    """Twelve topics went away upstream while their last batches had no answer: nothing could be read any more."""
+    copier, lease = copying(), CountingLease()
+    copier.handle(fetched(copier, batches(0, 3), lease=lease))
+    assert copier.next_batch(BROKER, ALL_COVERED) is not None
+    for event in events:
+        copier.handle(event)
+    assert copier.phase in {Phase.DRAINED, Phase.STALLED}
+    assert (lease.holders, lease.extra) == (0, 0)
+
+
+def test_after_a_pause_in_which_the_target_may_have_forgotten_us_one_batch_goes_alone() -> None:
+    """Three batches came after an idle week, the first was refused, and the broker, which had forgotten our sequences,
+    took the second for a beginning."""
+    copier = copying()
+    copier.handle(fetched(copier, [batch(0, 10)]))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    later = [step._replace(max_timestamp_ms=9_000) for step in batches(10, 3) if isinstance(step, Outgoing)]
+    copier.handle(fetched(copier, later))
+    alone = send_all(copier, covered_after_ms=5_000)
+    assert len(alone) == 1
+    copier.handle(Acked(alone[0].token, 10, 0.0))
+    assert len(send_all(copier, covered_after_ms=5_000)) == 2
 
 
 def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -> None:

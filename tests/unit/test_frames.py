@@ -6,7 +6,7 @@ import pytest
 
 from mm2py.kafka.frames import KEPT_FROM_BYTES, KEPT_S, MOST_SPARE, STEP_BYTES, FrameMemory
 
-LARGE = 3 * STEP_BYTES
+LARGE = 12 * STEP_BYTES
 
 
 def test_a_block_is_used_again_when_its_frame_is_forgotten() -> None:
@@ -50,11 +50,14 @@ def test_small_frames_keep_nothing() -> None:
 
 def test_a_large_block_is_not_spent_on_a_small_frame() -> None:
     memory = FrameMemory()
-    large = memory.take(MOST_SPARE * LARGE, 0.0)
-    del large
-    small = memory.take(LARGE - 1, 0.0)
-    assert memory.kept_bytes == (MOST_SPARE + 1) * LARGE
-    assert len(small) == LARGE - 1
+    size = int(MOST_SPARE * LARGE)
+    memory.take(size, 0.0)
+    fits = memory.take(LARGE, 0.0)
+    assert memory.kept_bytes == size
+    del fits
+    small = memory.take(LARGE - STEP_BYTES, 0.0)
+    assert memory.kept_bytes == size + LARGE - STEP_BYTES
+    assert len(small) == LARGE - STEP_BYTES
 
 
 def test_blocks_that_nobody_needs_are_given_back_those_in_use_are_not() -> None:
@@ -84,9 +87,9 @@ def test_blocks_that_are_free_make_room_for_a_new_one() -> None:
     held = memory.take(LARGE, 0.0)
     held[:] = b"x" * LARGE
     memory.take(LARGE, 0.0)
-    small = memory.take(STEP_BYTES // 2, 0.0)
-    assert memory.kept_bytes == LARGE + STEP_BYTES
+    small = memory.take(KEPT_FROM_BYTES, 0.0)
+    assert memory.kept_bytes == LARGE + KEPT_FROM_BYTES
     much = memory.take(2 * LARGE, 0.0)
-    assert memory.kept_bytes == 3 * LARGE + STEP_BYTES, "only what is free makes room"
+    assert memory.kept_bytes == 3 * LARGE + KEPT_FROM_BYTES, "only what is free makes room"
     assert bytes(held) == b"x" * LARGE
-    assert len(small) + len(much) == STEP_BYTES // 2 + 2 * LARGE
+    assert len(small) + len(much) == KEPT_FROM_BYTES + 2 * LARGE

@@ -30,6 +30,7 @@ from mm2py.replication.repack import (
     MIDDLE_BYTES,
     PASS_ALL,
     SMALL_BYTES,
+    SMALL_RECORDS,
     TINY_COMPRESSED_BYTES,
     MergeRule,
     merge,
@@ -435,6 +436,18 @@ def test_a_fault_of_a_batch_that_needs_another_codec_comes_behind_what_stands_be
 
 
 # The rule
+
+
+def test_batches_of_many_small_records_pass_under_auto() -> None:
+    """150 records in 3.4 KB took 46 us to merge, 1.4 to pass."""
+
+    def batches(records: int) -> bytes:
+        rows = [(0, None, b"v", ()) for _ in range(records)]
+        return b"".join(batch_of(rows, at * records) for at in range(3))
+
+    assert [step.reason for step in planned(batches(SMALL_RECORDS), merging=MERGE_SMALL).steps] == ["repack"]
+    assert [step.reason for step in planned(batches(SMALL_RECORDS + 1), merging=MERGE_SMALL).steps] == [None] * 3
+    assert [step.reason for step in planned(batches(SMALL_RECORDS + 1), merging=MERGE_ALL).steps] == ["repack"]
 
 
 def test_the_mode_decides_and_auto_looks_at_the_backlog() -> None:

@@ -1,0 +1,106 @@
+"""What a fetch lane asks its broker for: how long it waits there, and how much may come."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mm2py.kafka.port import BrokerId, FetchRequest, ProducerIdentity
+from mm2py.replication.copier import Copier
+from mm2py.replication.events import PositionStored
+from mm2py.replication.lane import LAST_WAIT_MS, CopiedPartition, FetchLane, ReadSettings
+from mm2py.replication.memory import TAIL_READS, MemoryBudget
+from mm2py.replication.position import Position
+from mm2py.replication.rate import RateLimit
+from mm2py.replication.steps import TargetRules
+
+BROKER = BrokerId(1)
+SETTINGS = ReadSettings(
+    partition_max_bytes=1 << 20, max_bytes=50 << 20, min_bytes=1, max_wait_ms=500, read_committed=False
+)
+
+
+class _Clock:
+    def monotonic(self) -> float:
+        return 100.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
+    """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
+    requests: list[FetchRequest] = []
+
+    class Brokers:
+        async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
+            del channel
+            requests.append(request)
+            await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        account = MemoryBudget(limit_bytes).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda *_: None,
+            lost=lambda: None,
+        )
+
+        async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
+            copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+            copier.handle(PositionStored(copier.identity))
+            copier.end_offset = end_offset
+            part = CopiedPartition(
+                "t", "A.t", number, copier, TargetRules(1 << 20), target_leader=BROKER, fetch_bytes=fetch_bytes
+            )
+            part.active_at_s = 100.0
+            lane.partitions[part.key] = part
+            lane.offer(part)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        running = asyncio.create_task(lane.run())
+        try:
+            await walk(offer)
+        finally:
+            running.cancel()
+
+    asyncio.run(run())
+    return requests
+
+
+def test_the_last_free_read_at_the_end_of_the_log_is_back_soon() -> None:
+    """Partitions that reached their ends one by one had parked all reads; the next one waited half a second for one."""
+
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        for number in range(TAIL_READS + 1):
+            await offer(number, end_offset=5)
+
+    assert [request.max_wait_ms for request in asked(walk, 96 << 20)] == [500] * (TAIL_READS - 1) + [LAST_WAIT_MS]
+
+
+def test_a_backlog_is_read_without_waiting() -> None:
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        await offer(0, end_offset=1_000)
+
+    [request] = asked(walk, 96 << 20)
+    assert (request.max_wait_ms, request.min_bytes) == (0, 0)
+
+
+def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_there_is() -> None:
+    """A merged batch of 876 KB was in doubt, and reads had shrunk to 512 KB meanwhile: it could never be read again."""
+
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        await offer(0, end_offset=1_000, fetch_bytes=1_800_000)
+
+    [request] = asked(walk, 2 << 20)
+    assert request.max_bytes == 1_800_000
+    assert request.topics[0].partitions[0].max_bytes == 1_800_000
