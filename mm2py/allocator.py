@@ -1,9 +1,9 @@
 """Tells the C library to keep large blocks of memory for the next batch instead of handing them back.
 
-Merged batches and what is decompressed have up to some megabytes. By default glibc gives such a block back to the system
-as soon as it is free, and the next one costs a page fault and a cleared page every 4 KB. While fetched frames were such
-blocks too (they have memory of their own now, ``kafka/frames.py``), passing 16 KB batches of 1 KB records took 4.4 s of
-CPU a million records without this, and 2.5 s with it.
+Merged batches and what is decompressed have up to some megabytes. By default glibc gives such a block back to the
+system as soon as it is free, and the next one costs a page fault and a cleared page every 4 KB. While fetched frames
+were such blocks too (they have memory of their own now, ``kafka/frames.py``), passing 16 KB batches of 1 KB records
+took 4.4 s of CPU a million records without this, and 2.5 s with it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """ACL sync: who may read an upstream topic may read its remote topic, and who is denied is denied.
 
 Answers to syncTopicAcls of MM2's MirrorSourceConnector; the rules are in ``mm2py/topics/acls.py``. The target's ACLs
-are read first, so that only missing ones are created, and each is in the log before it is written. None is ever
-deleted.
+are read first, so that only missing ones are created: DENYs before all others, and these only when no DENY is missing
+any more. Each is in the log before it is written. None is ever deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -20,12 +21,22 @@ from mm2py.kafka.acl_admin import SECURITY_DISABLED, create_topic_acls, describe
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction, reaction_to
-from mm2py.topics.acls import AclPlan, LeftOut, TopicAcl, plan_acls
+from mm2py.topics.acls import AclPlan, LeftOut, MissingAcls, TopicAcl, in_lines, missing_acls, plan_acls
 from mm2py.topics.selection import should_replicate
 
 CHANNEL: Final = "sync.acls"
-LINES_MOST: Final = 50
-"""So many ACLs of one plan are spelled out; the plan's own line has the count."""
+LINE_MOST_CHARS: Final = 4000
+"""So much text of a plan's ACLs stands in one line of the log."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What became of a round's requests; an ACL in ``failed`` is missing, or it is not known whether it is."""
+
+    created: int = 0
+    failed: list[TopicAcl] = field(default_factory=list)
+    refused: dict[int, list[BrokerRefused]] = field(default_factory=dict)
+    errors: list[Mm2Error] = field(default_factory=list)
 
 
 class AclSync:
@@ -38,46 +49,61 @@ class AclSync:
         target: Brokers,
         *,
         topics: Callable[[], Collection[str]],
+        kept: Callable[[], Collection[str]],
         log: FilteringBoundLogger,
     ) -> None:
-        """``topics`` returns the source topics that are copied just now."""
+        """``topics`` returns the source topics that are copied just now, ``kept`` those that were copied once."""
         self._settings = settings
         self._source = source
         self._target = target
         self._topics = topics
+        self._kept = kept
         self._log = log
         self._notices = Notices()
+        self._failures: set[str] = set()
+        """The kinds of failure that were said since a round last worked."""
         self._printed: set[TopicAcl] = set()
+        """What was named and is still missing."""
 
     async def run_once(self) -> None:
         """Create what is missing on the target. Raises: as ``Brokers.send``, and BrokerRefused.
 
         Cancelling may leave a request on its way: the next round sees what came of it.
         """
-        flow = self._settings.flow
+        settings, flow = self._settings, self._settings.flow
         found = await self._describe(self._source, flow.source, "DESCRIBE")
         if found is None:
             return
-        plan = self._plan(found)
+        topics, kept = set(self._topics()), set(self._kept())
+        plan = self._plan(found, topics, kept)
         self._say_left_out(plan)
         if not plan.wanted:
             return
-        there = await self._describe(self._target, flow.target, "ALTER")
+        there = await self._describe(
+            self._target, flow.target, "DESCRIBE" if settings.sync_topic_acls_dry_run else "ALTER"
+        )
         if there is None:
             return
-        existing = set(there)
-        missing = [acl for acl in plan.wanted if acl not in existing]
-        self._print(missing)
-        if missing and not self._settings.sync_topic_acls_dry_run:
+        remotes = {str(settings.policy.format_remote_topic(flow.source, TopicName(name))) for name in topics | kept}
+        missing = missing_acls(plan.wanted, there, remotes=remotes, most=settings.remote_acls_max)
+        self._say_beyond(missing)
+        self._print([*missing.denials, *missing.grants])
+        if not settings.sync_topic_acls_dry_run:
             await self._create(missing)
 
     def failed(self, error: Mm2Error) -> None:
-        """Say once that a round failed; copying goes on, and so does the schedule."""
-        if self._notices.is_new("failing", str(error)):
+        """Say once that rounds fail in this way; copying goes on, and so does the schedule.
+
+        The same way is whatever has the same class: another broker, or another request, is no news.
+        """
+        kind = f"{type(error).__name__} {error.code if isinstance(error, BrokerRefused) else ''}"
+        if kind not in self._failures:
+            self._failures.add(kind)
             self._log.warning("topic_acls.failing", why=str(error), effect="copying goes on; it is tried again")
 
     def worked(self) -> None:
-        if self._notices.is_over("failing"):
+        if self._failures:
+            self._failures.clear()
             self._log.info("topic_acls.in_step")
 
     async def _describe(self, brokers: Brokers, alias: str, right: str) -> list[TopicAcl] | None:
@@ -109,7 +135,7 @@ class AclSync:
             return False
         return True
 
-    def _plan(self, found: Sequence[TopicAcl]) -> AclPlan:
+    def _plan(self, found: Sequence[TopicAcl], topics: Collection[str], kept: Collection[str]) -> AclPlan:
         settings = self._settings
 
         def replicates(name: str) -> bool:
@@ -126,7 +152,8 @@ class AclSync:
             policy=settings.policy,
             source_alias=settings.flow.source,
             replicates=replicates,
-            topics=self._topics(),
+            topics=topics,
+            kept=kept,
         )
 
     def _say_left_out(self, plan: AclPlan) -> None:
@@ -137,45 +164,85 @@ class AclSync:
             if self._notices.is_new(("left out", why)):
                 self._log.info("topic_acls.left_out", acls=len(acls), first=str(min(acls)), why=str(why))
 
+    def _say_beyond(self, missing: MissingAcls) -> None:
+        if not missing.beyond:
+            self._notices.is_over("too many")
+        elif self._notices.is_new("too many"):
+            self._log.warning(
+                "topic_acls.too_many",
+                cluster=self._settings.target.alias,
+                acls=missing.in_all,
+                most=self._settings.remote_acls_max,
+                effect=f"{len(missing.beyond)} that grant a right are left out, the first is {missing.beyond[0]}",
+                remedy="Raise remote.acls.max if so many are meant; what is there already stays, DENYs are created.",
+            )
+
     def _print(self, missing: Sequence[TopicAcl]) -> None:
-        """Print what is about to be written, once for each ACL, before the first write that has it."""
+        """Name each ACL that is about to be written, once for as long as it is missing."""
+        self._printed.intersection_update(missing)
         fresh = [acl for acl in missing if acl not in self._printed]
         if not fresh:
             return
         self._printed.update(fresh)
+        alias = self._settings.target.alias
         effect = {"effect": "nothing is written: sync.topic.acls.dry.run=true"}
-        self._log.info(
-            "topic_acls.planned",
-            cluster=self._settings.target.alias,
-            acls=len(fresh),
-            **(effect if self._settings.sync_topic_acls_dry_run else {}),
-        )
-        for acl in fresh[:LINES_MOST]:
-            self._log.info("topic_acl.planned", acl=str(acl))
-        if len(fresh) > LINES_MOST:
-            self._log.info("topic_acls.planned_more", acls=len(fresh) - LINES_MOST)
+        dry_run = self._settings.sync_topic_acls_dry_run
+        self._log.info("topic_acls.planned", cluster=alias, acls=len(fresh), **(effect if dry_run else {}))
+        for part in in_lines(fresh, most_chars=LINE_MOST_CHARS):
+            self._log.info("topic_acls.named", cluster=alias, named=part)
 
-    async def _create(self, missing: Sequence[TopicAcl]) -> None:
-        created = 0
-        failed: dict[int, list[BrokerRefused]] = {}
-        for chunk in in_chunks(missing):
-            answers = await create_topic_acls(self._target, chunk, channel=CHANNEL)
-            created += sum(refusal is None for refusal in answers.values())
+    async def _create(self, missing: MissingAcls) -> None:
+        """Create the denials, and if all of them are there, the rest. Raises: the first error that a request met."""
+        alias = self._settings.target.alias
+        sent = _Sent()
+        await self._send(missing.denials, sent)
+        if not sent.failed:
+            self._notices.is_over("held back")
+            await self._send(missing.grants, sent)
+        elif missing.grants and self._notices.is_new("held back"):
+            self._log.warning(
+                "topic_acls.held_back",
+                cluster=alias,
+                acls=len(missing.grants),
+                why=f"{len(sent.failed)} DENY(s) could not be created, the first is: {sent.failed[0]}",
+                effect="nothing is granted until they are there; what is granted already stays",
+                remedy=f"The log says why, in the lines beside. They may also be created on {alias} by hand.",
+            )
+        if sent.created:
+            self._notices.is_over(("denied", alias, "creating"))
+            self._log.info("topic_acls.created", cluster=alias, acls=sent.created)
+        self._say_refusals(sent)
+        if sent.errors:
+            raise sent.errors[0]
+
+    async def _send(self, acls: Sequence[TopicAcl], sent: _Sent) -> None:
+        """Send what is to be created. After a request that failed the others are sent, unless that is of no use."""
+        created: set[TopicAcl] = set()
+        for chunk in in_chunks(acls):
+            try:
+                answers = await create_topic_acls(self._target, chunk, channel=CHANNEL)
+            except Mm2Error as error:
+                sent.errors.append(error)
+                if not error.retriable:
+                    break
+                continue
+            created.update(acl for acl, refusal in answers.items() if refusal is None)
             for refusal in answers.values():
                 if refusal is not None:
-                    failed.setdefault(refusal.code, []).append(refusal)
-            if any(reaction_to(code) is Reaction.DENIED for code in failed):
+                    sent.refused.setdefault(refusal.code, []).append(refusal)
+            if any(reaction_to(code) is Reaction.DENIED for code in sent.refused):
                 break  # one right for all of them
-        if created:
-            self._notices.is_over(("denied", self._settings.target.alias, "creating"))
-            self._log.info("topic_acls.created", cluster=self._settings.target.alias, acls=created)
-        self._say_failed(failed)
+        self._printed -= created
+        sent.created += len(created)
+        sent.failed += [acl for acl in acls if acl not in created]
 
-    def _say_failed(self, failed: Mapping[int, Sequence[BrokerRefused]]) -> None:
+    def _say_refusals(self, sent: _Sent) -> None:
         alias = self._settings.target.alias
-        for code, refusals in failed.items():
+        for code, refusals in sent.refused.items():
             first = refusals[0]
-            if self._say_refused(first, alias, "ALTER", doing="creating"):
-                continue
-            if self._notices.is_new(("refused", code), str(first)):
+            if not self._say_refused(first, alias, "ALTER", doing="creating") and self._notices.is_new(
+                ("refused", code)
+            ):
                 self._log.warning("topic_acls.refused", cluster=alias, acls=len(refusals), why=str(first))
+        refused = {("refused", code) for code in sent.refused}
+        self._notices.keep(lambda of: not (isinstance(of, tuple) and of[0] == "refused") or of in refused)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
+
+NEWS_EVERY_S: Final = 5.0
 
 
 async def repeat(
@@ -20,6 +23,7 @@ async def repeat(
     clock: Clock,
     failed: Callable[[Mm2Error], None],
     worked: Callable[[], None],
+    news: Callable[[], bool] | None = None,
 ) -> None:
     """Do the work now, and again every ``interval_s`` seconds after the first beginning, until cancelled.
 
@@ -28,15 +32,26 @@ async def repeat(
     Args:
         failed: gets the error of each piece of work that failed.
         worked: is called after each that did not.
+        news: is asked every few seconds whether the work is to be done in between as well; the rate stays as it is.
     """
-    begun_s = clock.monotonic()
-    times = 0
-    while True:
+
+    async def attempt() -> None:
         try:
             await work()
         except Mm2Error as error:
             failed(error)
         else:
             worked()
+
+    begun_s = clock.monotonic()
+    times = 0
+    while True:
+        await attempt()
         times = max(times + 1, int((clock.monotonic() - begun_s) / interval_s) + 1)
-        await asyncio.sleep(begun_s + times * interval_s - clock.monotonic())
+        while (left_s := begun_s + times * interval_s - clock.monotonic()) > 0:
+            if news is None or left_s <= NEWS_EVERY_S:
+                await asyncio.sleep(left_s)
+                continue
+            await asyncio.sleep(NEWS_EVERY_S)
+            if news():
+                await attempt()

@@ -35,25 +35,53 @@ async def keep_in_step(
 ) -> None:
     """Run the schedules of a flow until cancelled. They begin when ``begun`` says that the first topics are copied.
 
-    Topics that are refused are not touched: their remote topics may be somebody else's.
+    Nothing is set or granted on remote topics of topics that are refused: they may be somebody else's.
     """
 
     def topics() -> dict[str, str]:
         return {part.source_topic: part.target_topic for part in task.partitions.values()}
 
+    def kept() -> set[str]:
+        return {name for name, _ in beginning.positions}
+
+    looked_at = 0
+
+    async def sync_acls() -> None:
+        nonlocal looked_at
+        looked_at = len(task.partitions)
+        await acls.run_once()
+
+    def more_is_copied() -> bool:
+        """Nothing is granted on a topic before it is copied: one that is new need not wait for the interval."""
+        return len(task.partitions) > looked_at
+
     async def changed(settings_of: Mapping[str, Mapping[str, str]]) -> None:
         await beginning.learn_rules(settings_of, task.partitions.values())
 
     configs = TopicConfigSync(settings, source, target, topics=topics, refused=refused, changed=changed, log=log)
-    acls = AclSync(settings, source, target, topics=lambda: topics().keys(), log=log)
+    acls = AclSync(settings, source, target, topics=lambda: topics().keys(), kept=kept, log=log)
     await begun.wait()
     async with asyncio.TaskGroup() as schedules:
-        for name, sync, interval_s in (
-            ("topic configurations", configs, settings.sync_topic_configs_interval_s),
-            ("ACLs", acls, settings.sync_topic_acls_interval_s),
-        ):
-            if interval_s is not None:
-                schedules.create_task(
-                    repeat(sync.run_once, interval_s=interval_s, clock=clock, failed=sync.failed, worked=sync.worked),
-                    name=f"{settings.flow} sync of {name}",
-                )
+        if settings.sync_topic_configs_interval_s is not None:
+            schedules.create_task(
+                repeat(
+                    configs.run_once,
+                    interval_s=settings.sync_topic_configs_interval_s,
+                    clock=clock,
+                    failed=configs.failed,
+                    worked=configs.worked,
+                ),
+                name=f"{settings.flow} sync of topic configurations",
+            )
+        if settings.sync_topic_acls_interval_s is not None:
+            schedules.create_task(
+                repeat(
+                    sync_acls,
+                    interval_s=settings.sync_topic_acls_interval_s,
+                    clock=clock,
+                    failed=acls.failed,
+                    worked=acls.worked,
+                    news=more_is_copied,
+                ),
+                name=f"{settings.flow} sync of ACLs",
+            )

@@ -131,11 +131,12 @@ _OWN_COPY_MODE = (COPY_MODE, COPY_MODE_PASS_TOPICS, COPY_MODE_REPACK_TOPICS)
 SYNC_CONFIGS_DRY_RUN = Key("sync.topic.configs.dry.run", boolean, False)
 SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
 REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
+REMOTE_ACLS_MAX = Key("remote.acls.max", _POSITIVE, 10_000)
 GROUP = Key("mm2py.group", topic_name_part, "mm2py")
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
-_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX)
+_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX, REMOTE_ACLS_MAX)
 OWN_TOP = _table(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,

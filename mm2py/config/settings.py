@@ -83,6 +83,8 @@ class FlowSettings:
     sync_topic_acls_dry_run: bool
     remote_partitions_max: int
     """No remote topic is made or widened when the flow's remote topics had more partitions then."""
+    remote_acls_max: int
+    """Nothing is granted on a remote topic when the flow's remote topics had more ACLs then."""
     topics_watch_interval_s: float
     read_committed: bool
     auto_offset_reset: Literal["earliest", "latest", "none"]
@@ -545,6 +547,7 @@ class _Reading:
             sync_topic_acls_interval_s=self._interval_s(connector, keys.SYNC_ACLS_ENABLED, keys.SYNC_ACLS_INTERVAL),
             sync_topic_acls_dry_run=value(own, keys.SYNC_ACLS_DRY_RUN),
             remote_partitions_max=value(own, keys.REMOTE_PARTITIONS_MAX),
+            remote_acls_max=value(own, keys.REMOTE_ACLS_MAX),
             read_committed=value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
             auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
             fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),

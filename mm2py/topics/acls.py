@@ -1,18 +1,20 @@
 """Which ACLs of the source cluster's topics the remote topics get.
 
 Answers to ``shouldReplicateAcl`` and ``targetAclBinding`` of MM2's MirrorSourceConnector. Only ACLs of topics come
-here: nothing is ever granted on a cluster, a group or a transactional id. The corrections are those of decision 5.
+here: nothing is ever granted on a cluster, a group or a transactional id, nor on a topic that is no copy. The
+corrections are those of decision 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
 from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.names import remote_name_problem
 from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy
 
 ANY_TOPIC: Final = "*"
@@ -72,6 +74,7 @@ class LeftOut(StrEnum):
     ALLOW_ANY = "it grants a right on every topic of the source; grant on the target what is meant there"
     ALLOW_PREFIXED = "it grants a right on a prefix; MirrorMaker 2 carries over literal names only, and so does mm2py"
     UNKNOWN_PATTERN = "its kind of pattern is none that mm2py knows"
+    NO_TOPIC_NAME = "no topic on the target can be called what its name becomes there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,52 +92,61 @@ def plan_acls(
     source_alias: ClusterAlias,
     replicates: Callable[[str], bool],
     topics: Collection[str],
+    kept: Collection[str],
 ) -> AclPlan:
     """Decide what the remote topics get of the source's ACLs.
 
     Args:
         replicates: whether a topic of that name would be copied; may raise PatternTooSlow. The topic need not exist.
-        topics: the source topics that are copied now; what is denied on many topics at once is spread over them where
-            names stay the same on the target.
+        topics: the source topics that are copied now; only on their remote topics is anything granted, for what else
+            bears such a name on the target may be somebody else's.
+        kept: the source topics that were copied once, whose remote topics are still there. What is denied on many
+            topics at once is spread over these and over ``topics`` where names stay the same on the target.
     Source: MirrorSourceConnector.shouldReplicateAcl, targetAclBinding, Apache Kafka, connect/mirror.
     """
+    copies = sorted({*topics, *kept})
     wanted: dict[TopicAcl, None] = {}
     left_out: list[tuple[TopicAcl, LeftOut]] = []
     for acl in acls:
-        if acl.pattern == Pattern.LITERAL and acl.name != ANY_TOPIC:
-            remote = _for_one_topic(acl, policy, source_alias, replicates)
-            if remote is not None:
-                wanted[remote] = None
-        elif acl.pattern not in {Pattern.LITERAL, Pattern.PREFIXED}:
+        made: Iterable[TopicAcl] = ()
+        deny = acl.permission == Permission.DENY
+        if acl.pattern not in {Pattern.LITERAL, Pattern.PREFIXED}:
             left_out.append((acl, LeftOut.UNKNOWN_PATTERN))
-        elif acl.permission == Permission.DENY:
-            for remote in _denied_on_many(acl, policy, source_alias, topics):
-                wanted[remote] = None
-        elif acl.operation != Operation.WRITE:
+        elif not deny and acl.operation == Operation.WRITE:
+            pass  # MM2's rule: nobody else writes to a remote topic
+        elif acl.pattern == Pattern.LITERAL and acl.name != ANY_TOPIC:
+            if (deny or acl.name in topics) and _replicates(acl, replicates):
+                made = [_for_one_topic(acl, policy, source_alias)]
+        elif deny:
+            made = _denied_on_many(acl, policy, source_alias, copies)
+        else:
             left_out.append((acl, LeftOut.ALLOW_ANY if acl.name == ANY_TOPIC else LeftOut.ALLOW_PREFIXED))
+        for remote in made:
+            if remote_name_problem(remote.name) is None:
+                wanted[remote] = None
+            else:
+                left_out.append((acl, LeftOut.NO_TOPIC_NAME))
     return AclPlan(tuple(wanted), tuple(left_out))
 
 
-def _for_one_topic(
-    acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias, replicates: Callable[[str], bool]
-) -> TopicAcl | None:
-    """MM2's rule: nobody else writes to a remote topic. ALLOW WRITE stays behind, ALLOW ALL becomes ALLOW READ."""
-    allow = acl.permission == Permission.ALLOW
-    if allow and acl.operation == Operation.WRITE:
-        return None
+def _replicates(acl: TopicAcl, replicates: Callable[[str], bool]) -> bool:
     try:
-        if not replicates(acl.name):
-            return None
+        return replicates(acl.name)
     except PatternTooSlow:
-        if allow:
-            return None  # whoever asks for topics says so; a DENY is kept, for it does no harm
-    operation = Operation.READ if allow and acl.operation == Operation.ALL else acl.operation
+        # Whoever asks for topics says so. A DENY is kept, for it does no harm.
+        return acl.permission == Permission.DENY
+
+
+def _for_one_topic(acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias) -> TopicAcl:
+    """MM2's rule: ALLOW ALL becomes ALLOW READ."""
+    deny = acl.permission == Permission.DENY
+    operation = Operation.READ if not deny and acl.operation == Operation.ALL else acl.operation
     name = policy.format_remote_topic(source_alias, TopicName(acl.name))
     return replace(acl, name=str(name), operation=int(operation))
 
 
 def _denied_on_many(
-    acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias, topics: Collection[str]
+    acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias, copies: Iterable[str]
 ) -> Iterable[TopicAcl]:
     """A DENY on every topic, or on a prefix, holds for their copies, and for copies to come where names allow it."""
     prefix = "" if acl.name == ANY_TOPIC and acl.pattern == Pattern.LITERAL else acl.name
@@ -143,9 +155,57 @@ def _denied_on_many(
         return [replace(acl, name=str(remote), pattern=int(Pattern.PREFIXED))]
     return [
         replace(acl, name=str(policy.format_remote_topic(source_alias, TopicName(topic))), pattern=int(Pattern.LITERAL))
-        for topic in sorted(topics)
+        for topic in copies
         if topic.startswith(prefix)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingAcls:
+    """What the target does not have yet of what is wanted, each part in order."""
+
+    denials: Sequence[TopicAcl]
+    """To be created before anything is granted: nobody may read in between who must not."""
+    grants: Sequence[TopicAcl]
+    beyond: Sequence[TopicAcl]
+    """Grants for which there is no room."""
+    in_all: int
+    """So many ACLs the flow's remote topics would have with all of these."""
+
+
+def missing_acls(
+    wanted: Collection[TopicAcl], there: Iterable[TopicAcl], *, remotes: Container[str], most: int
+) -> MissingAcls:
+    """Return what is to be created, and what is not, because the source cluster comes up with too much (S23).
+
+    Args:
+        there: the target's ACLs of topics.
+        remotes: the flow's remote topics. Whatever is there on these counts, also what is no longer wanted: as none is
+            ever deleted, a source that changes its ACLs over and over would otherwise make any number.
+        most: so many ACLs the flow's remote topics may have; denials are created even beyond.
+    """
+    existing, all_wanted = set(there), set(wanted)
+    missing = sorted(all_wanted - existing)
+    denials = [acl for acl in missing if acl.permission == Permission.DENY]
+    grants = [acl for acl in missing if acl.permission != Permission.DENY]
+    in_place = sum(acl.name in remotes or acl in all_wanted for acl in existing)
+    room = max(0, most - in_place - len(denials))
+    return MissingAcls(denials, grants[:room], grants[room:], in_place + len(missing))
+
+
+def in_lines(acls: Iterable[TopicAcl], *, most_chars: int) -> Iterator[list[str]]:
+    """Yield the ACLs as text, in parts that one line of the log may hold. One that is longer has a part of its own."""
+    part: list[str] = []
+    size = 0
+    for acl in acls:
+        text = str(acl)
+        if part and size + len(text) > most_chars:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield part
 
 
 def _word(codes: type[IntEnum], code: int) -> str:

@@ -86,6 +86,8 @@ class ClusterModel(ClusterState):
         """Requests that are never answered, by name (``DescribeAcls``)."""
         self.unspoken_apis: set[str] = set()
         """Requests that these brokers have no version of."""
+        self.cut_off_by: Callable[[object], bool] = lambda _: False
+        """Requests at which a broker closes the connection, as at those that it cannot parse."""
         self.trace: deque[tuple[float, int, str, str, str]] = deque(maxlen=_TRACE_LENGTH)
         self._source = FaultSource(random.Random(rng.getrandbits(64)))
         self._latency_s = random_latency(random.Random(rng.getrandbits(64)), *latency_s)
@@ -184,6 +186,9 @@ class ClusterModel(ClusterState):
         if api in self.unspoken_apis:
             raise UnsupportedVersion(node.host, api, wanted=str(getattr(request, "__version__", "")), offered="none")
         connection = await self._connection(node, channel)
+        if self.cut_off_by(request):
+            await asyncio.sleep(self._latency_s())
+            raise BrokerUnreachable(node.host, "it closed the connection")
         timeout_s = self.request_timeout_s
         sent: object = request
         if isinstance(request, FetchRequest):

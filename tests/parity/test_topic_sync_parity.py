@@ -9,8 +9,9 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from mm2py.flow import ClusterAlias, TopicName
-from mm2py.topics.acls import ANY_TOPIC, LeftOut, Operation, Pattern, Permission, TopicAcl, plan_acls
+from mm2py.topics.acls import ANY_TOPIC, AclPlan, LeftOut, Operation, Pattern, Permission, TopicAcl, plan_acls
 from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, TopicFilter
+from mm2py.topics.names import remote_name_problem
 from mm2py.topics.selection import should_replicate
 from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, config_changes
 from tests.parity.test_policies_parity import (
@@ -134,7 +135,16 @@ class Mm2:
         return method.invoke(self._connector, java_objects(self._jvm, argument))
 
 
-NAMES = ["orders", "A.orders", "target.orders", "heartbeats", "__consumer_offsets", "mm2-offsets.A.internal", "o r, ü"]
+NAMES = [
+    "orders",
+    "payroll",
+    "A.orders",
+    "target.orders",
+    "heartbeats",
+    "__consumer_offsets",
+    "mm2-offsets.A.internal",
+    "o r, ü",
+]
 
 
 @pytest.mark.parametrize("topics", [".*", "orders"])
@@ -151,6 +161,7 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
             target_alias=ClusterAlias("target"),
         ).replicate
 
+    copied = [name for name in NAMES if name != "payroll" and remote_name_problem(name) is None]
     principals = itertools.cycle([("User:CN=Jane, OU=R&D, O=Wörks", "10.0.0.1"), ("User:*", "*")])
     many = 0
     for name, pattern, operation, permission in itertools.product([*NAMES, ANY_TOPIC], Pattern, Operation, Permission):
@@ -158,10 +169,20 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
         acl = TopicAcl(name, int(pattern), principal, host, int(operation), int(permission))
         theirs = mm2.target_acl(acl)
         plan = plan_acls(
-            [acl], policy=ours, source_alias=ClusterAlias("A"), replicates=replicates, topics=["orders", "o", "x"]
+            [acl],
+            policy=ours,
+            source_alias=ClusterAlias("A"),
+            replicates=replicates,
+            topics=[*copied, "o", "x"],
+            kept=["once"],
         )
         if pattern is Pattern.LITERAL and name != ANY_TOPIC:
-            assert plan.wanted == (() if theirs is None else (theirs,)), acl
+            if name not in copied and (permission is Permission.ALLOW or theirs is None):
+                assert plan == AclPlan((), ()), acl  # nothing is granted on what is no copy
+            elif name not in copied and remote_name_problem(theirs.name) is not None:
+                assert plan == AclPlan((), ((acl, LeftOut.NO_TOPIC_NAME),)), acl
+            else:
+                assert plan.wanted == (() if theirs is None else (theirs,)), acl
             continue
         # The corrections of decision 5: what is denied on many topics stays denied, what is allowed is said.
         many += 1
@@ -170,6 +191,8 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
             assert plan.wanted == ()
             reason = LeftOut.ALLOW_ANY if name == ANY_TOPIC else LeftOut.ALLOW_PREFIXED
             assert plan.left_out == (() if operation is Operation.WRITE else ((acl, reason),))
+        elif remote_name_problem(name) is not None and pattern is Pattern.PREFIXED and policy == "Default":
+            assert plan == AclPlan((), ((acl, LeftOut.NO_TOPIC_NAME),))
         else:
             assert plan.left_out == ()
             assert all((one.operation, one.permission) == (acl.operation, acl.permission) for one in plan.wanted)

@@ -8,7 +8,18 @@ import pytest
 
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.acl_admin import CHUNK_MOST, CHUNK_MOST_BYTES, in_chunks
-from mm2py.topics.acls import AclPlan, LeftOut, Operation, Pattern, Permission, TopicAcl, plan_acls
+from mm2py.topics.acls import (
+    AclPlan,
+    LeftOut,
+    MissingAcls,
+    Operation,
+    Pattern,
+    Permission,
+    TopicAcl,
+    in_lines,
+    missing_acls,
+    plan_acls,
+)
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.replication_policy import make_policy
 
@@ -28,6 +39,7 @@ def plan(*acls: TopicAcl, policy: str = "default", separator: str | None = None)
         source_alias=A,
         replicates=lambda name: name != "secret",
         topics=["orders", "orders-eu", "heartbeats", "bills"],
+        kept=["orders", "once"],
     )
 
 
@@ -41,12 +53,15 @@ def plan(*acls: TopicAcl, policy: str = "default", separator: str | None = None)
         (acl("orders", Operation.ALL, DENY), acl("A.orders", Operation.ALL, DENY)),
         (acl("orders", Operation.ALTER), acl("A.orders", Operation.ALTER)),
         (acl("orders", 99, DENY), acl("A.orders", 99, DENY)),
-        (acl("not there yet"), acl("A.not there yet")),
+        (acl("not-there-yet"), None),
+        (acl("once"), None),
+        (acl("not-there-yet", permission=DENY), acl("A.not-there-yet", permission=DENY)),
+        (acl("orders", permission=1), acl("A.orders", permission=1)),
+        (acl("not-there-yet", permission=1), None),
         (acl("secret"), None),
         (acl("secret", Operation.ALL, DENY), None),
         (acl("*", Operation.READ, DENY), acl("A.", Operation.READ, DENY, PREFIXED)),
         (acl("ord", Operation.READ, DENY, PREFIXED), acl("A.ord", Operation.READ, DENY, PREFIXED)),
-        (acl("*", Operation.ALL, DENY, PREFIXED), acl("A.*", Operation.ALL, DENY, PREFIXED)),
     ],
 )
 def test_each_acl_of_the_source_becomes_one_of_the_copy_or_none(upstream: TopicAcl, remote: TopicAcl | None) -> None:
@@ -60,6 +75,7 @@ def test_each_acl_of_the_source_becomes_one_of_the_copy_or_none(upstream: TopicA
         (acl("*"), LeftOut.ALLOW_ANY),
         (acl("*", Operation.ALL), LeftOut.ALLOW_ANY),
         (acl("ord", pattern=PREFIXED), LeftOut.ALLOW_PREFIXED),
+        (acl("ord", permission=1, pattern=PREFIXED), LeftOut.ALLOW_PREFIXED),
         (acl("ord", permission=DENY, pattern=7), LeftOut.UNKNOWN_PATTERN),
     ],
 )
@@ -70,20 +86,41 @@ def test_what_grants_on_many_topics_at_once_is_left_out_and_named(
     assert plan(upstream, policy=policy) == AclPlan((), ((upstream, why),))
 
 
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        acl("o r, ü", permission=DENY),
+        acl("x" * 248, permission=DENY),
+        acl("x" * 32_766, permission=DENY),
+        acl("x" * 248, permission=DENY, pattern=PREFIXED),
+        acl("*", permission=DENY, pattern=PREFIXED),
+    ],
+)
+def test_what_no_remote_topic_can_be_called_is_left_out_and_named(upstream: TopicAcl) -> None:
+    """A name of 32,766 bytes grew by ``A.``, and no broker took a request any more that had it in."""
+    assert plan(upstream) == AclPlan((), ((upstream, LeftOut.NO_TOPIC_NAME),))
+    assert plan(dataclasses.replace(upstream, permission=ALLOW)).wanted == ()
+    longest = acl("x" * 247, permission=DENY, pattern=PREFIXED)
+    assert [len(one.name) for one in plan(longest).wanted] == [249]
+
+
 def test_a_right_to_write_to_many_topics_is_not_even_named() -> None:
     assert plan(acl("*", Operation.WRITE), acl("o", Operation.WRITE, pattern=PREFIXED)) == AclPlan((), ())
 
 
 def test_under_the_identity_policy_a_denial_of_many_topics_spares_topics_that_are_no_copies() -> None:
     everything = plan(acl("*", permission=DENY), policy="identity").wanted
-    assert [one.name for one in everything] == ["bills", "A.heartbeats", "orders", "orders-eu"]
+    assert [one.name for one in everything] == ["bills", "A.heartbeats", "once", "orders", "orders-eu"]
     assert {(one.pattern, one.permission) for one in everything} == {(LITERAL, DENY)}
     some = plan(acl("ord", permission=DENY, pattern=PREFIXED), policy="identity").wanted
     assert [one.name for one in some] == ["orders", "orders-eu"]
 
 
 def test_another_separator_counts_in_prefixes_as_well() -> None:
-    assert [one.name for one in plan(acl("*", permission=DENY), acl("x"), separator="__").wanted] == ["A__", "A__x"]
+    assert [one.name for one in plan(acl("*", permission=DENY), acl("bills"), separator="__").wanted] == [
+        "A__",
+        "A__bills",
+    ]
 
 
 def test_two_acls_that_become_one_are_wanted_once() -> None:
@@ -99,7 +136,8 @@ def test_where_the_filter_finds_no_answer_rights_stay_behind_and_denials_do_not(
         policy=make_policy("default", source_alias=A, separator=None, internal_separator_enabled=None),
         source_alias=A,
         replicates=slow,
-        topics=[],
+        topics=["orders"],
+        kept=[],
     )
     assert found.wanted == (acl("A.orders", permission=DENY),)
 
@@ -128,3 +166,42 @@ def test_many_acls_are_cut_into_requests_by_number_and_by_size() -> None:
     monster = [dataclasses.replace(acl("x"), name="x" * 2 * CHUNK_MOST_BYTES), acl("y")]
     assert [len(chunk) for chunk in in_chunks(monster)] == [1, 1]
     assert list(in_chunks([])) == []
+
+
+def test_what_is_missing_is_told_denials_apart_from_rights_and_in_order() -> None:
+    there, eve = acl("A.bills"), acl("A.orders", permission=DENY)
+    wanted = [acl("A.orders"), there, acl("A.", permission=DENY, pattern=PREFIXED), eve, acl("A.bills", 8)]
+    found = missing_acls(wanted, [there, acl("own")], remotes={"A.orders", "A.bills"}, most=100)
+    assert found == MissingAcls(
+        denials=[acl("A.", permission=DENY, pattern=PREFIXED), eve],
+        grants=[acl("A.bills", 8), acl("A.orders")],
+        beyond=[],
+        in_all=5,
+    )
+
+
+def test_rights_beyond_the_most_that_a_flow_may_have_are_not_created_and_denials_are() -> None:
+    grants = [acl(f"A.t{number}") for number in range(5)]
+    denial = acl("A.t0", permission=DENY)
+    own = [dataclasses.replace(acl("A.t0"), principal=f"User:own{number}") for number in range(2)]
+    remotes = {one.name for one in grants}
+
+    def found(most: int) -> MissingAcls:
+        return missing_acls([*grants, denial], [grants[0], *own, acl("own")], remotes=remotes, most=most)
+
+    for most in (8, 100):
+        assert (found(most).grants, found(most).beyond, found(most).in_all) == (grants[1:], [], 8)
+    assert (found(6).denials, found(6).grants, found(6).beyond) == ([denial], grants[1:3], grants[3:])
+    for most in (1, 3, 4):
+        assert (found(most).denials, found(most).grants, found(most).beyond) == ([denial], [], grants[1:])
+
+
+def test_every_acl_is_named_in_lines_of_bounded_length() -> None:
+    many = [acl(f"topic-{number}") for number in range(1000)]
+    parts = list(in_lines(many, most_chars=500))
+    assert [text for part in parts for text in part] == [str(one) for one in many]
+    assert {sum(map(len, part)) <= 500 for part in parts} == {True}
+    assert len(parts) < 150
+    monster = dataclasses.replace(acl("x"), principal="User:" + "x" * 501)
+    assert [len(part) for part in in_lines([acl("a"), monster, acl("b"), acl("c")], most_chars=500)] == [1, 1, 2]
+    assert list(in_lines([], most_chars=500)) == []

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from connectors.source.notices import Notices
-from connectors.source.repeating import repeat
+from connectors.source.repeating import NEWS_EVERY_S, repeat
 from mm2py.errors import Mm2Error
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
@@ -59,6 +59,42 @@ def test_what_was_missed_is_left_out_and_the_rate_is_kept() -> None:
 
 def test_an_error_cancels_nothing() -> None:
     assert times_of([0.0, 1.0, 0.0, 0.0], failing=frozenset({0, 2})) == [0.0, 10.0, 20.0, 30.0]
+
+
+def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
+    clock = VirtualClock()
+    begun: list[float] = []
+    outcomes: list[bool] = []
+    asked: list[float] = []
+
+    async def scenario() -> None:
+        first_s = clock.monotonic()
+
+        async def work() -> None:
+            begun.append(round(clock.monotonic() - first_s, 3))
+            if len(begun) == 2:
+                raise Mm2Error("It failed.", remedy="")
+
+        def news() -> bool:
+            asked.append(round(clock.monotonic() - first_s, 3))
+            return asked[-1] in {NEWS_EVERY_S, 2 * NEWS_EVERY_S, 20 + NEWS_EVERY_S}
+
+        schedule = repeat(
+            work,
+            interval_s=4 * NEWS_EVERY_S,
+            clock=clock,
+            failed=lambda _: outcomes.append(False),
+            worked=lambda: outcomes.append(True),
+            news=news,
+        )
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(12 * NEWS_EVERY_S - 1):
+                await schedule
+
+    run_virtual(scenario(), limit_s=1000)
+    assert begun == [0.0, 5.0, 10.0, 20.0, 25.0, 40.0]
+    assert outcomes == [True, False, True, True, True, True]
+    assert asked == [5.0, 10.0, 15.0, 25.0, 30.0, 35.0, 45.0, 50.0, 55.0]
 
 
 def test_an_error_that_nobody_raised_on_purpose_ends_it() -> None:
