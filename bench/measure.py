@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from bench.copies import LAST_RECORDS, differing_partitions
 from bench.mirrors import Launch, NotMeasured, Running, prepare, running
 from bench.processes import cpu_s, machine_busy_s, peak_mb
 from bench.runs import Run
@@ -24,6 +25,8 @@ LOOK_EVERY_S: Final = 0.025
 FEW_PARTITIONS: Final = 100
 """Above that looking costs more, so it is done less often."""
 DEADLINE_S: Final = 300.0
+CRASHED: Final = ".crashed"
+"""What mm2py logs where a defect of its own ended a flow."""
 Tls = Mapping[str, str]
 
 
@@ -131,6 +134,16 @@ async def wait_for_copies(
         await asyncio.sleep(LOOK_EVERY_S * (1 if len(partitions) <= FEW_PARTITIONS else 8))
 
 
+async def _compare(sides: Sides, launch: Launch) -> None:
+    """Raises RunFailed: the copy does not hold what the source holds."""
+    workload = launch.workload
+    differing = await asyncio.to_thread(
+        differing_partitions, sides.source, workload.topic, sides.target, launch.remote_topic, workload.partitions
+    )
+    if differing:
+        raise RunFailed(f"the last {LAST_RECORDS} records of partitions {differing} are not those of the source")
+
+
 async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, deadline_s: float = DEADLINE_S) -> Run:
     """Run one mirror over one copy workload, and leave the clusters as they were."""
     workload = launch.workload
@@ -145,6 +158,9 @@ async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, d
             ends = await sides.target.ends(launch.remote_topic, range(workload.partitions))
             if set(ends.values()) != {workload.records // workload.partitions}:
                 raise RunFailed(f"the partitions of the copy end at {sorted(set(ends.values()))}")
+            await _compare(sides, launch)
+            if CRASHED in mirror.log_text():
+                raise RunFailed(f"its flow crashed and began anew; its log ends:\n{mirror.log_tail()}")
     except NotMeasured as error:
         not_measured = str(error)
     except RunFailed as error:

@@ -128,6 +128,9 @@ class Running:
         """None while it runs."""
         return self._process.poll()
 
+    def log_text(self) -> str:
+        return self._log_path.read_text(errors="replace")
+
     def log_tail(self) -> str:
         return tail(self._log_path, max_bytes=LOG_BYTES_SHOWN)
 

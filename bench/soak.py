@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
-
+from bench.copies import LAST_RECORDS, differing_partitions
 from bench.filling import append, fill
 from bench.flatness import Finding, Sample, judge
 from bench.machine import commit, hardware, versions
@@ -46,7 +45,6 @@ ROWS_AT_ONCE: Final = 50
 SAMPLES: Final = 60
 LONGEST_PAUSE_S: Final = 10.0
 CAUGHT_UP_S: Final = 120.0
-LAST_RECORDS: Final = 50
 SHOWN: Final = 20
 
 
@@ -148,33 +146,10 @@ async def load(sides: Sides, minutes: float, directory: Path) -> Phase:
 
 def compare_ends(sides: Sides, remote_topic: str) -> Finding:
     """Compare the ends of all partitions and their last records on both sides."""
-    differing = [
-        number
-        for number in range(LOAD.partitions)
-        if last_records(sides.source, LOAD.topic, number) != last_records(sides.target, remote_topic, number)
-    ]
+    differing = differing_partitions(sides.source, LOAD.topic, sides.target, remote_topic, LOAD.partitions)
     if differing:
         return Finding(flat=False, text=f"the last {LAST_RECORDS} records differ in partitions {differing}")
     return Finding(flat=True, text=f"the ends and the last {LAST_RECORDS} records of all partitions are equal")
-
-
-def last_records(side: Side, topic: str, partition: int) -> list[tuple[Any, ...]]:
-    """Return offset, timestamp, key, value and headers of the last records of a partition."""
-    consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "soak", "log_level": 0})
-    try:
-        place = TopicPartition(topic, partition)
-        first, end = consumer.get_watermark_offsets(place, timeout=CAUGHT_UP_S)
-        place.offset = max(first, end - LAST_RECORDS)
-        consumer.assign([place])
-        found: list[tuple[Any, ...]] = []
-        end_s = time.monotonic() + CAUGHT_UP_S
-        while (not found or found[-1][0] < end - 1) and time.monotonic() < end_s:
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is None:
-                found.append((message.offset(), message.timestamp(), message.key(), message.value(), message.headers()))
-        return found
-    finally:
-        consumer.close()
 
 
 def markdown(phases: Sequence[Phase], facts: dict[str, Any]) -> str:
