@@ -52,9 +52,9 @@ class FlowStatus:
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
     heartbeat_age_s: float | None = None
-    """Age of the newest heartbeat that came over the flow, by this machine's clock; None if none was seen."""
+    """Age of the heartbeat that came over the flow last, by this machine's clock; None if none was seen."""
     path_latency_ms: float | None = None
-    """How long the newest one took, from the emitter's clock to this machine's; below 0 where those differ more."""
+    """How long that one took, from the emitter's clock to this machine's; below 0 where those differ more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ SILENT_AFTER_LEAST_S: Final = 15.0
 FIRST_MOST_S: Final = 60.0
 """How much longer the first may take: topics have to be made, and found by a flow that may be new itself."""
 STARTS_BACK: Final = 10
-"""How many offsets before the end reading begins: enough for the newest of each pair, and never the whole history."""
+"""How many offsets before the end reading begins: enough to find a heartbeat, and never the whole history."""
 FETCH_BYTES: Final = 64 * 1024
 POLL_MS: Final = 5_000
 _UNKNOWN_TOPIC: Final = 3
@@ -53,7 +53,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The newest heartbeat of one pair of clusters."""
+    """The heartbeat that came last."""
 
     timestamp_ms: int
     latency_ms: int | None
@@ -62,7 +62,12 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What is known of a path. ``beats`` holds a few pairs: those that emit into the flow's source."""
+    """What is known of a path.
+
+    Of the heartbeats only the last to arrive is kept, from whichever pair of clusters. Names and timestamps are the
+    source's word: a source that makes up a pair for each heartbeat must not fill the memory, and one heartbeat from the
+    future must not stand for the newest until then (S23).
+    """
 
     silent_after_s: float
     expected: bool
@@ -72,11 +77,7 @@ class Path:
     phase: Phase = Phase.UNPROVEN
     late_since_s: float | None = None
     """Since when only late ones have come, while the path is not proven."""
-    beats: tuple[tuple[Flow, Beat], ...] = ()
-
-    @property
-    def newest(self) -> tuple[Flow, Beat] | None:
-        return max(self.beats, key=lambda beat: beat[1].timestamp_ms, default=None)
+    last: Beat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +127,16 @@ def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayPro
     """Take in what was seen on the target; return what the operator should hear, if anything changed."""
     match event:
         case Arrived(heartbeats, at_s, at_ms, live):
-            beats = dict(path.beats)
-            for heartbeat in heartbeats:
-                beats[heartbeat.flow] = Beat(heartbeat.timestamp_ms, at_ms - heartbeat.timestamp_ms if live else None)
-            path = replace(path, beats=tuple(beats.items()))
-            if not live or not heartbeats:
+            if not heartbeats:
+                return path, []
+            newest = heartbeats[-1]
+            latency_ms = at_ms - newest.timestamp_ms
+            path = replace(path, last=Beat(newest.timestamp_ms, latency_ms if live else None))
+            if not live:
                 return path, []  # it lay there: whether the path works now is yet to be seen
             path = replace(path, silent_at_s=at_s + path.silent_after_s)
             if path.phase is Phase.PROVEN:
                 return path, []
-            newest = heartbeats[-1]
-            latency_ms = at_ms - newest.timestamp_ms
             late_since_s = at_s if path.late_since_s is None else path.late_since_s
             if latency_ms > path.silent_after_s * 1000 and at_s - late_since_s < path.silent_after_s:
                 return replace(path, late_since_s=late_since_s), []  # a flow that catches up: soon it will look better
@@ -147,14 +147,14 @@ def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayPro
             waited_for = path.phase is Phase.PROVEN or (path.phase is Phase.UNPROVEN and path.expected)
             if not waited_for or at_s < path.silent_at_s:
                 return path, []
-            return replace(path, phase=Phase.SILENT, late_since_s=None), [SaySilent(ever=bool(path.beats))]
+            return replace(path, phase=Phase.SILENT, late_since_s=None), [SaySilent(ever=path.last is not None)]
 
 
 def status_of(path: Path, now_ms: int) -> PathStatus:
     """Return what the flow's status shows of its path."""
-    if path.newest is None:
+    beat = path.last
+    if beat is None:
         return PathStatus(None, None)
-    _, beat = path.newest
     latency_ms = None if beat.latency_ms is None else float(beat.latency_ms)
     return PathStatus(heartbeat_age_s=(now_ms - beat.timestamp_ms) / 1000, path_latency_ms=latency_ms)
 

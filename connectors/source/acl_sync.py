@@ -14,6 +14,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.notices import Notices
+from connectors.source.repeating import Defect
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
@@ -99,7 +100,8 @@ class AclSync:
         kind = f"{type(error).__name__} {error.code if isinstance(error, BrokerRefused) else ''}"
         if kind not in self._failures:
             self._failures.add(kind)
-            self._log.warning("topic_acls.failing", why=str(error), effect="copying goes on; it is tried again")
+            say = self._log.error if isinstance(error, Defect) else self._log.warning
+            say("topic_acls.failing", why=str(error), effect="copying goes on; it is tried again")
 
     def worked(self) -> None:
         if self._failures:

@@ -91,7 +91,7 @@ class Beginning:
             stored.setdefault(name, {})[number] = position
         for upstream, remote in pairs.values():
             own = stored.get(upstream.name, {})
-            self._width_at_first.setdefault(upstream.name, 0 if own else len(upstream.partitions))
+            self._width_at_first.setdefault(upstream.name, _known_width(own, len(upstream.partitions)))
             self._refuse_recreated(upstream, remote, own, refused)
         new = {
             (name, number): (upstream, remote)
@@ -371,6 +371,20 @@ class Beginning:
 
     def _remote_name(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+
+def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
+    """Return how many partitions a topic had when it was first copied: those beyond came later.
+
+    mm2py stores a position for each partition that it begins, an idle one too; so beside one of its own, a partition
+    without a position is new. MM2 stores none for a partition that it never got a record of: there only those beyond
+    the last position may be new. Those that are idle as well as last look the same, and are copied from their start.
+    """
+    if not stored:
+        return partitions
+    if all(position.by is None and position.producer_id is None for position in stored.values()):
+        return max(stored) + 1
+    return 0
 
 
 def _values(found: object) -> dict[str, str]:

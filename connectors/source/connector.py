@@ -30,7 +30,7 @@ from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
 from connectors.source.status import topic_status
 from connectors.source.task import Cluster, SourceTask
-from connectors.source.vanished import Vanished, gone_while_down
+from connectors.source.vanished import Vanished, gone_while_down, say_gone
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus, Side
@@ -290,7 +290,7 @@ class SourceConnector:
             topic = metadata.topics.get(part.target_topic)
             if topic is not None and topic.error_code == UNKNOWN_TOPIC:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted"
-            elif topic is not None and topic.error_code == 0 and topic.topic_id != part.target_topic_id:
+            elif topic is not None and topic.error_code == 0 and part.target_topic_id not in {None, topic.topic_id}:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
         for name, why in lost.items():
             await self._stop_copying(task, beginning, name)
@@ -319,6 +319,7 @@ class SourceConnector:
     async def _discover(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> int:
         """Begin what is new. Returns how many partitions were found and have to wait for a leader."""
         wanted = self._select(metadata)
+        self._refused.keep(metadata.topics)
         await self._drop_vanished(task, beginning, metadata)
         self._say_once_at_start(wanted, beginning, metadata)
         held = frozenset(self._remote(topic) for topic, _ in beginning.positions)
@@ -436,17 +437,12 @@ class SourceConnector:
 
     async def _drop_vanished(self, task: SourceTask, beginning: Beginning, metadata: ClusterMetadata) -> None:
         """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
-        for name, made_anew in self._vanished.look(task.partitions.values(), metadata.topics).items():
+        vanished = self._vanished.look(task.partitions.values(), metadata.topics)
+        for name, made_anew in vanished.items():
             await self._stop_copying(task, beginning, name)
             if made_anew is not None:
                 self._refused.note_one(name, Recreated(self._flow, name, made_anew))
-                continue
-            self._log.warning(
-                "topic.gone",
-                topic=name,
-                why="it was deleted, or mm2py may not see it any more",
-                effect="copying stops; the remote topic and its position are kept",
-            )
+        say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
 
     async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
         parts = [part for key, part in task.partitions.items() if key[0] == name]

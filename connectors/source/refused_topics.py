@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -30,6 +30,11 @@ class RefusedTopics:
     def shown(self) -> dict[str, str]:
         """Return why each of them is not copied, or not wholly."""
         return {name: str(error) for name, error in {**self._narrow, **self._refused}.items()}
+
+    def keep(self, there: Container[str]) -> None:
+        """Forget topics that the source does not show any more: there is nothing left to refuse."""
+        self._refused = {name: error for name, error in self._refused.items() if name in there}
+        self._narrow = {name: error for name, error in self._narrow.items() if name in there}
 
     def note(self, looked_at: Iterable[str], refused: Mapping[str, TopicRefused]) -> None:
         """Take in what a round found of topics; those it did not look at stay as they were."""

@@ -18,7 +18,14 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction, reaction_to
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.topic_configs import TopicConfigEntry, remote_topic_configs, too_many_in_sync
+from mm2py.topics.topic_configs import (
+    MIN_INSYNC_REPLICAS,
+    ConfigChange,
+    TopicConfigEntry,
+    Tried,
+    remote_topic_configs,
+    too_many_in_sync,
+)
 
 _UNKNOWN_TOPIC: Final = 3
 _ALREADY_EXISTS: Final = 36
@@ -156,13 +163,14 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
             wanted[remote] = NewTopic(remote, count, settings.replication_factor, chosen)
         origin = {topics[name][0]: name for name in page}
         answers = await admin.create_topics(now.target, wanted.values()) if wanted else {}
-        unwanted = [
-            wanted[remote]
+        unwanted = {
+            remote: refusal
             for remote, refusal in answers.items()
             if refusal is not None and refusal.code in _REFUSED_CONTENT and wanted[remote].configs
-        ]
+        }
         if unwanted:
-            answers |= await _create_with_less(now, unwanted)
+            others = {remote: refusal for remote, refusal in answers.items() if remote not in unwanted}
+            answers = others | await _create_with_less(now, wanted, unwanted)
         for remote, refusal in answers.items():
             name = origin[remote]
             if refusal is None:
@@ -179,42 +187,62 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
     return created, there
 
 
-async def _create_with_less(now: _Round, topics: Sequence[NewTopic]) -> dict[str, BrokerRefused | None]:
+async def _create_with_less(
+    now: _Round, wanted: Mapping[str, NewTopic], refused: Mapping[str, BrokerRefused]
+) -> dict[str, BrokerRefused | None]:
     """Create topics without those of their settings that the target refuses; a single one must not keep a topic out.
 
     Brokers judge a topic's settings together, so each is asked for beside those that passed before it. Nothing is
-    created until all that can be had is known: a topic is never there without its settings.
+    created until all that can be had is known: a topic is never there without its settings. The story: the controller
+    is throttled, or moves, just when it is asked about ``cleanup.policy``. That says nothing of the setting; a topic
+    made without it would lose its old records to the default policy. So only a refusal of the content leaves a setting
+    out. After any other error, or no answer, the topic waits for the next round.
+    Args:
+        wanted: the topics, all settings included.
+        refused: what was answered to creating them so, for those that are to be created with less.
+    Returns: what was answered in the end, for topics that were answered about.
     """
     answers: dict[str, BrokerRefused | None] = {}
-    bare = await admin.create_topics(now.target, [replace(one, configs={}) for one in topics], validate_only=True)
-    kept: dict[str, dict[str, str]] = {}
-    for name, refusal in bare.items():
-        if refusal is None:
-            kept[name] = {}
-        else:
-            answers[name] = refusal
-    left_out: list[LeftOut] = []
-    queues = {topic.name: sorted(topic.configs.items()) for topic in topics if topic.name in kept}
-    shapes = {topic.name: topic for topic in topics}
-    while any(queues.values()):
-        asked = {name: queue.pop(0) for name, queue in queues.items() if queue}
+    bare = [replace(wanted[name], configs={}) for name in refused]
+    found = await admin.create_topics(now.target, bare, validate_only=True)
+    fit = [name for name in refused if name in found and found[name] is None]
+    answers |= {name: refusal for name, refusal in found.items() if refusal is not None}
+    tried = Tried({name: [ConfigChange(*one) for one in _in_order(wanted[name].configs)] for name in fit})
+    for name in tried.next_round():
+        tried.turned_down(name, str(refused[name]))  # all together, as was just answered
+    while asked := tried.next_round():
         found = await admin.create_topics(
             now.target,
-            [replace(shapes[name], configs={**kept[name], setting: value}) for name, (setting, value) in asked.items()],
+            [replace(wanted[name], configs=_values([*tried.done.get(name, ()), *asked[name]])) for name in asked],
             validate_only=True,
         )
-        for name, (setting, value) in asked.items():
+        for name in asked:
             refusal = found.get(name)
-            if refusal is None:
-                kept[name][setting] = value
+            if name in found and refusal is None:
+                tried.taken(name)
+            elif refusal is not None and refusal.code in _REFUSED_CONTENT:
+                tried.turned_down(name, str(refusal))
             else:
-                left_out.append(LeftOut(name, setting, value, str(refusal)))
-    if kept:
-        answers |= await admin.create_topics(
-            now.target, [replace(shapes[name], configs=configs) for name, configs in kept.items()]
-        )
-    now.left_out += [one for one in left_out if answers.get(one.remote) is None]
+                tried.give_up(name)
+                fit.remove(name)
+                if refusal is not None:
+                    answers[name] = refusal
+    if fit:
+        made = [replace(wanted[name], configs=_values(tried.done.get(name, ()))) for name in fit]
+        answers |= await admin.create_topics(now.target, made)
+    for name in fit:
+        if name in answers and answers[name] is None:
+            left_out = tried.refused.get(name, ())
+            now.left_out += [LeftOut(name, change.name, change.new or "", why) for change, why in left_out]
     return answers
+
+
+def _in_order(configs: Mapping[str, str]) -> list[tuple[str, None, str]]:
+    return [(setting, None, value) for setting, value in sorted(configs.items())]
+
+
+def _values(changes: Sequence[ConfigChange]) -> dict[str, str]:
+    return {change.name: change.new for change in changes if change.new is not None}
 
 
 def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[str, str]:
@@ -225,6 +253,13 @@ def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[s
         ),
         now.settings.config_filter,
     )
+    if now.settings.replication_factor < 1 and MIN_INSYNC_REPLICAS in chosen:
+        # How many replicas the brokers give it is not known yet, and too many in sync would stop all writing (B80).
+        # The configuration sync sets it, once it can count them; without that nobody does, and that is said.
+        in_sync = chosen.pop(MIN_INSYNC_REPLICAS)
+        if now.settings.sync_topic_configs_interval_s is None or now.settings.sync_topic_configs_dry_run:
+            off = "with replication.factor=-1 it is left to the configuration sync, which is switched off"
+            now.left_out.append(LeftOut(remote, MIN_INSYNC_REPLICAS, in_sync, off))
     for setting, value in list(chosen.items()):
         why = too_many_in_sync(setting, value, now.settings.replication_factor)
         if why is not None:

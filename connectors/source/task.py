@@ -190,7 +190,7 @@ class SourceTask:
         for part in self.partitions.values():
             topic = metadata.topics.get(part.source_topic)
             found = None if topic is None else topic.partitions.get(part.partition)
-            if topic is None or found is None or topic.topic_id != part.source_topic_id:
+            if topic is None or found is None or part.source_topic_id not in {None, topic.topic_id}:
                 continue
             if found.leader_epoch >= part.source_leader_epoch:
                 if found.leader != part.source_leader:
@@ -203,7 +203,7 @@ class SourceTask:
         for part in self.partitions.values():
             topic = metadata.topics.get(part.target_topic)
             found = None if topic is None else topic.partitions.get(part.partition)
-            if topic is None or found is None or topic.topic_id != part.target_topic_id:
+            if topic is None or found is None or part.target_topic_id not in {None, topic.topic_id}:
                 continue
             part.target_leader = found.leader
             part.copier.target_leader_epoch = found.leader_epoch

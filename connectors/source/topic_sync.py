@@ -1,8 +1,9 @@
 """Topic configuration sync: what changes on an upstream topic follows on its remote topic.
 
 Answers to syncTopicConfigs of MM2's MirrorSourceConnector. The remote topics are read first, and only what differs is
-sent; what is set by hand on a remote topic is so taken back, unless ``config.properties.exclude`` names it. A setting
-that the target refuses is left out alone (``refused_configs.py``).
+sent; what is set by hand on a remote topic is so taken back, unless ``config.properties.exclude`` names it, or the
+source's brokers have the setting in their own file. A setting that the target refuses is left out alone
+(``refused_configs.py``).
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.notices import Notices
 from connectors.source.refused_configs import RefusedConfigs
+from connectors.source.repeating import Defect
+from connectors.source.shared_lines import SharedLines
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Reaction, reaction_to
+from mm2py.kafka.retry import Reaction, name_of, reaction_to
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
@@ -28,6 +31,7 @@ from mm2py.topics.topic_configs import (
     ConfigChange,
     TopicConfigEntry,
     Tried,
+    carried_names,
     config_changes,
     too_many_in_sync,
 )
@@ -35,8 +39,6 @@ from mm2py.topics.topic_configs import (
 CHANNEL: Final = "sync"
 """Connections of their own: a target that hangs here holds up no copying."""
 CHUNK: Final = 200
-LINES_MOST: Final = 20
-"""So many topics of one round get a line of their own; what is more is counted."""
 REFUSED_CONTENT: Final = frozenset({40, 42, 44})
 """INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: a broker's word that it does not want these settings."""
 
@@ -69,7 +71,9 @@ class TopicConfigSync:
         self._changed = changed
         self._log = log
         self._notices = Notices()
-        self._lines = 0
+        self._lines = SharedLines(log)
+        self._carried: dict[str, frozenset[str]] = {}
+        """By remote topic, settings that the source was seen to have set for it: what it gives up is taken back."""
         self._tell_again: set[str] = set()
 
     async def run_once(self) -> None:
@@ -81,20 +85,22 @@ class TopicConfigSync:
         copied = set(topics.values()) | set(topics)
         self._refused.keep(copied.__contains__)
         self._notices.keep(lambda of: not isinstance(of, tuple) or of[-1] in copied)
-        self._lines = 0
+        self._carried = {remote: names for remote, names in self._carried.items() if remote in copied}
         telling, self._tell_again = self._tell_again & copied, set()
         if telling:
             await self._changed({topic: {} for topic in telling})
         names = sorted(topics)
-        for at in range(0, len(names), CHUNK):
-            await self._sync({name: topics[name] for name in names[at : at + CHUNK]})
-        if self._lines > LINES_MOST:
-            self._log.info("topic_configs.more", topics=self._lines - LINES_MOST)
+        try:
+            for at in range(0, len(names), CHUNK):
+                await self._sync({name: topics[name] for name in names[at : at + CHUNK]})
+        finally:
+            self._lines.end()
 
     def failed(self, error: Mm2Error) -> None:
         """Say once that a round failed; copying goes on, and so does the schedule."""
         if self._notices.is_new("failing", str(error)):
-            self._log.warning("topic_configs.failing", why=str(error), effect="copying goes on; it is tried again")
+            say = self._log.error if isinstance(error, Defect) else self._log.warning
+            say("topic_configs.failing", why=str(error), effect="copying goes on; it is tried again")
 
     def worked(self) -> None:
         if self._notices.is_over("failing"):
@@ -106,12 +112,14 @@ class TopicConfigSync:
         remotes = await admin.describe_topic_configs(self._target, list(topics.values()), channel=CHANNEL)
         wanted: dict[str, list[ConfigChange]] = {}
         for name, remote in topics.items():
-            ours = self._readable(name, upstreams.get(name), f"DESCRIBE_CONFIGS on topic {name} on {flow.source}")
-            theirs = self._readable(remote, remotes.get(remote), f"ALTER_CONFIGS on topic {remote} on {flow.target}")
+            ours = self._readable(flow.source, name, upstreams.get(name), "DESCRIBE_CONFIGS")
+            theirs = self._readable(flow.target, remote, remotes.get(remote), "ALTER_CONFIGS")
             if ours is None or theirs is None:
                 continue
+            carried = carried_names(ours, theirs, self._carried.get(remote, frozenset()))
+            self._carried[remote] = carried
             try:
-                changes = config_changes(_entries(ours), _entries(theirs), self._settings.config_filter)
+                changes = config_changes(ours, theirs, self._settings.config_filter, carried=carried)
             except PatternTooSlow as error:
                 if self._notices.is_new(("undecided", remote), str(error)):
                     self._log.warning("topic_configs.undecided", topic=remote, why=str(error))
@@ -124,19 +132,27 @@ class TopicConfigSync:
             await self._change(wanted)
 
     def _readable(
-        self, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
-    ) -> Sequence[ConfigEntry] | None:
+        self, alias: str, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
+    ) -> Sequence[TopicConfigEntry] | None:
         """Return a topic's settings. None if they could not be read; said unless the topic is on its way out or in."""
         if found is None:
             return None
+        of = ("unreadable", alias, topic)  # under the identity policy both sides have one name
         if not isinstance(found, BrokerRefused):
-            self._notices.is_over(("unreadable", topic))
-            return found
-        reaction = reaction_to(found.code)
-        if reaction in {Reaction.DENIED, Reaction.FAIL} and self._notices.is_new(("unreadable", topic), str(found)):
-            remedy = {"remedy": f"Grant {right}."} if reaction is Reaction.DENIED else {}
-            self._log.warning("topic_configs.denied", topic=topic, why=str(found), **remedy)
+            self._notices.is_over(of)
+            return _entries(found)
+        self._say_denied(of, alias, topic, found, right)
         return None
+
+    def _say_denied(self, of: tuple[str, ...], alias: str, topic: str, refusal: BrokerRefused, right: str) -> None:
+        reaction = reaction_to(refusal.code)
+        if reaction not in {Reaction.DENIED, Reaction.FAIL} or not self._notices.is_new(of, str(refusal)):
+            return
+        shared, own = {"why": f"{name_of(refusal.code)} ({refusal.code})"}, {"why": str(refusal)}
+        if reaction is Reaction.DENIED:
+            shared["remedy"] = f"Grant {right} on them on {alias}."
+            own["remedy"] = f"Grant {right} on topic {topic} on {alias}."
+        self._lines.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
 
     async def _leave_out_unreachable(self, wanted: dict[str, list[ConfigChange]]) -> None:
         """Leave out a min.insync.replicas that a remote topic has not enough replicas for (B80)."""
@@ -146,9 +162,12 @@ class TopicConfigSync:
         replicas = await admin.replica_counts(self._target, asked, channel=CHANNEL)
         for topic in asked:
             for change in list(wanted[topic]):
+                if change.name != MIN_INSYNC_REPLICAS or change.new is None:
+                    continue
                 why = too_many_in_sync(change.name, change.new, replicas.get(topic))
                 if why is not None:
                     self._refused.note(topic, change.name, change.new, why)
+                if why is not None or topic not in replicas:  # not known how many there are: the next round may tell
                     wanted[topic].remove(change)
 
     def _say_what_would_change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
@@ -157,12 +176,8 @@ class TopicConfigSync:
             if not changes:
                 self._notices.is_over(("plan", topic))
             elif self._notices.is_new(("plan", topic), text):
-                self._say(
-                    "topic_configs.would_change",
-                    topic,
-                    text,
-                    effect="nothing is changed: sync.topic.configs.dry.run=true",
-                )
+                effect = {"effect": "nothing is changed: sync.topic.configs.dry.run=true"}
+                self._lines.say("topic_configs.would_change", topic, detail=text, shared=effect, settings=text)
 
     async def _change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
         tried = Tried(wanted)
@@ -181,7 +196,8 @@ class TopicConfigSync:
             for change, why in refused:
                 self._refused.note(topic, change.name, change.new, why)
         for topic, changes in tried.done.items():
-            self._say("topic_configs.changed", topic, "; ".join(map(str, changes)))
+            text = "; ".join(map(str, changes))
+            self._lines.say("topic_configs.changed", topic, detail=text, settings=text)
             for change in changes:
                 self._refused.taken(topic, change.name)
         telling = {
@@ -201,16 +217,7 @@ class TopicConfigSync:
             tried.turned_down(topic, str(refusal))
         else:
             tried.give_up(topic)
-            reaction = reaction_to(refusal.code)
-            if reaction in {Reaction.DENIED, Reaction.FAIL} and self._notices.is_new(("denied", topic), str(refusal)):
-                right = f"Grant ALTER_CONFIGS on topic {topic} on {self._settings.target.alias}."
-                remedy = {"remedy": right} if reaction is Reaction.DENIED else {}
-                self._log.warning("topic_configs.denied", topic=topic, why=str(refusal), **remedy)
-
-    def _say(self, event: str, topic: str, settings: str, **more: str) -> None:
-        self._lines += 1
-        if self._lines <= LINES_MOST:
-            self._log.info(event, topic=topic, settings=settings, **more)
+            self._say_denied(("denied", topic), self._settings.target.alias, topic, refusal, "ALTER_CONFIGS")
 
 
 def _entries(found: Sequence[ConfigEntry]) -> list[TopicConfigEntry]:

@@ -13,6 +13,8 @@ from typing import Final
 from mm2py.topics.filters import ConfigPropertyFilter
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+AGAIN_MOST: Final = 2
+"""How often settings that were refused go once more: Kafka ties them to each other in pairs."""
 TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", "max.message.bytes"})
 """Settings of a remote topic that decide how batches are written to it."""
 
@@ -80,16 +82,36 @@ class ConfigChange:
         return f"{self.name}: {_shown(self.old)} -> {_shown(self.new)}"
 
 
+def carried_names(
+    source: Iterable[TopicConfigEntry], remote: Iterable[TopicConfigEntry], before: frozenset[str]
+) -> frozenset[str]:
+    """Return which settings the source is known to have set for a topic, from those known ``before`` and those of now.
+
+    One that the source has given up stays among them until the remote topic does not have it of its own any more.
+    """
+    own = {entry.name for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
+    set_now = {entry.name for entry in source if entry.source not in {ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT}}
+    return frozenset(set_now | (before & own))
+
+
 def config_changes(
-    source: Iterable[TopicConfigEntry], remote: Iterable[TopicConfigEntry], config_filter: ConfigPropertyFilter
+    source: Iterable[TopicConfigEntry],
+    remote: Iterable[TopicConfigEntry],
+    config_filter: ConfigPropertyFilter,
+    *,
+    carried: frozenset[str] = frozenset(),
 ) -> list[ConfigChange]:
     """Return what has to change so that a remote topic has the settings of its upstream topic, by name.
 
     MM2 sets every setting and deletes every default each time. Here the same end is reached with what differs: a
     setting counts as there if the remote topic has it *of its own*, with that value; one that equals the target's
     default only by chance is set, for that default may change.
+
+    A setting that the source's brokers have in their own file says nothing about the topic, as in MM2, unless the topic
+    had it of its own before (``carried``): then it was taken back, and is taken back here. MM2 leaves it.
     Args:
         source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
+        carried: names that the source is known to have set for the topic, by ``carried_names``.
     Raises:
         PatternTooSlow: the filter found no answer in time.
     Source: MirrorSourceConnector.targetConfig, incrementalAlterConfigs, Apache Kafka, connect/mirror.
@@ -97,9 +119,10 @@ def config_changes(
     own = {entry.name: entry.value for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
     changes: list[ConfigChange] = []
     for entry in source:
-        if entry.read_only or entry.sensitive or entry.source == ConfigSource.STATIC_BROKER:
+        from_file = entry.source == ConfigSource.STATIC_BROKER
+        if entry.read_only or entry.sensitive or (from_file and entry.name not in carried):
             continue
-        if entry.is_default and not config_filter.replicates_source_defaults:
+        if from_file or (entry.is_default and not config_filter.replicates_source_defaults):
             if entry.name in own and config_filter.should_replicate(entry.name):
                 changes.append(ConfigChange(entry.name, own[entry.name], None))
         elif entry.value not in {None, own.get(entry.name)} and config_filter.should_replicate(entry.name):
@@ -123,14 +146,18 @@ class Tried:
     """What to send to the target for topics of which some settings may be refused, round by round. Pure.
 
     Brokers refuse all settings of a topic for a single bad one, and their message need not say which. So each topic's
-    changes go first together; those of a refused topic then one by one, in the order of their names, so that a setting
-    that fits only behind another one has its chance.
+    changes go first together; those of a refused topic then one by one, in the order of their names. What was refused
+    before another one was taken goes once more after that: a setting may fit only behind another one.
     """
 
     def __init__(self, changes: Mapping[str, Sequence[ConfigChange]]) -> None:
         self.done: dict[str, list[ConfigChange]] = {}
         self.refused: dict[str, list[tuple[ConfigChange, str]]] = {}
         self._left = {topic: [list(wanted)] for topic, wanted in changes.items() if wanted}
+        self._overtaken: dict[str, int] = {}
+        """How many of a topic's refused settings were refused before another one was taken."""
+        self._again: dict[str, int] = {}
+        """How often a topic's refused settings went once more."""
 
     def next_round(self) -> dict[str, list[ConfigChange]]:
         """Return the next changes of each topic, at most one group a topic; nothing when all is said."""
@@ -138,25 +165,34 @@ class Tried:
 
     def taken(self, topic: str) -> None:
         """The target took the topic's group of this round."""
-        self.done.setdefault(topic, []).extend(self._pop(topic))
+        self.done.setdefault(topic, []).extend(self._left[topic].pop(0))
+        self._overtaken[topic] = len(self.refused.get(topic, ()))
+        self._go_on(topic)
 
     def turned_down(self, topic: str, why: str) -> None:
         """The target refused the topic's group of this round because of what is in it."""
-        group = self._pop(topic)
+        group = self._left[topic].pop(0)
         if len(group) == 1:
             self.refused.setdefault(topic, []).append((group[0], why))
         else:
             self._left[topic] = [[change] for change in group]
+        self._go_on(topic)
 
     def give_up(self, topic: str) -> None:
         """Send nothing more for this topic: no other value would help."""
         self._left.pop(topic, None)
 
-    def _pop(self, topic: str) -> list[ConfigChange]:
-        group = self._left[topic].pop(0)
-        if not self._left[topic]:
+    def _go_on(self, topic: str) -> None:
+        if self._left[topic]:
+            return
+        overtaken = self._overtaken.pop(topic, 0)
+        if overtaken == 0 or self._again.get(topic, 0) == AGAIN_MOST:
             del self._left[topic]
-        return group
+            return
+        self._again[topic] = self._again.get(topic, 0) + 1
+        refused = self.refused[topic]
+        self._left[topic] = [[change] for change, _ in refused[:overtaken]]
+        self.refused[topic] = refused[overtaken:]
 
 
 def _shown(value: str | None) -> str:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import uuid
 from collections.abc import Callable
 
 import pytest
 
+from connectors.source.connector import SourceConnector
+from connectors.source.vanished import Vanished
+from mm2py.kafka.cluster import PartitionMetadata, TopicMetadata
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.copier import Copier
+from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.position import Position
+from mm2py.replication.steps import TargetRules
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
@@ -115,6 +124,56 @@ def test_under_latest_what_was_there_before_is_left_out_and_a_recopy_brings_it()
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+def stored_by_mm2(world: World, **offsets: int) -> None:
+    """Let MirrorMaker 2 have copied partitions of ``orders`` up to an offset each, named ``p0``, ``p1``, ..."""
+    world.target.create_topic("mm2-offsets.A.internal", 1, {"cleanup.policy": "compact"})
+    for number, offset in offsets.items():
+        key = ["MirrorSourceConnector", {"cluster": "A", "partition": int(number[1:]), "topic": "orders"}]
+        record = Record(json.dumps({"offset": offset}).encode(), key=json.dumps(key, separators=(",", ":")).encode())
+        world.target.append("mm2-offsets.A.internal", 0, [record])
+
+
+def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_one_that_was_added() -> None:
+    """It stores no position for what it got no record of: under ``latest`` that is not copied from its start."""
+
+    async def scenario() -> None:
+        world = World(3, extra=LATEST)
+        world.source.create_topic("orders", 4)
+        for number in range(4):
+            world.source.append("orders", number, [b"old"])
+        world.target.create_topic("A.orders", 4)
+        stored_by_mm2(world, p0=0, p2=0)
+        for life in range(2):
+            async with world.worker() as herder:
+                await until(lambda: len(lines(world, "topics.copying")) == 1)
+                await asyncio.sleep(5)
+                for number in range(4):
+                    world.source.append("orders", number, [b"new %d" % life])
+                await world.copied({"orders": "A.orders"})
+                await world.stop(herder)
+        idle = [b"new 0", b"new 1"]
+        copies = [values(world.target, "A.orders", number) for number in range(4)]
+        assert copies == [idle, idle, idle, [b"old", *idle]]  # the last one may have been added while nobody ran
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_under_reset_none_a_partition_without_a_position_of_mirrormaker_2_is_asked_about() -> None:
+    async def scenario() -> None:
+        world = World(3, extra=NONE)
+        world.source.create_topic("orders", 2)
+        for number in range(2):
+            world.source.append("orders", number, [b"old"])
+        world.target.create_topic("A.orders", 2)
+        stored_by_mm2(world, p1=0)
+        async with world.worker():
+            await until(lambda: len(lines(world, "topic.refused")) == 1)
+            await asyncio.sleep(MINUTE_S)
+            assert values(world.target, "A.orders", 0) == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 # ---- deletion
 
 
@@ -146,6 +205,96 @@ def test_a_deleted_topic_stops_being_copied_and_its_copy_stays(down: bool) -> No
                 await until(lambda: len(lines(world, "topics.gone")) == 1)
                 assert "topics=1 first=orders" in lines(world, "topics.gone")[0]
         assert values(world.target, "A.orders", 0) == [b"1"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_many_deleted_topics_are_all_named_and_do_not_fill_the_log() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        names = [f"t{number:02}" for number in range(60)]
+        for name in names:
+            world.source.create_topic(name, 1)
+            world.source.append(name, 0, [b"1"])
+        async with world.worker():
+            await world.copied({name: f"A.{name}" for name in names})
+            for name in names:
+                world.source.delete_topic(name)
+            await asyncio.sleep(MINUTE_S)
+            said = lines(world, "topic.gone")
+            assert len(said) == 21
+            assert "topics=40" in said[-1]
+            assert [name for name in names if not any(re.search(rf"\b{name}\b", line) for line in said)] == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_refused_topic_that_is_deleted_upstream_is_no_longer_refused() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"1"])
+        world.target.create_topic("A.orders", 1)
+        world.target.append("A.orders", 0, [b"of somebody else"])
+        async with world.worker() as herder:
+            await until(lambda: "orders" in herder.status()[0].refused)
+            await asyncio.sleep(2 * MINUTE_S)
+            assert "orders" in herder.status()[0].refused
+            assert len(lines(world, "topic.refused")) == 1
+            world.source.delete_topic("orders")
+            await until(lambda: herder.status()[0].refused == {})
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_brokers_that_begin_to_name_topic_ids_have_not_made_their_topics_anew() -> None:
+    """A cluster of old brokers is upgraded: its topics get ids, and are the topics they were."""
+
+    def copied(topic_id: uuid.UUID | None) -> CopiedPartition:
+        copier = Copier("orders-0", Position(0), ProducerIdentity(1, 0, None), ready_max_bytes=1)
+        return CopiedPartition(
+            source_topic="orders",
+            target_topic="A.orders",
+            partition=0,
+            copier=copier,
+            rules=TargetRules(1),
+            source_topic_id=topic_id,
+            target_topic_id=None,
+        )
+
+    def shown(topic_id: uuid.UUID | None) -> dict[str, TopicMetadata]:
+        part = PartitionMetadata(0, None, -1, 0)
+        return {"orders": TopicMetadata("orders", topic_id, 0, is_internal=False, partitions={0: part})}
+
+    first, other = uuid.UUID(int=1), uuid.UUID(int=2)
+    assert Vanished().look([copied(None)], shown(first)) == {}
+    assert Vanished().look([copied(first)], shown(first)) == {}
+    assert Vanished().look([copied(first)], shown(other)) == {"orders": "it was deleted and made anew upstream"}
+    assert Vanished().look([copied(first), copied(None)], shown(other)).keys() == {"orders"}
+
+
+def test_topics_without_ids_that_get_some_while_they_are_copied_are_copied_on() -> None:
+    """Both clusters are upgraded, broker by broker, so that all leaders move as well."""
+
+    async def scenario() -> None:
+        world = World(3, nodes=3)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"1"])
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            (running,) = herder.connectors
+            assert isinstance(running.connector, SourceConnector)
+            assert running.connector._task is not None
+            for part in running.connector._task.partitions.values():
+                part.source_topic_id = part.target_topic_id = None  # as begun before the upgrade
+            for number in range(3):
+                world.source.move_leader("orders", 0)
+                world.target.move_leader("A.orders", 0)
+                world.source.append("orders", 0, [b"%d" % number])
+                await world.copied({"orders": "A.orders"}, deadline_s=MINUTE_S)
+                await asyncio.sleep(MINUTE_S)
+            assert not lines(world, "topic.refused")
+            assert not lines(world, "flow.failed")
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
@@ -199,11 +348,7 @@ def test_positions_of_mirrormaker_2_tell_a_shrunken_topic_by_their_number() -> N
         for number in range(2):
             world.source.append("orders", number, [b"1", b"2", b"3"])
         world.target.create_topic("A.orders", 3)
-        world.target.create_topic("mm2-offsets.A.internal", 1, {"cleanup.policy": "compact"})
-        for number in range(3):
-            key = ["MirrorSourceConnector", {"cluster": "A", "partition": number, "topic": "orders"}]
-            record = Record(json.dumps({"offset": 0}).encode(), key=json.dumps(key, separators=(",", ":")).encode())
-            world.target.append("mm2-offsets.A.internal", 0, [record])
+        stored_by_mm2(world, p0=0, p1=0, p2=0)
         async with world.worker():
             await until(lambda: len(lines(world, "topic.refused")) == 1)
             assert "with 2 partition(s) instead of 3" in lines(world, "topic.refused")[0]

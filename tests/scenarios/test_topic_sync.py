@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from connectors.source.refused_configs import AGAIN_S
 from connectors.source.repeating import NEWS_EVERY_S
+from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry, NewTopic
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import CreateAclsRequest, DescribeAclsRequest
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.retry import name_of
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
+from mm2py.topics.topic_configs import ConfigSource
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
@@ -217,6 +224,50 @@ def test_a_topic_is_created_without_the_settings_that_the_target_refuses() -> No
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+@pytest.mark.parametrize("code", [89, 7, 41, None])
+@pytest.mark.parametrize("hit", range(4))
+def test_a_target_that_is_busy_while_it_is_asked_about_settings_gets_no_topic_without_them(
+    code: int | None, hit: int
+) -> None:
+    """Without cleanup.policy=compact the default policy would delete old records as they come."""
+
+    async def scenario() -> None:
+        world = World(7, extra=EVERY_MINUTE)
+        wanted = {"cleanup.policy": "compact", "retention.ms": "-1"}
+        world.source.create_topic("orders", 1, {**wanted, "preallocate": "true"})
+        world.source.append("orders", 0, [Record(b"v", key=b"k")])
+        world.target.unknown_configs = {"preallocate"}
+        asked: list[Sequence[NewTopic]] = []
+        made: list[dict[str, str]] = []
+        create = admin.create_topics
+
+        async def busy_once(brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False) -> Any:
+            topics = list(topics)
+            if validate_only:
+                asked.append(topics)
+                if len(asked) == hit + 1:
+                    if code is None:
+                        return {}
+                    return {one.name: BrokerRefused("Creating it", code, name_of(code)) for one in topics}
+            found = await create(brokers, topics, validate_only=validate_only)
+            if not validate_only and found["A.orders"] is None:
+                made.extend(dict(one.configs) for one in topics)
+            return found
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admin, "create_topics", busy_once)
+            async with world.worker():
+                await world.copied({"orders": "A.orders"})
+                await asyncio.sleep(2 * MINUTE_S)
+                assert len(asked) > hit
+                assert made == [wanted]
+                (line,) = lines(world, "topic_config.refused")
+                assert "setting=preallocate" in line
+                assert not lines(world, "topic.refused")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_a_missing_right_is_named_once_and_taken_up_when_granted() -> None:
     async def scenario() -> None:
         world = world_with("orders", "bills")
@@ -233,6 +284,114 @@ def test_a_missing_right_is_named_once_and_taken_up_when_granted() -> None:
             world.target.denied_configs = set()
             await asyncio.sleep(MINUTE_S)
             assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_setting_taken_back_upstream_is_taken_back_and_one_set_by_hand_beside_the_brokers_file_stays() -> None:
+    """The source's server.properties sets log.retention.hours, as the stock file does."""
+
+    async def scenario() -> None:
+        world = world_with("orders", "bills")
+        in_the_file = {"orders": False, "bills": True}
+        describe = admin.describe_topic_configs
+
+        async def with_a_file(brokers: Brokers, topics: Sequence[str], **more: Any) -> Any:
+            found = await describe(brokers, topics, **more)
+            if brokers is world.source:
+                for name, entries in found.items():
+                    if in_the_file[name]:
+                        file = ConfigEntry("retention.ms", "604800000", ConfigSource.STATIC_BROKER, False, False)
+                        found[name] = [one for one in entries if one.name != "retention.ms"] + [file]
+            return found
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admin, "describe_topic_configs", with_a_file)
+            async with world.worker():
+                await world.copied({"orders": "A.orders", "bills": "A.bills"})
+                world.source.configure_topic("orders", {"retention.ms": "60000"})
+                world.target.configure_topic("A.bills", {"retention.ms": "-1"})
+                await until(lambda: world.target.topics["A.orders"].overrides == {"retention.ms": "60000"})
+                world.source.configure_topic("orders", {})
+                in_the_file["orders"] = True
+                await until(lambda: world.target.topics["A.orders"].overrides == {})
+                await asyncio.sleep(3 * MINUTE_S)
+                assert world.target.topics["A.bills"].overrides == {"retention.ms": "-1"}
+                world.target.configure_topic("A.orders", {"retention.ms": "-1"})
+                await asyncio.sleep(3 * MINUTE_S)
+                assert world.target.topics["A.orders"].overrides == {"retention.ms": "-1"}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_settings_that_may_not_be_read_are_said_once_also_where_both_sides_have_one_name(identity: bool) -> None:
+    async def scenario() -> None:
+        world = world_with("orders", **(IDENTITY if identity else {}))
+        remote = "orders" if identity else "A.orders"
+        describe = admin.describe_topic_configs
+
+        async def denied(brokers: Brokers, topics: Sequence[str], **more: Any) -> Any:
+            if brokers is world.target and more.get("channel") == "sync" and "keys" not in more:
+                return {name: BrokerRefused(f"Reading {name}", 29, "TOPIC_AUTHORIZATION_FAILED") for name in topics}
+            return await describe(brokers, topics, **more)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admin, "describe_topic_configs", denied)
+            async with world.worker():
+                await world.copied({"orders": remote})
+                await asyncio.sleep(10 * MINUTE_S)
+                (line,) = lines(world, "topic_configs.denied")
+                assert f"Grant ALTER_CONFIGS on topic {remote} on B." in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_dry_run_names_every_topic_and_a_right_that_is_missing_for_all_of_them_fills_no_log() -> None:
+    async def scenario(**extra: str) -> None:
+        names = [f"t{number:02}" for number in range(60)]
+        world = world_with(*names, **extra)
+        async with world.worker():
+            await world.copied({name: f"A.{name}" for name in names})
+            await asyncio.sleep(2)
+            world.target.denied_configs = {f"A.{name}" for name in names}
+            for name in names:
+                world.source.configure_topic(name, {"retention.ms": "1000000"})
+            await asyncio.sleep(10 * MINUTE_S)
+            said = lines(world, "topic_configs.would_change" if extra else "topic_configs.denied")
+            assert len(said) == 21
+            assert "topics=40" in said[-1]
+            assert [name for name in names if not any(re.search(rf"\bA\.{name}\b", line) for line in said)] == []
+            assert ("sync.topic.configs.dry.run=true" if extra else "Grant ALTER_CONFIGS on them on B.") in said[-1]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+    run_virtual(scenario(**{"sync.topic.configs.dry.run": "true"}), limit_s=HOUR_S)
+
+
+def test_a_defect_in_the_sync_is_said_loudly_and_stops_no_copying() -> None:
+    async def scenario() -> None:
+        world = world_with("orders")
+
+        async def broken(*_: object, **__: object) -> Any:
+            raise KeyError("nobody thought of it")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admin, "alter_topic_configs", broken)
+            async with world.worker():
+                await world.copied({"orders": "A.orders"})
+                world.source.configure_topic("orders", {"retention.ms": "1000000"})
+                for _ in range(10):
+                    await asyncio.sleep(MINUTE_S)
+                    world.source.append("orders", 0, [b"more"])
+                    await world.copied({"orders": "A.orders"}, deadline_s=1.0)
+                (line,) = lines(world, "topic_configs.failing")
+                assert " ERROR " in line
+                assert "KeyError: 'nobody thought of it'" in line
+                assert "This is a defect in mm2py" in line
+                assert not lines(world, "flow.crashed")
+                assert len(lines(world, "flow.ready")) == 1
+                patched.undo()
+                await until(lambda: world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"})
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
@@ -294,6 +453,44 @@ def test_a_min_insync_replicas_that_the_remote_topic_cannot_reach_is_left_out() 
                 assert world.target.topics[topic].overrides == {"retention.ms": "1000000"}
                 (line,) = lines(world, f"topic_config.refused topic={topic}")
                 assert "no record could be written to it" in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize(("most", "has"), [("2", {"min.insync.replicas": "2"}), ("3", {})])
+def test_with_the_brokers_own_number_of_replicas_min_insync_replicas_is_set_once_they_can_be_counted(
+    most: str, has: dict[str, str]
+) -> None:
+    """B80: with replication.factor=-1 nobody knows their number before the topic is there."""
+
+    async def scenario() -> None:
+        extra = {**EVERY_MINUTE, "replication.factor": "-1", "config.properties.exclude": "segment.ms"}
+        world = World(7, nodes=3, extra=extra)
+        world.target.broker_config["default.replication.factor"] = "2"
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"1"])
+        world.source.configure_topic("orders", {"min.insync.replicas": most})
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(2 * MINUTE_S)
+            assert world.target.topics["A.orders"].overrides == has
+            assert len(lines(world, "topic_config.refused")) == (0 if has else 1)
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_with_the_brokers_own_number_of_replicas_and_no_sync_a_min_insync_replicas_is_said_to_be_left_out() -> None:
+    async def scenario() -> None:
+        extra = {"replication.factor": "-1", "config.properties.exclude": "segment.ms"}
+        world = World(7, extra={**extra, "sync.topic.configs.enabled": "false"})
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"1"])
+        world.source.configure_topic("orders", {"min.insync.replicas": "3"})
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            assert world.target.topics["A.orders"].overrides == {}
+            (line,) = lines(world, "topic_config.refused")
+            assert "left to the configuration sync, which is switched off" in line
 
     run_virtual(scenario(), limit_s=HOUR_S)
 

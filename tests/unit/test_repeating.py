@@ -97,17 +97,46 @@ def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
     assert asked == [5.0, 10.0, 15.0, 25.0, 30.0, 35.0, 45.0, 50.0, 55.0]
 
 
-def test_an_error_that_nobody_raised_on_purpose_ends_it() -> None:
+def test_a_defect_is_told_as_one_and_cancels_nothing() -> None:
+    """A sync of settings that meets a defect must not stop the copying."""
     clock = VirtualClock()
+    told: list[str] = []
 
     async def work() -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("by nought")
 
     async def scenario() -> None:
-        await repeat(work, interval_s=1, clock=clock, failed=lambda _: None, worked=lambda: None)
+        async with asyncio.timeout(2.5):
+            await repeat(
+                work, interval_s=1, clock=clock, failed=lambda error: told.append(str(error)), worked=lambda: None
+            )
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(TimeoutError):
         run_virtual(scenario(), limit_s=10)
+    assert len(told) == 3
+    assert told[0].startswith("ZeroDivisionError: by nought (at test_repeating.py:")
+    assert "This is a defect in mm2py; please report it with this line." in told[0]
+
+
+def test_a_cancelled_schedule_ends() -> None:
+    told: list[str] = []
+
+    async def scenario() -> None:
+        work = repeat(
+            lambda: asyncio.sleep(5),
+            interval_s=1,
+            clock=VirtualClock(),
+            failed=lambda error: told.append(str(error)),
+            worked=lambda: None,
+        )
+        task = asyncio.create_task(work)
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    run_virtual(scenario(), limit_s=10)
+    assert told == []
 
 
 def test_a_notice_is_new_once_until_it_changes_or_is_over() -> None:
