@@ -1,4 +1,4 @@
-"""A value that cannot be printed: passwords, keys, tokens, from the moment a settings file is read (S05, S06).
+"""A value that cannot be printed: passwords, keys, tokens, from the moment a setting is taken for one (S05, S06).
 
 Answers to ``Password`` of Apache Kafka's configuration. Whoever needs the text asks for it with ``reveal``, so that
 every place that can show a secret is found by searching for that word.
@@ -36,7 +36,8 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        return hmac.compare_digest(self.__text.encode(), other.__text.encode())
+        ours, theirs = (text.encode("utf-8", "surrogatepass") for text in (self.__text, other.__text))
+        return hmac.compare_digest(ours, theirs)
 
     def __hash__(self) -> int:
         return hash((Secret, self.__text))
@@ -48,6 +49,12 @@ class Secret:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("a secret is not written anywhere")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not written anywhere")
+
+    def __getstate__(self) -> NoReturn:
         raise TypeError("a secret is not written anywhere")
 
 

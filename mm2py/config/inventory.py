@@ -36,7 +36,7 @@ from mm2py.config.keys import (
 from mm2py.config.kinds import addresses, strings
 from mm2py.config.layers import CLIENT_NAMES, WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import shown_key
+from mm2py.config.secrets import may_show_unknown_key, shown_key, shown_unknown_key
 from mm2py.config.security_keys import SECURITY
 from mm2py.flow import ARROW, ClusterAlias, Flow
 
@@ -89,6 +89,8 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
                     items.append(Item(entry, Level.FLOW, name, flow=flow, key=found, advice=advice))
                     continue
                 case str(problem):
+                    if not may_show_unknown_key(key, entry.stray):
+                        problem = f"{shown_unknown_key(key, entry.stray)} names no flow; write A->B.setting"
                     problems.append(f"line {entry.line}: {problem}")
                     continue
         found, advice = _find_at_top(key)
@@ -273,12 +275,7 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
         "keys have no effect where they stand",
     )
     lines += _capped(
-        [
-            f"line {item.entry.line}: {shown_key(item.entry.key)} is not known"
-            + (f"; {hint}" if (hint := nearest(item, clusters)) else "")
-            for item in unknown[:LINES_MAX]
-        ]
-        + [""] * (len(unknown) - LINES_MAX),
+        [_unknown_told(item, clusters) for item in unknown[:LINES_MAX]] + [""] * (len(unknown) - LINES_MAX),
         "keys are not known",
     )
     if not_yet:
@@ -291,6 +288,13 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
         told = "; ".join(f"{_listed(group)} ({reason})" for reason, group in reasons.items())
         lines.append(f"these settings have no effect, because mm2py goes its own way: {told}")
     return lines
+
+
+def _unknown_told(item: Item, clusters: Collection[str]) -> str:
+    if not may_show_unknown_key(item.name, item.entry.stray):
+        return f"line {item.entry.line}: {shown_unknown_key(item.name, item.entry.stray)} is not known"
+    hint = nearest(item, clusters)
+    return f"line {item.entry.line}: {shown_key(item.entry.key)} is not known" + (f"; {hint}" if hint else "")
 
 
 def repeated_told(items: Sequence[Item], flows: Collection[Flow]) -> list[str]:

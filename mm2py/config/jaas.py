@@ -1,17 +1,18 @@
 """``sasl.jaas.config``: one login module with its options, as Java writes it. Pure, and nothing is ever loaded (S10).
 
 Answers to JaasConfig of Apache Kafka's clients. Only the modules of Kafka's own mechanisms are known; every other one
-is refused by its name. No message repeats a value.
+is refused, by its name if that is one of a known package. No message repeats anything that may be part of a value: a
+quote in the wrong place makes the rest of a password a name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from mm2py.config.secrets import shown_key
+from mm2py.config.security_keys import SECURITY
 from mm2py.secret import Secret
 
 _SECURITY: Final = "org.apache.kafka.common.security"
@@ -20,6 +21,24 @@ SCRAM: Final = f"{_SECURITY}.scram.ScramLoginModule"
 OAUTHBEARER: Final = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule"
 MODULES: Final = (PLAIN, SCRAM, OAUTHBEARER)
 FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_PASSWORD: Final = frozenset({"username", "password", "tokenauth"})
+_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    PLAIN: _PASSWORD,
+    SCRAM: _PASSWORD,
+    OAUTHBEARER: frozenset({"clientId", "clientSecret", "scope", "extension_auth", *SECURITY}),
+}
+"""What messages may name, by module."""
+_OPTION_FAMILIES: Final = ("user_", "extension_", "unsecuredLogin")
+_PACKAGES: Final = (
+    "org.apache.kafka.",
+    "com.sun.security.",
+    "com.ibm.security.",
+    "com.google.cloud.hosted.kafka.",
+    "io.confluent.",
+    "io.strimzi.",
+    "software.amazon.msk.",
+)
+"""Whose login modules messages may name."""
 TEXT_MAX_CHARS: Final = 256 * 1024
 
 _SKIPPED: Final = re.compile(r"(?:[\x00-\x20]+|//[^\r\n]*|/\*.*?\*/)+", re.DOTALL)
@@ -36,7 +55,11 @@ class BadJaas(ValueError):
 @dataclass(frozen=True, slots=True)
 class LoginModule:
     name: str
-    options: Mapping[str, Secret]
+    options: Mapping[str, Secret] = field(repr=False)
+
+    def shown(self, option: str) -> str:
+        """Return one of the options as messages name it: by its name if such a module has it, else by its place."""
+        return _shown(self.name, option, list(self.options).index(option) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +81,35 @@ def parse_jaas(text: Secret) -> LoginModule:
         raise BadJaas("names no login module")
     name = first.text.reveal()
     if first.kind != "word" or name not in MODULES:
-        shown = name if first.kind == "word" and _CLASS.fullmatch(name) else "what begins it"
+        is_shown = first.kind == "word" and name.startswith(_PACKAGES) and _CLASS.fullmatch(name)
         raise BadJaas(
-            f"asks for a login module that mm2py does not have ({shown}); it has"
+            f"asks for a login module that mm2py does not have ({name if is_shown else 'what begins it'}); it has"
             f" {', '.join(module.rpartition('.')[2] for module in MODULES)}, written with their packages"
         )
     flag = next(tokens, None)
     if flag is None or flag.kind != "word" or flag.text.reveal().lower() not in FLAGS:
         raise BadJaas("lacks the word required behind its login module")
-    options = _options(tokens)
+    options = _options(name, tokens)
     if next(tokens, None) is not None:
         raise BadJaas("has something behind its first semicolon; one login module is all that a client has")
     return LoginModule(name, options)
 
 
-def _options(tokens: Iterator[_Token]) -> dict[str, Secret]:
+def _shown(module: str, option: str, number: int) -> str:
+    if option in _OPTIONS[module]:
+        return option
+    family = next((family for family in _OPTION_FAMILIES if option.startswith(family)), None)
+    return f"number {number}" if family is None else f"{family}... (number {number})"
+
+
+def _options(module: str, tokens: Iterator[_Token]) -> dict[str, Secret]:
     options: dict[str, Secret] = {}
     for number, token in enumerate(tokens, 1):
         if token.kind == ";":
             return options
         if token.kind not in ("word", "quoted"):
             raise BadJaas(f"has a stray {token.kind} before its option {number}")
-        key = shown_key(token.text.reveal()) if _CLASS.fullmatch(f"x.{token.text.reveal()}") else f"number {number}"
+        key = _shown(module, token.text.reveal(), number)
         equals, value = next(tokens, None), next(tokens, None)
         if equals is None or equals.kind != "=" or value is None or value.kind not in ("word", "quoted"):
             raise BadJaas(f'has no value for its option {key}; write name="value", with a semicolon behind the last')

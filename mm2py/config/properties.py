@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_key
+from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_unknown_key
 from mm2py.errors import ConfigError
 
 FILE_MAX_BYTES = 16 * 1024 * 1024
@@ -29,20 +29,25 @@ _SEPARATOR = re.compile(r"[ \t\f]*(?:[=:][ \t\f]*)?")
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
+_TORN = re.compile(r"\\[ \t\f]+\Z")
 _UTF8_BOM = "\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value with where it came from. ``line`` is None for a value that no file set."""
+    """One value with where it came from. ``line`` is None for a value that no file set.
+
+    ``stray`` says why the line may be a piece of the value before it, if it looks so: then an unknown key is not shown.
+    """
 
     value: str
     key: str
     line: int | None = None
+    stray: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        value = HIDDEN if may_hold_secret(self.key) else repr(self.value)
-        return f"Entry({shown_key(self.key)}={value}, line {self.line})"
+        value = HIDDEN if may_hold_secret(self.key) or self.stray else repr(self.value)
+        return f"Entry({shown_unknown_key(self.key, self.stray)}={value}, line {self.line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +104,22 @@ def parse_properties(data: bytes) -> Properties:
         warnings.append(
             "the file begins with a UTF-8 byte order mark, which becomes part of its first line; save it without"
         )
-    for line, logical in _logical_lines(text):
+    for line, logical, torn in _logical_lines(text):
         key_match = _KEY.match(logical)
         assert key_match is not None  # noqa: S101  the pattern matches nothing at all, too
         separator = _SEPARATOR.match(logical, key_match.end())
         assert separator is not None  # noqa: S101
         key = _unescape(key_match.group(), line)
         value = _unescape(logical[separator.end() :], line)
+        stray = "it stands alone in its line" if key_match.end() == len(logical) else ""
+        stray = "the line before ends in a backslash with a blank behind it" if torn else stray
         earlier = entries.get(key)
         if earlier is not None:
             warnings.append(
-                f"line {line}: {shown_key(key)} is set again (first in line {earlier.line}); the last one counts"
+                f"line {line}: {shown_unknown_key(key, stray)} is set again (first in line {earlier.line});"
+                " the last one counts"
             )
-        entries[key] = Entry(value, key, line)
+        entries[key] = Entry(value, key, line, stray)
         if len(entries) > KEYS_MAX:
             raise ConfigError(f"There are more than {KEYS_MAX:,} keys.", remedy="Is it a properties file?")
     if len(warnings) > _WARNINGS_MAX:
@@ -127,9 +135,15 @@ def bom_hides_a_key(properties: Properties) -> Entry | None:
     return None
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Join continued lines, drop blank and comment lines; return each with the number of the line it begins in."""
-    logical_lines: list[tuple[int, str]] = []
+def _logical_lines(text: str) -> list[tuple[int, str, bool]]:
+    """Join continued lines, drop blank and comment lines.
+
+    Returns:
+        Each with the number of the line it begins in, and whether a backslash with blanks behind it ends what stands
+        before it: its author may have meant it as a continuation.
+    """
+    logical_lines: list[tuple[int, str, bool]] = []
+    torn = False
     parts: list[str] = []
     chars = 0
     first_line = 0
@@ -156,15 +170,16 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
                 remedy="Is it a properties file?",
             )
         if not continued:
-            logical_lines.append((first_line, "".join(parts)))
+            logical_lines.append((first_line, "".join(parts), torn))
+            torn = _TORN.search(line) is not None
             parts.clear()
             chars = 0
         elif at_end and (chars or terminator != "\r\n"):
             # A backslash as the very last thing still makes an entry, if need be one with an empty key.
-            logical_lines.append((first_line, "".join(parts)))
+            logical_lines.append((first_line, "".join(parts), torn))
             return logical_lines
     if chars:
-        logical_lines.append((first_line, "".join(parts)))
+        logical_lines.append((first_line, "".join(parts), torn))
     return logical_lines
 
 

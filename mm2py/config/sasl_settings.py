@@ -5,6 +5,7 @@ Answers to what LoginManager and the login modules of Apache Kafka's clients che
 
 from __future__ import annotations
 
+import ipaddress
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ from mm2py.config import security_keys as keys
 from mm2py.config.findings import Findings, named
 from mm2py.config.key import Status
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import shown_key
 from mm2py.config.tls_settings import read_tls
 from mm2py.kafka.sasl import extension_problem
 from mm2py.kafka.scram import HASHES
@@ -37,6 +37,9 @@ _MODULES: Mapping[str, str] = {
 }
 _PASSWORD_OPTIONS = frozenset({"username", "password"})
 _TOKEN_OPTIONS = frozenset({"clientId", "clientSecret", "scope"})
+_TLS_OPTIONS = frozenset(
+    key.name for key in keys.SECURITY.values() if key.status is Status.WORKS and key.name.startswith("ssl.")
+)
 
 
 def read_sasl(found: Findings) -> SaslSettings | None:
@@ -87,7 +90,7 @@ def _password(found: Findings, module: jaas.LoginModule | None) -> PasswordCrede
     options = dict(module.options)
     if options.pop("tokenauth", Secret("false")).reveal().lower() != "false":
         found.refuse(f"{where} asks for delegation tokens, which do not work yet (remove tokenauth)")
-    _refuse_options(found, where, set(options) - _PASSWORD_OPTIONS)
+    _refuse_options(found, where, module, set(options) - _PASSWORD_OPTIONS)
     missing = [name for name in sorted(_PASSWORD_OPTIONS) if not options.get(name)]
     if missing:
         found.refuse(f"{where} has no {' and no '.join(missing)}")
@@ -108,11 +111,12 @@ def _token_source(found: Findings, module: jaas.LoginModule | None) -> TokenEndp
         return None
     extensions = {name: options.pop(name).reveal() for name in list(options) if name.startswith("extension_")}
     for name, value in extensions.items():
-        if (problem := extension_problem(name.removeprefix("extension_"), value)) is not None:
-            found.refuse(f"{where}: {shown_key(name)} {problem}")
+        problem = extension_problem(name.removeprefix("extension_"), value)
+        if problem is not None and module is not None:
+            found.refuse(f"{where}: its option {module.shown(name)} {problem}")
     plain_extensions = tuple((name.removeprefix("extension_"), value) for name, value in extensions.items())
-    tls = _endpoint_tls(found, where, {name: options.pop(name) for name in list(options) if name.startswith("ssl.")})
-    _refuse_options(found, where, set(options) - _TOKEN_OPTIONS)
+    tls = _endpoint_tls(found, {name: options.pop(name) for name in list(options) if name in _TLS_OPTIONS})
+    _refuse_options(found, where, module, set(options) - _TOKEN_OPTIONS)
     url = found.value(keys.TOKEN_ENDPOINT_URL)
     if not url:
         found.refuse(
@@ -120,33 +124,53 @@ def _token_source(found: Findings, module: jaas.LoginModule | None) -> TokenEndp
             " a file:///path with a token)"
         )
         return None
+    return _source_at(found, url, options, tls, plain_extensions)
+
+
+def _source_at(
+    found: Findings, url: str, options: Mapping[str, Secret], tls: TlsSettings, extensions: tuple[tuple[str, str], ...]
+) -> TokenEndpoint | TokenFile | None:
     url_at = found.at(keys.TOKEN_ENDPOINT_URL)
     parts = _split(url)
     if parts is None or parts.username is not None or parts.fragment or "\\" in url:
         found.refuse(f"{url_at} is no address of a token server (write https://host/path, or file:///path)")
         return None
     if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query:
+        path = urllib.parse.unquote(parts.path)
+        if parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path or parts.query:
             found.refuse(f"{url_at} is no name of a file (write file:///path)")
-        return TokenFile(Path(urllib.parse.unquote(parts.path)), plain_extensions)
+        return TokenFile(Path(path), extensions)
+    if not f"{parts.path}{parts.query}".isascii():
+        found.refuse(f"{url_at} has a character beyond ASCII behind its host (write it as %XX)")
     _check_scheme(found, url_at, parts)
-    return _endpoint(found, url, options, tls, plain_extensions)
+    return _endpoint(found, url, options, tls, extensions)
 
 
 def _check_scheme(found: Findings, url_at: str, parts: urllib.parse.SplitResult) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         found.refuse(f"{url_at} is no address of a token server (write https://host/path, or file:///path)")
     elif parts.scheme == "http":
-        if found.value(keys.OAUTH_ALLOW_HTTP, found.own):
+        is_here = _is_loopback(parts.hostname)
+        if not found.value(keys.OAUTH_ALLOW_HTTP, found.own):
+            way_out = f", or say that it is meant with {keys.OAUTH_ALLOW_HTTP.name} = true" if is_here else ""
+            found.refuse(
+                f"{url_at} is http, which would show the client's secret to whoever listens (use https{way_out})"
+            )
+        elif not is_here:
+            allowed_at = found.at(keys.OAUTH_ALLOW_HTTP, layer=found.own)
+            found.refuse(f"{url_at} is http, which {allowed_at} allows on the same machine only (use https)")
+        else:
             found.warnings.append(
-                f"{named(found.layer[keys.TOKEN_ENDPOINT_URL.name])} is http: whoever listens on the network sees"
+                f"{named(found.layer[keys.TOKEN_ENDPOINT_URL.name])} is http: whoever listens on this machine sees"
                 " the client's secret; use https"
             )
-        else:
-            found.refuse(
-                f"{url_at} is http, which would show the client's secret to whoever listens (use https, or"
-                f" say that it is meant with {keys.OAUTH_ALLOW_HTTP.name} = true)"
-            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _endpoint(
@@ -183,19 +207,17 @@ def _endpoint(
     )
 
 
-def _endpoint_tls(found: Findings, where: str, options: Mapping[str, Secret]) -> TlsSettings:
+def _endpoint_tls(found: Findings, options: Mapping[str, Secret]) -> TlsSettings:
     """As in Kafka, the TLS of the token server is set by options of the login module."""
     base = found.layer.get(keys.JAAS_CONFIG.name)
     line = base.line if base is not None else None
     layer = {name: Entry(value.reveal(), f"{name} in sasl.jaas.config", line) for name, value in options.items()}
-    working = {key.name for key in keys.SECURITY.values() if key.status is Status.WORKS}
-    _refuse_options(found, where, set(layer) - working)
     return read_tls(found, layer, may_skip_host_names=False)
 
 
-def _refuse_options(found: Findings, where: str, unknown: set[str]) -> None:
-    if unknown:
-        names = ", ".join(sorted(shown_key(name) for name in unknown))
+def _refuse_options(found: Findings, where: str, module: jaas.LoginModule | None, unknown: set[str]) -> None:
+    if module is not None and unknown:
+        names = ", ".join(module.shown(name) for name in module.options if name in unknown)
         found.refuse(f"{where} has options that do nothing here: {names} (remove them)")
 
 
@@ -206,7 +228,7 @@ def _listed(names: Mapping[str, str]) -> str:
 def _split(url: str) -> urllib.parse.SplitResult | None:
     try:
         parts = urllib.parse.urlsplit(url)
-        _ = parts.port, parts.hostname
-    except ValueError:
+        _ = parts.port, (parts.hostname or "").encode("idna")  # as opening a connection does with it
+    except ValueError:  # UnicodeError is one
         return None
     return parts if url.isprintable() and " " not in url else None

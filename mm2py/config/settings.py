@@ -19,7 +19,7 @@ from mm2py.config.kinds import BadValue, HostPort, java_trim
 from mm2py.config.layers import FlowLayers, Layer, cluster_pairs, connector_config, flow_layers
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
 from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
-from mm2py.config.secrets import shown_key, shown_value
+from mm2py.config.secrets import shown_key, shown_unknown_key, shown_value
 from mm2py.config.security import SidesReading, read_security, read_sides
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
@@ -199,7 +199,8 @@ def _check_text(properties: Properties, problems: list[str]) -> None:
         )
     for entry in properties.entries.values():
         if not _encodable(entry.key) or not _encodable(entry.value):
-            problems.append(f"line {entry.line}: {shown_key(entry.key)} holds half of a character (\\uD800 to \\uDFFF)")
+            shown = shown_unknown_key(entry.key, entry.stray)
+            problems.append(f"line {entry.line}: {shown} holds half of a character (\\uD800 to \\uDFFF)")
 
 
 def _encodable(text: str) -> bool:

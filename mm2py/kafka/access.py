@@ -25,7 +25,6 @@ from mm2py.kafka.security import PLAINTEXT, PasswordCredential, SaslSettings, Se
 from mm2py.kafka.security_errors import AuthenticationFailed, TlsFailed
 from mm2py.kafka.tls import Tls, explain
 from mm2py.kafka.tokens import EndpointTokens, FileTokens, TokenSource
-from mm2py.secret import without
 
 RENEW_AT: Final = 0.85
 """At this part of a session's life it is renewed; Kafka's clients choose at random from 0.85 to 0.95."""
@@ -74,7 +73,7 @@ class Access:
             case None | SaslSettings(credential=PasswordCredential()):
                 pass
             case SaslSettings(credential=TokenFile() as file):
-                self._tokens = FileTokens(file)
+                self._tokens = FileTokens(file, report=report)
             case SaslSettings(credential=TokenEndpoint() as endpoint):
                 self._tokens = EndpointTokens(endpoint, rng=rng or random.Random(), report=report)  # noqa: S311
 
@@ -109,8 +108,9 @@ class Access:
         try:
             return await _converse(self._sasl.mechanism, conversation, ask)
         except SaslRefused as refused:
-            why = without(str(refused), conversation.secrets)
-            raise AuthenticationFailed(self.alias, broker, self._sasl.mechanism, why, remedy=refused.remedy) from None
+            raise AuthenticationFailed(
+                self.alias, broker, self._sasl.mechanism, str(refused), remedy=refused.remedy
+            ) from None
 
     def session(self, lifetime_s: float | None, again: Authenticate) -> Session | None:
         """Return what keeps a connection authenticated, None if nothing has to."""
@@ -169,7 +169,7 @@ async def _converse(mechanism: str, conversation: Conversation, ask: Ask) -> flo
     assert isinstance(handshake, messages.SaslHandshakeResponse)  # noqa: S101  (REPLY_TO says so)
     code = int(handshake.error_code)
     if code == _UNSUPPORTED_MECHANISM:
-        offered = shown_reason(", ".join(handshake.mechanisms)) or "none"
+        offered = shown_reason(", ".join(handshake.mechanisms), conversation.secrets) or "none"
         raise SaslRefused(f"it offers other mechanisms: {offered}", remedy="Set sasl.mechanism to one of them.")
     if code == _ILLEGAL_STATE:
         raise SaslRefused(
@@ -195,7 +195,7 @@ async def _converse(mechanism: str, conversation: Conversation, ask: Ask) -> flo
 
 
 def _refused(conversation: Conversation, code: int, text: str | None) -> SaslRefused:
-    why = shown_reason(text) if text else name_of(code)
+    why = shown_reason(text, conversation.secrets) if text else name_of(code)
     if isinstance(conversation, OAuthBearer):
         return SaslRefused(conversation.refused or why, remedy=TOKEN_REMEDY)
     return SaslRefused(why, remedy="Check user name and password, and that the user may use this mechanism.")

@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from mm2py.secret import Secret
+from mm2py.secret import Secret, without
 
 REASON_MAX_CHARS: Final = 200
+ERROR_MAX_BYTES: Final = 4096
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
@@ -93,7 +94,7 @@ class OAuthBearer:
             raise SaslRefused(self._refused, remedy=TOKEN_REMEDY)
         if not challenge:
             return None
-        self._refused = f"it refuses the token ({_error_status(challenge)})"
+        self._refused = f"it refuses the token ({_error_status(challenge, self.secrets)})"
         return b"\x01"  # the broker then ends the conversation with an error of its own
 
     @property
@@ -117,15 +118,16 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-def shown_reason(text: str) -> str:
-    """Return what a broker said as it may stand in one line of a log."""
-    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:REASON_MAX_CHARS])
-    return text.rstrip(". ")
+def shown_reason(text: str, secrets: tuple[Secret, ...]) -> str:
+    """Return what a broker said as it may stand in one line of a log; secrets are hidden while they are whole."""
+    text = without(text, secrets)[:REASON_MAX_CHARS]
+    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return text[:REASON_MAX_CHARS].rstrip(". ")
 
 
-def _error_status(challenge: bytes) -> str:
+def _error_status(challenge: bytes, secrets: tuple[Secret, ...]) -> str:
     try:
-        answer = json.loads(challenge[:4096])
-        return shown_reason(str(answer.get("status", "without a status")))
+        answer = json.loads(challenge[:ERROR_MAX_BYTES])
+        return shown_reason(str(answer.get("status", "without a status")), secrets)
     except (ValueError, AttributeError, RecursionError):
         return "without a reason"

@@ -59,7 +59,7 @@ class Scram:
         except UnicodeDecodeError:
             raise SaslRefused("its message is not text", remedy=_IMPOSTOR) from None
         if self._expected is None:
-            return self._prove(_server_first(text, self._nonce), text)
+            return self._prove(_server_first(text, self._nonce, self.secrets), text)
         self._check_signature(text, self._expected)
         self._over = True
         return None
@@ -77,7 +77,7 @@ class Scram:
 
     def _check_signature(self, text: str, expected: bytes) -> None:
         if text.startswith("e="):
-            reason = shown_reason(text[2:].partition(",")[0])
+            reason = shown_reason(text[2:], self.secrets).partition(",")[0]
             raise SaslRefused(f"it refuses the proof ({reason})", remedy="Check user name and password.")
         match = _FINAL.fullmatch(text)
         signature = _decoded(match[1]) if match is not None else None
@@ -95,10 +95,10 @@ class _ServerFirst:
     iterations: int
 
 
-def _server_first(text: str, our_nonce: str) -> _ServerFirst:
+def _server_first(text: str, our_nonce: str, secrets: tuple[Secret, ...]) -> _ServerFirst:
     """Read the broker's first message and check what can be checked before the password is touched."""
     if text.startswith("e="):
-        reason = shown_reason(text[2:].partition(",")[0])
+        reason = shown_reason(text[2:], secrets).partition(",")[0]
         raise SaslRefused(f"it refuses the user ({reason})", remedy="Check user name and password.")
     match = _FIRST.fullmatch(text)
     salt = _decoded(match[2]) if match is not None else None

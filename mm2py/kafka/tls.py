@@ -101,6 +101,8 @@ class Tls:
         self._lock = asyncio.Lock()
         self._context: ssl.SSLContext | None = None
         self._signatures: tuple[Signature, ...] = ()
+        """Of the files when the context was made."""
+        self._reported: tuple[tuple[Signature, ...], str] | None = None
         stores = (settings.trust, settings.keys)
         self._paths = [store.path for store in stores if store is not None and store.path is not None]
 
@@ -123,10 +125,12 @@ class Tls:
         except KeyMaterialUnusable as error:
             if self._context is None:
                 raise
-            self._report(f"{error.what} The content it had before stays in use.")
+            # What is wrong may pass without a trace in the file, such as missing rights: it is tried again each time.
+            if self._reported != (signatures, error.what):
+                self._reported = signatures, error.what
+                self._report(f"{error.what} The content it had before stays in use.")
         else:
-            self._context = context
-        self._signatures = signatures
+            self._context, self._signatures, self._reported = context, signatures, None
         return self._context
 
     def _made(self) -> ssl.SSLContext:
@@ -141,7 +145,7 @@ class Tls:
 def _signature(path: Path) -> Signature:
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # a NUL is in no name
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -110,23 +110,34 @@ def read_answer(body: bytes, now_s: float) -> Token:
 
 
 class FileTokens:
-    """A token in a file."""
+    """A token in a file. One that has not expired serves on while the file cannot be used."""
 
-    def __init__(self, settings: TokenFile) -> None:
+    def __init__(self, settings: TokenFile, *, report: Callable[[str], None]) -> None:
+        """``report`` gets a sentence when the file holds no usable token while the one before it is still good."""
         self._path = settings.path
+        self._report = report
         self._read: tuple[tuple[int, int, int], Token] | None = None
+        """The last token that was usable, and the signature of the file that held it."""
+        self._reported = ""
 
     async def token(self) -> Token:
-        token = await asyncio.to_thread(self._current)
-        if not token.is_usable(time.time()):
-            raise self._unusable("it has expired", "Let whoever supplies the file renew it; mm2py reads it again.")
+        try:
+            token = await asyncio.to_thread(self._current)
+        except TokenUnavailable as error:
+            if self._read is None or not self._read[1].is_usable(time.time()):
+                raise
+            if self._reported != error.what:
+                self._reported = error.what
+                self._report(f"{error.what} The token it held before stays in use.")
+            return self._read[1]
+        self._reported = ""
         return token
 
     def _current(self) -> Token:
         try:
             found = self._path.stat()
             signature = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if self._read is not None and self._read[0] == signature:
+            if self._read is not None and self._read[0] == signature and self._read[1].is_usable(time.time()):
                 return self._read[1]
             if not self._path.is_file():
                 raise self._unusable("it is not a file", "Name a file.")
@@ -138,6 +149,8 @@ class FileTokens:
         if not is_token(text):
             raise self._unusable("it holds no token", "Put the token there, alone; mm2py reads it again.")
         token = Token(Secret(text), expiry_of(text))
+        if not token.is_usable(time.time()):
+            raise self._unusable("it has expired", "Let whoever supplies the file renew it; mm2py reads it again.")
         self._read = (signature, token)
         return token
 

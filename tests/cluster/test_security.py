@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from deploy.local.certificates import Authority, self_signed, tls_listener, write_private
+from deploy.local.certificates import Authority, Certified, self_signed, tls_listener, write_private
 from deploy.local.java import java
 from deploy.local.jvm import QUICK_START
 from deploy.local.kafka import KafkaCluster, start_clusters
@@ -60,6 +60,8 @@ class World:
     directory: Path
     authority: Authority
     tokens: TokenServer
+    refusing_tokens: TokenServer
+    """Takes nobody's client id and secret."""
 
     def file(self, name: str, content: bytes) -> str:
         return str(write_private(self.directory / name, content))
@@ -130,13 +132,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         jvm_options=(*QUICK_START, f"-Djava.security.properties={allowed}"),
     )
     server = write_private(directory / "tokens.pem", authority.issue("tokens").pem())
-    with start_clusters([secured, KafkaCluster("plain")]) as (_, plain), token_server(_new_token, server) as tokens:
+    with (
+        start_clusters([secured, KafkaCluster("plain")]) as (_, plain),
+        token_server(_new_token, server) as tokens,
+        token_server(lambda: (401, {}, b'{"error":"invalid_client"}'), server) as refusing_tokens,
+    ):
         client = admin(secured)
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             user = UserScramCredentialUpsertion("anna", ScramCredentialInfo(mechanism, 8192), PASSWORD.encode())
             for done in client.alter_user_scram_credentials([user]).values():
                 done.result(30)
-        made = World(secured, plain, directory, authority, tokens)
+        made = World(secured, plain, directory, authority, tokens, refusing_tokens)
         made.file("ca.pem", authority.pem())
         yield made
 
@@ -178,10 +184,10 @@ def _password(mechanism: str, password: str = PASSWORD) -> dict[str, Value]:
     }
 
 
-def _tokens(world: World) -> dict[str, Value]:
+def _tokens(world: World, server: TokenServer) -> dict[str, Value]:
     return {
         "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token.endpoint.url": world.tokens.url,
+        "sasl.oauthbearer.token.endpoint.url": server.url,
         "sasl.oauthbearer.client.credentials.client.id": "anna",
         "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
         "sasl.jaas.config": jaas(
@@ -196,13 +202,8 @@ def _token_file(world: World) -> dict[str, Value]:
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": f"file://{path}"}
 
 
-@pytest.fixture(scope="module")
-def ways(world: World) -> Ways:
-    """By alias: a listener, and what the cluster's settings say."""
-    client = world.authority.issue("client")
-    tls: dict[str, Value] = {"security.protocol": "SSL", **world.trust}
-    sasl: dict[str, Value] = {"security.protocol": "SASL_SSL", **world.trust}
-    inline: dict[str, Value] = {
+def _inline(world: World, client: Certified) -> dict[str, Value]:
+    return {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": world.authority.pem().decode(),
@@ -211,6 +212,14 @@ def ways(world: World) -> Ways:
         "ssl.keystore.key": client.key_pem(STORE_PASSWORD).decode(),
         "ssl.key.password": STORE_PASSWORD,
     }
+
+
+@pytest.fixture(scope="module")
+def ways(world: World) -> Ways:
+    """By alias: a listener, and what the cluster's settings say."""
+    client = world.authority.issue("client")
+    tls: dict[str, Value] = {"security.protocol": "SSL", **world.trust}
+    sasl: dict[str, Value] = {"security.protocol": "SASL_SSL", **world.trust}
     return {
         "tls": ("TLS", tls),
         "tls12": ("TLS", {**tls, "ssl.enabled.protocols": "TLSv1.2", "ssl.cipher.suites":
@@ -219,13 +228,13 @@ def ways(world: World) -> Ways:
         "anyhost": ("OTHERHOST", {**tls, "ssl.endpoint.identification.algorithm": ""}),
         "mtls": ("MTLS", {**tls, "ssl.keystore.type": "PEM",
                           "ssl.keystore.location": world.file("client.pem", client.pem())}),
-        "inline": ("MTLS", inline),
+        "inline": ("MTLS", _inline(world, client)),
         "pkcs12": ("MTLS", {"security.protocol": "SSL", **_keytool_stores(world)}),
         "plain": ("SECURE", {**sasl, **_password("PLAIN")}),
         "scram256": ("SECURE", {**sasl, **_password("SCRAM-SHA-256")}),
         "scram512": ("SECURE", {**sasl, **_password("SCRAM-SHA-512")}),
         "open": ("OPEN", {"security.protocol": "SASL_PLAINTEXT", **_password("SCRAM-SHA-256")}),
-        "tokens": ("SECURE", {**sasl, **_tokens(world)}),
+        "tokens": ("SECURE", {**sasl, **_tokens(world, world.tokens)}),
         "tokenfile": ("SECURE", {**sasl, **_token_file(world)}),
     }  # fmt: skip
 
@@ -349,17 +358,36 @@ def _failing(world: World) -> dict[str, Failing]:
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": world.file("stranger.pem", other.issue("client").pem()),
     }
+    client = world.authority.issue("client")
+    expired = world.authority.issue("client", valid_days=(-9, -1))
+    pkcs12: dict[str, Value] = {
+        **tls,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": world.file("client.p12", client.pkcs12(STORE_PASSWORD)),
+        "ssl.keystore.password": "canary-x",
+    }
     unsigned = world.file("bad-token", b"neither.a.token")
     refused_token = {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": f"file://{unsigned}",
     }
-    untrusted_server = {**_tokens(world), "sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", "")}
+    untrusted_server = {
+        **_tokens(world, world.tokens),
+        "sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", ""),
+    }
     return {
         "wrongpassword": Failing("SECURE", {**sasl, **_password("PLAIN", "canary-x")},
                                  "did not authenticate mm2py by PLAIN: Authentication failed: Invalid username or"),
         "wrongscram": Failing("SECURE", {**sasl, **_password("SCRAM-SHA-512", "canary-x")},
                               "did not authenticate mm2py by SCRAM-SHA-512: Authentication failed during"),
+        "wrongscram256": Failing("SECURE", {**sasl, **_password("SCRAM-SHA-256", "canary-x")},
+                                 "did not authenticate mm2py by SCRAM-SHA-256: Authentication failed during"),
+        "wrongpkcs12": Failing("MTLS", pkcs12, "client.p12 cannot be used: ssl.keystore.password does not open it"),
+        "strangerinline": Failing("MTLS", _inline(world, other.issue("client")), "it refuses our certificate"),
+        "wronginline": Failing("MTLS", {**_inline(world, client), "ssl.key.password": "canary-x"},
+                               "ssl.keystore.key cannot be used: ssl.key.password does not open the private key"),
+        "expiredclient": Failing("MTLS", _inline(world, expired), "it refuses our certificate"),
+        "refusedclient": Failing("SECURE", {**sasl, **_tokens(world, world.refusing_tokens)}, "it answers 401"),
         "notoffered": Failing("OPEN", {"security.protocol": "SASL_PLAINTEXT", **_password("SCRAM-SHA-512")},
                               "it offers other mechanisms: "),
         "badtoken": Failing("SECURE", {**sasl, **refused_token}, "by OAUTHBEARER: it refuses the token"),
@@ -383,7 +411,10 @@ def _failing(world: World) -> dict[str, Failing]:
 FAILING = [
     *("wrongpassword", "wrongscram", "notoffered", "badtoken", "notokens", "wrongca", "wronghost", "expired"),
     *("selfsigned", "oldtls", "nocertificate", "stranger", "nofile", "notls", "nosasl", "wantssasl", "wantstls"),
+    *("wrongscram256", "wrongpkcs12", "strangerinline", "wronginline", "expiredclient", "refusedclient"),
 ]
+BEFORE_CONNECTING = ("nofile", "notokens", "wrongpkcs12", "wronginline", "refusedclient")
+"""What fails before there is an address to name."""
 
 
 @dataclass
@@ -400,7 +431,14 @@ def refusing(world: World, source_cluster: KafkaCluster) -> Iterator[Refusing]:
     create_topic(source_cluster, topic)
     expected = _failing(world)
     properties = _flows(world, {name: (each.listener, each.settings) for name, each in expected.items()}, topic)
-    properties["clusters"] = f"{properties['clusters']},G"
+    open_but_forbidden = {**_password("SCRAM-SHA-256"), "sasl.require.tls": True}
+    properties |= {f"forbidden.{name}": value for name, value in open_but_forbidden.items()}
+    properties |= {
+        "forbidden.bootstrap.servers": world.secured.bootstrap_for("OPEN"),
+        "forbidden.security.protocol": "SASL_PLAINTEXT",
+        "forbidden->B.enabled": True,
+    }
+    properties["clusters"] = f"{properties['clusters']},G,forbidden"
     properties |= {"G.bootstrap.servers": source_cluster.bootstrap, "G->B.enabled": True}
     with Mm2py(properties, log_level="debug") as run:
         yield Refusing(run, expected, topic)
@@ -416,12 +454,23 @@ def test_every_wrong_way_in_says_why_and_the_good_flow_goes_on(
     said = refusing.run.wait_for_event("cluster.unreachable", cluster=alias, flow=f"{alias}->B")
     assert refusing.expected[alias].why in said["why"]
     port = world.secured.brokers[0].address.ports[refusing.expected[alias].listener]
-    assert f"127.0.0.1:{port}" in said["why"] or alias in ("nofile", "notokens")
+    assert f"127.0.0.1:{port}" in said["why"] or alias in BEFORE_CONNECTING
     write(source_cluster, refusing.good_topic, [alias.encode()])
     remote = f"G.{refusing.good_topic}"
     refusing.run.wait_until(
         lambda: values(world.plain, remote)[-1:] == [alias.encode()], "the good flow copies on beside it"
     )
+
+
+def test_sasl_without_tls_is_not_even_tried_where_it_is_forbidden(
+    world: World, refusing: Refusing, copying: Copying
+) -> None:
+    """S15: the listener lets in whoever asks it (the flow ``open`` does); with sasl.require.tls nobody does."""
+    said = refusing.run.wait_for_event("flow.refused", flow="forbidden->B")
+    assert "is SASL_PLAINTEXT, and forbidden.sasl.require.tls" in said["why"]
+    copying.run.wait_until(lambda: values(world.plain, f"open.{copying.topic}"), "the listener lets others in")
+    assert refusing.run.events("topics.copying", flow="forbidden->B") == []
+    assert refusing.run.events("cluster.unreachable", cluster="forbidden") == []
 
 
 def test_a_wrong_password_is_not_tried_again_and_again(world: World, refusing: Refusing) -> None:

@@ -165,6 +165,8 @@ def test_every_refusal_says_why_and_repeats_no_password(run: Run) -> None:
         async with broker() as stub:
             stub.steps = [lambda _: authenticated(error=58, message=f"Wrong: {PASSWORD}\nlevel=error")]
             assert "Wrong: [hidden]\\nlevel=error" in await refused(stub)
+            stub.steps = [lambda _: authenticated(error=58, message="x" * 190 + PASSWORD)]
+            assert "canary" not in await refused(stub)
             stub.steps = [lambda _: authenticated(error=58, message=None)]
             assert "SASL_AUTHENTICATION_FAILED" in await refused(stub)
             stub.steps = [lambda _: authenticated(b"and now?")]
@@ -173,6 +175,8 @@ def test_every_refusal_says_why_and_repeats_no_password(run: Run) -> None:
                 error_code=ErrorCode(33), mechanisms=("GSSAPI", "SCRAM-SHA-512")
             )
             assert "it offers other mechanisms: GSSAPI, SCRAM-SHA-512" in await refused(stub)
+            stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(33), mechanisms=("x" * 190, PASSWORD))
+            assert "canary" not in await refused(stub)
             stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(34), mechanisms=())
             assert "this listener does no SASL" in await refused(stub)
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, parse_properties, read_properties
-from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_key, shown_value
+from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_key, shown_unknown_key, shown_value
 from mm2py.errors import ConfigError
 
 
@@ -242,3 +242,45 @@ def test_a_torn_key_block_is_not_shown_as_a_key() -> None:
     """A continuation line is missing: the middle of a private key becomes the name of a key."""
     line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
     assert line[:20] not in shown_key(line)
+
+
+@pytest.mark.parametrize(
+    "key", ['"canary";', "canary;", "can!ary", "canary\n", "'canary", "a/canary", "canary+x=", "c" * 64]
+)
+def test_an_unknown_key_that_is_not_made_like_one_is_not_shown(key: str) -> None:
+    assert "canary" not in shown_unknown_key(key)
+    assert "may be part of a secret" in shown_unknown_key(key)
+
+
+@pytest.mark.parametrize("key", ["A->B.odd.thing", "Zürich.my-key_2", "x$y", "A -> B.x"])
+def test_an_unknown_key_that_is_made_like_one_is_shown_unless_it_is_a_piece_of_a_value(key: str) -> None:
+    assert shown_unknown_key(key) == key
+    assert key not in shown_unknown_key(key, "it stands alone")
+
+
+TORN = "the line before ends in a backslash with a blank behind it"
+
+
+@pytest.mark.parametrize(
+    ("text", "strays"),
+    [
+        ("a=1\nb=2\n", ["", ""]),
+        ("a=\\ \nCanary c\n", ["", TORN]),
+        ("a=\\\t \n\n# remark\nCanary c\nd=1", ["", TORN, ""]),
+        ("a=1\\\n2\\ \r\n  Canary c\r\n", ["", TORN]),
+        ("a=\\ \nCanary=\\ \nd=1\n", ["", TORN, TORN]),
+        ("# remark\\ \na=1\n", [""]),
+        ("a=1\nb\n", ["", "it stands alone in its line"]),
+        ("a\n=1\nb:\n", ["it stands alone in its line", "", ""]),
+    ],
+)
+def test_a_line_that_may_be_a_piece_of_the_value_before_it_is_marked(text: str, strays: list[str]) -> None:
+    entries = parse_properties(text.encode()).entries
+    assert [entry.stray for entry in entries.values()] == strays
+    assert "Canary" not in repr(list(entries.values()))
+
+
+def test_a_piece_of_a_value_that_stands_twice_is_not_shown_either() -> None:
+    (warning,) = parse_properties(b"a=\\ \nCanary x\nb=\\ \nCanary x\n").warnings
+    assert warning.startswith("line 4: [a key that is not shown")
+    assert "Canary" not in warning

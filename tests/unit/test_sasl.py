@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from mm2py.kafka.sasl import OAuthBearer, Plain, SaslRefused, extension_problem, is_token
+from mm2py.kafka.sasl import (
+    REASON_MAX_CHARS,
+    OAuthBearer,
+    Plain,
+    SaslRefused,
+    extension_problem,
+    is_token,
+    shown_reason,
+)
 from mm2py.secret import Secret
 
 
@@ -41,6 +51,29 @@ def test_a_refused_token_is_acknowledged_and_told(challenge: bytes, why: str) ->
     with pytest.raises(SaslRefused, match="it refuses the token") as caught:
         bearer.answer(b"")
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        ("Sup3rSecret.", "Authentication failed for anna/Sup3rSecret."),
+        ("Sup3r Secret ", "Authentication failed for anna/Sup3r Secret "),
+        ("Sup3rSecretLongPassword", "x" * 185 + "Sup3rSecretLongPassword"),
+        ("Sup3r" + "A" * 600 + ".sig", "Invalid token Sup3r" + "A" * 600 + ".sig"),
+        ("Sup3r\u00a0\u200bord", "bad password Sup3r\u00a0\u200bord"),
+    ],
+)
+def test_what_a_broker_echoes_is_freed_of_secrets_before_it_is_shortened_and_escaped(secret: str, said: str) -> None:
+    shown = shown_reason(said, (Secret(secret),))
+    assert "Sup3r" not in shown
+    assert len(shown) <= REASON_MAX_CHARS
+
+
+def test_the_status_with_which_a_token_is_refused_does_not_repeat_it() -> None:
+    token = "Sup3r" + "A" * 600 + ".sig"
+    bearer = OAuthBearer(Secret(token))
+    bearer.answer(json.dumps({"status": f"x{token}"}).encode())
+    assert bearer.refused == "it refuses the token (x[hidden])"
 
 
 @pytest.mark.parametrize(("name", "value", "fine"), [

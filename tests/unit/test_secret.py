@@ -50,6 +50,9 @@ def test_a_secret_is_neither_pickled_nor_taken_for_json() -> None:
     for write in (pickle.dumps, json.dumps):
         with pytest.raises(TypeError):
             write(HOLDER.password)
+    for give_away in (HOLDER.password.__getstate__, HOLDER.password.__reduce__):
+        with pytest.raises(TypeError):
+            give_away()
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -72,6 +75,8 @@ def test_secrets_are_compared_by_their_text() -> None:
     assert len({Secret("a"), Secret("a")}) == 1
     assert not Secret("")
     assert Secret("é") == Secret("é")
+    assert Secret("a\ud801") == Secret("a\ud801")
+    assert Secret("a\ud801") != Secret("a\ud802"), "half a character is told as a problem of the file, and no crash"
     assert Secret("geheim").reveal() == "geheim"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -220,7 +221,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "broker's option": (
         {**SASL, "A.sasl.jaas.config": PLAIN.replace("required", 'required user_a="canary"')},
-        "options that do nothing here: user_a",
+        "options that do nothing here: user_... (number 1)",
     ),
     "delegation token": (
         {**SCRAM_256, "A.sasl.jaas.config": SCRAM.replace("required", 'required tokenauth="true"')},
@@ -252,6 +253,30 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "endpoint's TLS": (
         {**BEARER, **CLIENT, URL: "https://t/", "A.sasl.jaas.config": f'{OAUTH} ssl.enabled.protocols="TLSv1";'},
         "older than TLSv1.2",
+    ),
+    "password without quotes": (
+        {**SASL, "A.sasl.jaas.config": PLAIN.replace('"canary-pw"', "hunter canary")},
+        "no value for its option number 3",
+    ),
+    "quote in a password": (
+        {**SASL, "A.sasl.jaas.config": PLAIN.replace('"canary-pw"', '"abc"canary=ghi')}, "do nothing here: number 3",
+    ),
+    "unknown option": (
+        {**BEARER, **CLIENT, URL: "https://t/", "A.sasl.jaas.config": f'{OAUTH} scope="x" ssl.canary="x" canary="x";'},
+        "options that do nothing here: number 2, number 3",
+    ),
+    "unprintable extension": (
+        {**BEARER, **CLIENT, URL: "https://t/", "A.sasl.jaas.config": f'{OAUTH} extension_canary="\1";'},
+        "option extension_... (number 1) has a value that no extension may have",
+    ),
+    "empty label": ({**BEARER, **CLIENT, URL: "https://a..b/x"}, "is no address of a token server"),
+    "long label": ({**BEARER, **CLIENT, URL: f"https://{'a' * 64}.example/x"}, "is no address of a token server"),
+    "path beyond ASCII": ({**BEARER, **CLIENT, URL: "https://t.example/tök"}, "(write it as %XX)"),
+    "query beyond ASCII": ({**BEARER, **CLIENT, URL: "https://t.example/?q=ö"}, "(write it as %XX)"),
+    "NUL in a file's name": ({**BEARER, URL: "file:///a%00b"}, "is no name of a file"),
+    "http for another machine": (
+        {**BEARER, **CLIENT, URL: "http://t.example/", "A.sasl.oauthbearer.allow.http": "true"},
+        "is http, which A.sasl.oauthbearer.allow.http (line 10) allows on the same machine only (use https)",
     ),
     "endpoint's engine": (
         {**BEARER, **CLIENT, URL: "https://t/", "A.sasl.jaas.config": f'{OAUTH} ssl.engine.factory.class="x";'},
@@ -317,6 +342,31 @@ def test_a_wrong_value_is_told_with_its_line(load: Load, key: str, value: str, w
     with pytest.raises(ConfigError, match=r"line 5: A\.") as caught:
         load({f"A.{key}": value})
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A.ssl.keystore.password=x\nA.ssl.keystore.location=/k\nA.ssl.key.password=",
+        "A.ssl.truststore.location=/t\nA.ssl.truststore.password=",
+        "A.sasl.mechanism=PLAIN\nA.sasl.jaas.config=" + PLAIN.replace("canary-pw", "{}").replace('"{}";', "'{}';"),
+        "A.sasl.mechanism=OAUTHBEARER\nA.sasl.oauthbearer.client.credentials.client.secret=",
+    ],
+)
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_half_a_character_in_a_secret_is_told_with_its_line(tmp_path: Path, text: str, protocol: str) -> None:
+    path = tmp_path / "mm2.properties"
+    text = text.replace("{}", "canary\\ud801") if "{}" in text else f"{text}canary\\ud801"
+    path.write_text(render_properties({**TWO, "A.security.protocol": protocol}) + text + "\n")
+    with pytest.raises(ConfigError, match=r"line [78]: A\..* holds half of a character") as caught:
+        load_configuration(path, None)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "[::1]", "localhost", "LOCALHOST"])
+def test_http_is_allowed_for_a_token_server_on_the_same_machine(load: Load, host: str) -> None:
+    http = {**BEARER, **CLIENT, URL: f"http://{host}:1/", "A.sasl.oauthbearer.allow.http": "true"}
+    assert source(load(http)).sasl is not None
 
 
 def test_javas_own_key_stores_are_refused_with_the_way_to_convert_them(load: Load, tmp_path: Path) -> None:
@@ -443,3 +493,38 @@ def test_fifty_secrets_are_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptu
     assert len(planted) >= 50
     assert [secret for secret in planted if secret in text] == []
     assert "[hidden]" in text
+
+
+TORN = "may be part of a secret: the line before ends in a backslash with a blank behind it]"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('A.ssl.key.password=\\ \n"Blue4Canary";\n', f"{TORN} is not known"),
+        ("A.ssl.key.password=\\ \nBlue4Canary\n", f"{TORN} is not known"),
+        ("A.ssl.key.password=\\\t\nBlue4Canary = x\n", f"{TORN} is not known"),
+        ("A.ssl.key.password=\\ \nA.Canary x\n", f"{TORN} is not known"),
+        ("A.ssl.key.password=\\ \nA->B.Canary x\n", f"{TORN} is not known"),
+        ("A.ssl.key.password=\\ \nCanary4.bootstrap.servers x\n", f"{TORN} is not known"),
+        ('A.ssl.key.password=\n  "Canary"; x\n', "may be part of a secret] is not known"),
+        ("A.ssl.key.password=\n  Canary\n", "it stands alone in its line] is not known"),
+        ("A.ssl.key.password=\\ \nBlue->Canary x\n", f"{TORN} names no flow"),
+        ("A.ssl.key.password=Blue\n4->Ca+nary! = x", "may be part of a secret] names no flow"),
+        ("A.ssl.key.password=\\ \nBlue4Canary\\ud801 x", f"{TORN} holds half of a character"),
+        ("x.a=\\ \nCanary x\nx.b=\\ \nCanary x\n", f"{TORN} is set again"),
+    ],
+)
+def test_a_password_that_a_blank_behind_a_backslash_made_a_key_is_not_shown(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_text(render_properties(TWO) + text)
+    try:
+        configuration = load_configuration(path, None)
+    except ConfigError as error:
+        said = [str(error)]
+    else:
+        said = [*configuration.warnings, *map(str, configuration.refused.values())]
+    assert any(re.search(rf"line [68]: .*{re.escape(told)}", text) for text in said), said
+    assert "anary" not in "".join(said) + "".join(said).replace("+", "")

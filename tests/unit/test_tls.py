@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from deploy.local.certificates import Authority, Certified, self_signed, write_private
+from mm2py.kafka import tls as tls_module
 from mm2py.kafka.access import Access
 from mm2py.kafka.connection import connect
 from mm2py.kafka.errors import KafkaError
@@ -247,5 +248,48 @@ def test_changed_files_count_and_unusable_ones_leave_the_old_content_in_force(ru
         assert all("stays in use" in text and "canary" not in text for text in said)
         write_private(keys, AUTHORITY.issue("client").pkcs12("canary-password"))
         assert await tls.context() is not second
+
+    run(main())
+
+
+def test_repaired_rights_count_although_the_file_itself_has_not_changed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An authority was rotated in that mm2py may not read; its rights are repaired, and nothing else."""
+    trust = tmp_path / "ca.pem"
+    said: list[str] = []
+    forbidden = False
+
+    def may_read(path: Path | None) -> bytes | None:
+        if forbidden:  # the tests may run as root, who may read everything
+            raise KeyMaterialUnusable(str(path), "Permission denied", remedy="Let mm2py read it.")
+        return read(path)
+
+    read = tls_module._content
+    monkeypatch.setattr(tls_module, "_content", may_read)
+
+    async def main() -> None:
+        nonlocal forbidden
+        write_private(trust, AUTHORITY.pem())
+        tls = Tls(TlsSettings(TrustStore("PEM", trust)), said.append)
+        first = await tls.context()
+        write_private(trust, OTHER.pem())
+        forbidden = True
+        assert await tls.context() is first
+        assert await tls.context() is first
+        assert len(said) == 1, "told once"
+        forbidden = False
+        renewed = await tls.context()
+        assert renewed.get_ca_certs()[0]["subject"] == ((("commonName", "theirs"),),)
+        forbidden = True
+        assert await tls.context() is renewed, "nothing has changed, so nothing is read"
+
+    run(main())
+
+
+def test_a_file_name_that_no_file_can_have_is_a_missing_file(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(KeyMaterialUnusable, match="there is no such file"):
+            await Tls(TlsSettings(TrustStore("PEM", Path("/a\0b"))), lambda _: None).context()
 
     run(main())

@@ -216,29 +216,83 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 # -- from a file ------------------------------------------------------------------------------------------------------
 
 
+def file_tokens(path: Path, said: list[str] | None = None) -> FileTokens:
+    return FileTokens(TokenFile(path), report=([] if said is None else said).append)
+
+
+UNUSABLE: list[tuple[bytes | None, str]] = [
+    (jwt({"exp": 5}).encode(), "it has expired"),
+    (b"can ary", "it holds no token"),
+    (b"\xff", "it holds no token"),
+    (b"", "it holds no token"),
+    (None, "No such file"),
+]
+
+
+def put(path: Path, content: bytes | None) -> None:
+    path.unlink() if content is None else write_private(path, content)
+
+
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "token"
 
     async def main() -> None:
-        tokens = FileTokens(TokenFile(path))
-        with pytest.raises(TokenUnavailable, match="No such file"):
+        tokens = file_tokens(path)
+        for content, why in [(None, "No such file"), *UNUSABLE]:
+            if content is not None or path.exists():
+                put(path, content)
+            with pytest.raises(TokenUnavailable, match=why):
+                await tokens.token()
+        path.mkdir()
+        with pytest.raises(TokenUnavailable, match="it is not a file"):
             await tokens.token()
+        path.rmdir()
         write_private(path, b"first\n")
         assert (await tokens.token()).secret.reveal() == "first"
         write_private(path, jwt({"exp": time.time() + 60}).encode())
         assert (await tokens.token()).expires_at_s is not None
-        for content, why in [
-            (jwt({"exp": 5}).encode(), "it has expired"),
-            (b"can ary", "it holds no token"),
-            (b"\xff", "it holds no token"),
-            (b"", "it holds no token"),
-        ]:
-            write_private(path, content)
-            with pytest.raises(TokenUnavailable, match=why):
-                await tokens.token()
-        path.unlink()
-        path.mkdir()
-        with pytest.raises(TokenUnavailable, match="it is not a file"):
-            await tokens.token()
 
     asyncio.run(main())
+
+
+def test_a_token_that_is_still_good_stays_in_force_when_its_file_is_emptied_or_gone(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    said: list[str] = []
+
+    async def main() -> None:
+        tokens = file_tokens(path, said)
+        write_private(path, jwt({"exp": time.time() + 60}).encode())
+        good = await tokens.token()
+        for content, why in UNUSABLE:
+            put(path, content)
+            assert await tokens.token() == good
+            assert await tokens.token() == good
+            assert why in said[-1] and "The token it held before stays in use." in said[-1]
+        assert len(said) == 3, "each reason is told once"
+        assert "ary" not in "".join(said).replace(str(tmp_path), "")
+        write_private(path, b"next")
+        assert (await tokens.token()).secret.reveal() == "next"
+
+    asyncio.run(main())
+
+
+def test_a_token_that_has_expired_does_not_stay_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    said: list[str] = []
+
+    async def main() -> None:
+        tokens = file_tokens(path, said)
+        write_private(path, jwt({"exp": time.time() + 0.5}).encode())
+        await tokens.token()
+        path.unlink()
+        await tokens.token()
+        assert len(said) == 1
+        while True:
+            try:
+                await tokens.token()
+            except TokenUnavailable as error:
+                assert "No such file" in str(error)
+                return
+            await asyncio.sleep(0.05)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
