@@ -26,10 +26,12 @@ from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import Drain, Effect, Event, Need, NewIdentity, OffsetsFound, PositionStored, Report, Tick
-from mm2py.replication.lane import CopiedPartition, FetchLane, ProduceLane, ReadSettings
+from mm2py.replication.fetch_lane import FetchLane, ReadSettings
+from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryAccount, MemoryBudget
 from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
+from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.repack import PASS_REFUSED
 

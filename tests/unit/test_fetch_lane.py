@@ -10,7 +10,8 @@ from typing import Any
 from mm2py.kafka.port import BrokerId, FetchRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import PositionStored
-from mm2py.replication.lane import LAST_WAIT_MS, CopiedPartition, FetchLane, ReadSettings
+from mm2py.replication.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
+from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import TAIL_READS, MemoryBudget
 from mm2py.replication.position import Position
 from mm2py.replication.rate import RateLimit

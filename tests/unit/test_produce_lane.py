@@ -10,8 +10,9 @@ from typing import Any
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import Event, Fetched, PositionStored
-from mm2py.replication.lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, CopiedPartition, ProduceLane
+from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
+from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
 from mm2py.replication.steps import Outgoing, Plan, TargetRules
 
 BROKER = BrokerId(1)
