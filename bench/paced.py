@@ -28,8 +28,6 @@ LATE_S: Final = 30.0
 """How long after the last record was written it may still arrive."""
 LINE_BYTES: Final = 64 << 20
 READY_S: Final = 60.0
-REHEARSAL_S: Final = 15.0
-"""Brokers are JVMs: for the first seconds at a pace they compile, and whoever runs first would pay for it."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -80,14 +78,17 @@ async def measure_paced(sides: Sides, launch: Launch, tls: Tls, *, number: int, 
 
 
 async def rehearse(sides: Sides, workload: Workload) -> None:
-    """Make both brokers warm for a pace: write and read at it for a while, on topics that are deleted again."""
+    """Make both brokers warm for a pace: write and read at it for a while, on topics that are deleted again.
+
+    They are JVMs: in the first seconds at a pace they compile, and whoever ran first would pay for it.
+    """
     assert workload.pace is not None
     pace, topic = workload.pace, f"rehearsal-{workload.topic}"
-    records = int(pace.per_second * REHEARSAL_S)
+    records = int(pace.per_second * pace.settle_s)
     for side in (sides.source, sides.target):
         await side.create(topic, pace.active_partitions)
-        async with _reader(side, topic, pace, records, REHEARSAL_S + LATE_S) as reader:
-            writer = await _writer(side, topic, pace, REHEARSAL_S, workload.record_bytes)
+        async with _reader(side, topic, pace, records, pace.settle_s + LATE_S) as reader:
+            writer = await _writer(side, topic, pace, pace.settle_s, workload.record_bytes)
             await writer.wait()
             await _line(reader)
     sides.target.delete_all_but([])
