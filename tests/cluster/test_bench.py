@@ -17,7 +17,7 @@ from bench.sides import Side
 from bench.workloads import SINGLE
 from deploy.local.kafka import KafkaCluster
 from mm2py.records.compression import Codec
-from tests.cluster.copies import new_topic
+from tests.cluster.copies import new_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,11 +72,12 @@ def test_a_short_soak_copies_all_it_writes() -> None:
 
 def test_a_topic_of_another_shape_is_not_measured(source_cluster: KafkaCluster) -> None:
     """A bench over batches that are not what the table says would be worse than none."""
-    workload = replace(SINGLE, topic=new_topic(source_cluster, "shape", 2), partitions=2, records=200)
+    workload = replace(SINGLE, topic=new_name("shape"), partitions=2, records=200)
 
     async def check() -> None:
         side = Side(source_cluster)
         try:
+            await side.create(workload.topic, workload.partitions)
             await append(side, workload, 100)
             await check_shape(side, workload)
             with pytest.raises(WrongShape, match="has batches"):
