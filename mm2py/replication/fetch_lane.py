@@ -32,6 +32,9 @@ records often need not name them all each time."""
 READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
 LAST_WAIT_MS: Final = 50
 """How long a read may wait at the broker that has the last free channel."""
+READS_APART_S: Final = 0.002
+"""At the end of a log, reads that bring something begin so far apart. In a stream of 1,000 records a second each would
+otherwise be read and sent by itself, and cost both brokers and us more than everything else; alone, none ever waits."""
 _Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
 """Which reads a partition may join: by target broker, and whether they wait for new records."""
 
@@ -153,6 +156,7 @@ class FetchLane:
         channel: str,
     ) -> None:
         served: set[tuple[str, int]] = set()
+        begun_s = self._clock.monotonic()
         try:
             served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=self._wait_ms(queue))
             self._backoff.reset()
@@ -165,16 +169,23 @@ class FetchLane:
         finally:
             self._channels[queue].append(channel)
             self._channels[queue].sort()
-            got = [part for part in partitions if part.key in served]
-            self._end(read, [part for part in partitions if part.key not in served])
-            if got and self._settings.linger_s and queue[1] != "backlog":
-                reads.create_task(self._rest(read, got), name=f"linger {channel}")
+            resting = [part for part in partitions if part.key in served]
+            others = [part for part in partitions if part.key not in served]
+            rests_s = 0.0
+            if resting and queue[1] != "backlog":
+                rests_s = self._settings.linger_s
+                if not rests_s:  # all of them rest, so that the next read is one
+                    rests_s = begun_s + READS_APART_S - self._clock.monotonic()
+                    resting, others = [*others, *resting], []
+            self._end(read, others)
+            if rests_s > 0:
+                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {channel}")
             else:
-                self._end(read, got)  # they come last next time: a reply is filled in the request's order
+                self._end(read, resting)  # those served come last next time: a reply is filled in the request's order
             self._wake.set()
 
-    async def _rest(self, read: object, partitions: list[CopiedPartition]) -> None:
-        await asyncio.sleep(self._settings.linger_s)
+    async def _rest(self, read: object, partitions: list[CopiedPartition], seconds: float) -> None:
+        await asyncio.sleep(seconds)
         self._end(read, partitions)
 
     def _end(self, read: object, partitions: Iterable[CopiedPartition]) -> None:

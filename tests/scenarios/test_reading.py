@@ -70,6 +70,26 @@ def test_idle_partitions_are_not_asked_for_again_with_every_record_of_a_busy_one
     run_virtual(scenario(), limit_s=3600)
 
 
+@pytest.mark.parametrize(("pause_s", "least", "most"), [(0.0005, 100, 550), (0.02, 45, 60)])
+def test_a_stream_of_records_is_not_read_one_by_one(pause_s: float, least: int, most: int) -> None:
+    """50 a second are; 2,000 a second came in as many reads and requests, each dearer than what it carried."""
+
+    async def scenario() -> None:
+        world = World(11, latency_s=(0.0001, 0.0002))
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"first"])
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            begun, begun_s = world.source.counts["partitions asked for"], world.clock.monotonic()
+            while world.clock.monotonic() < begun_s + 1:
+                world.source.append("orders", 0, [b"x"])
+                await asyncio.sleep(pause_s)
+            assert least <= world.source.counts["partitions asked for"] - begun <= most
+            await world.copied({"orders": "A.orders"})
+
+    run_virtual(scenario(), limit_s=600)
+
+
 def test_linger_gathers_what_comes_in_the_meantime() -> None:
     async def arrivals(**extra: str) -> int:
         """How many times the remote topic grew while 40 records came in over two seconds."""

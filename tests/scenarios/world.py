@@ -54,13 +54,21 @@ class World:
     """A source and a target model, and a worker's life between them. All randomness comes from one seed."""
 
     def __init__(
-        self, seed: int, *, nodes: int = 1, extra: Mapping[str, str] | None = None, memory_max_bytes: int = 96 << 20
+        self,
+        seed: int,
+        *,
+        nodes: int = 1,
+        extra: Mapping[str, str] | None = None,
+        memory_max_bytes: int = 96 << 20,
+        latency_s: tuple[float, float] = (0.0002, 0.002),
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.clock = VirtualClock()
-        self.source = ClusterModel("A", self.clock, random.Random(self.rng.random()), nodes=nodes)
-        self.target = ClusterModel("B", self.clock, random.Random(self.rng.random()), nodes=nodes)
+        self.source, self.target = (
+            ClusterModel(name, self.clock, random.Random(self.rng.random()), nodes=nodes, latency_s=latency_s)
+            for name in ("A", "B")
+        )
         self.settings = flow_settings(tuple(sorted((extra or {}).items())))
         self.budget = MemoryBudget(memory_max_bytes)
         self.log_text = io.StringIO()
