@@ -96,8 +96,8 @@ IDLE: Final = Workload(
 )
 WORKLOADS: Final = {each.name: each for each in (UNCOMPRESSED, ZSTD, SINGLE, ONE_PARTITION, TLS, LATENCY, IDLE)}
 
-QUICK_RECORDS: Final = 150_000
-QUICK: Final = ("uncompressed", "zstd", "single", "one_partition", "latency")
+QUICK_RECORDS: Final = 100_000
+QUICK: Final = ("uncompressed", "zstd", "single", "latency")
 
 
 def chosen(
@@ -117,8 +117,8 @@ def chosen(
             wanted = records or (QUICK_RECORDS if quick else workload.records)
         else:
             wanted = 50_000 if quick and workload.records > 50_000 else workload.records
-            measured_s = seconds or (10.0 if quick else workload.pace.measured_s)
-            settle_s = 5.0 if quick else workload.pace.settle_s
+            measured_s = seconds or (6.0 if quick else workload.pace.measured_s)
+            settle_s = 3.0 if quick else workload.pace.settle_s
             workload = replace(workload, pace=replace(workload.pace, measured_s=measured_s, settle_s=settle_s))
         found.append(workload.with_records(wanted))
     return found

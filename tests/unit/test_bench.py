@@ -75,7 +75,7 @@ def test_texts_have_the_size_that_was_asked_for() -> None:
 def test_a_quick_bench_is_shorter_in_every_part() -> None:
     full = {workload.name: workload for workload in chosen(None)}
     quick = chosen(None, quick=True)
-    assert {workload.name for workload in quick} == {"uncompressed", "zstd", "single", "one_partition", "latency"}
+    assert {workload.name for workload in quick} == {"uncompressed", "zstd", "single", "latency"}
     for workload in quick:
         assert workload.records < full[workload.name].records
     assert quick[-1].pace is not None
