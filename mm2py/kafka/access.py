@@ -29,6 +29,9 @@ from mm2py.kafka.tokens import EndpointTokens, FileTokens, TokenSource
 RENEW_AT: Final = 0.85
 """At this part of a session's life it is renewed; Kafka's clients choose at random from 0.85 to 0.95."""
 RENEW_AGAIN_S: Final = 1.0
+RENEWALS_APART_S: Final = 1.05
+"""A broker takes an authentication within a second of the last one for a mistake and answers ILLEGAL_SASL_STATE
+(SaslServerAuthenticator, MIN_REAUTHENTICATION_INTERVAL); a token that is about to end makes sessions that short."""
 STEPS_MOST: Final = 8
 
 _UNSUPPORTED_MECHANISM: Final = 33
@@ -141,6 +144,7 @@ class Session:
     def _begin(self, lifetime_s: float) -> None:
         now_s = self._loop.time()
         self._renew_at_s, self._ends_at_s = now_s + RENEW_AT * lifetime_s, now_s + lifetime_s
+        self._renewable_at_s = now_s + RENEWALS_APART_S
 
     async def ensure(self) -> None:
         """Return when a request may be sent.
@@ -151,6 +155,7 @@ class Session:
         async with self._lock:  # fair: whoever waits here sends in the order of arrival
             if self._loop.time() < self._renew_at_s:
                 return
+            await asyncio.sleep(max(0.0, self._renewable_at_s - self._loop.time()))
             try:
                 lifetime_s = await self._again()
             except AuthenticationFailed:

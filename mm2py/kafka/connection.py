@@ -253,6 +253,8 @@ class Connection:
     async def _fetch_once(
         self, request: FetchRequest, sent: SessionFetch, version: int, names: wire.NamesById, timeout_s: float
     ) -> FetchReply:
+        if self._session is not None:  # once more: of a request that is sent again, time has passed since the first
+            await self._session.ensure()
         reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
         frame = await self._within(timeout_s, "Fetch", reply)
         return self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import itertools
 import random
 import struct
 import time
@@ -19,7 +20,7 @@ from kio.static.primitive import i64Timedelta
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
-from mm2py.kafka.access import Access
+from mm2py.kafka.access import Access, Session
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.connection import MAX_FIRST_FRAME_BYTES, Connection, connect
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError
@@ -27,6 +28,7 @@ from mm2py.kafka.port import ANY_BROKER
 from mm2py.kafka.security import PasswordCredential, SaslSettings, Security
 from mm2py.kafka.security_errors import AuthenticationFailed
 from mm2py.secret import Secret
+from tests.fakes.virtual_time import run_virtual
 from tests.unit.test_connection import METADATA, RANGES, api_versions, frame, metadata_reply, written
 from tests.unit.test_scram import Server as ScramServer
 
@@ -302,6 +304,30 @@ def test_a_session_is_renewed_between_requests_in_order_and_nothing_is_lost(run:
             assert stub.log.count("handshake") == 2
 
     run(main())
+
+
+def test_a_session_of_a_token_about_to_end_is_not_renewed_within_a_second() -> None:
+    """The story: a token had 0.4 s left, so the session had, too. The renewal after 0.34 s was answered by
+    ILLEGAL_SASL_STATE, for brokers take two authentications within a second for a mistake, and the connection ended."""
+
+    async def main() -> list[float]:
+        clock = asyncio.get_running_loop()
+        renewed_at_s: list[float] = []
+
+        async def again() -> float:
+            renewed_at_s.append(clock.time())
+            return 0.4
+
+        session = Session(0.4, again, report=lambda _: None)
+        begun_s = clock.time()
+        for _ in range(30):
+            await session.ensure()
+            await asyncio.sleep(0.1)
+        return [at - before for before, at in itertools.pairwise([begun_s, *renewed_at_s])]
+
+    pauses_s = run_virtual(main())
+    assert pauses_s
+    assert min(pauses_s) > 1.0
 
 
 def test_a_session_without_an_end_is_not_renewed(run: Run) -> None:

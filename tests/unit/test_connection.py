@@ -580,6 +580,36 @@ def test_a_lost_fetch_session_is_opened_anew_within_the_same_call(run: Run, erro
     run(main())
 
 
+def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenticated_again(run: Run) -> None:
+    """The story: the broker lost the fetch session while another request was renewing the authentication. The fetch
+    went out again between handshake and proof, and the broker closed the connection."""
+
+    async def main() -> None:
+        log: list[str] = []
+
+        class Authenticated:
+            async def ensure(self) -> None:
+                log.append("ensured")
+                await asyncio.sleep(0)
+
+        def answer(request: Request) -> bytes:
+            log.append("fetch")
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=70)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            connection._session = cast("Any", Authenticated())
+            await fetched(connection)
+            await fetched(connection)
+            sends = [at for at, what in enumerate(log) if what == "fetch"]
+            assert len(sends) == 3
+            assert all(log[at - 1] == "ensured" for at in sends), log
+
+    run(main())
+
+
 def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session(run: Run) -> None:
     async def main() -> None:
         def answer(request: Request) -> bytes:
