@@ -12,9 +12,11 @@ import ctypes
 from typing import Final
 
 KEPT_BLOCK_BYTES: Final = 32 << 20
-"""Blocks up to this size come from the heap; glibc before 2.35 refuses more."""
+"""Blocks up to this size come from the heap. It is as much as may be asked for: where glibc checks it, it refuses more
+than half of HEAP_MAX_SIZE, which is 64 MB on 64-bit systems by default."""
 KEPT_HEAP_BYTES: Final = 16 << 20
-"""The heap shrinks only when so much is free at its end."""
+"""The heap shrinks when more than this is free at its end. At full load memory was flat only with this and with the
+blocks of ``kafka/frames.py``."""
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 

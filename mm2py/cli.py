@@ -29,13 +29,8 @@ from connectors.source.refusals import FlowRefused
 from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
-from mm2py.config.settings import (
-    ClusterSettings,
-    Configuration,
-    FlowSettings,
-    HeartbeatSettings,
-    load_configuration,
-)
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
@@ -151,6 +146,24 @@ def make_herder(
     def report_to(flow: Flow, cluster: ClusterSettings) -> Callable[[str], None]:
         return lambda why: log.warning("security.stale", flow=str(flow), cluster=cluster.alias, why=why)
 
+    without_session: set[tuple[ClusterAlias, str]] = set()
+
+    def no_session_in(alias: ClusterAlias) -> Callable[[str], None]:
+        def report(broker: str) -> None:
+            if (alias, broker) not in without_session:
+                without_session.add((alias, broker))
+                log.warning(
+                    "broker.no_fetch_session",
+                    cluster=alias,
+                    broker=broker,
+                    effect="every read names all its partitions and is answered for all of them, at the cost of more"
+                    " CPU here and on the broker; it is asked for a session again every minute",
+                    remedy=f"Raise max.incremental.fetch.session.cache.slots on the brokers of {alias}; all their"
+                    " clients share these.",
+                )
+
+        return report
+
     def connections(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Cluster:
         brokers = Cluster(
             cluster.alias,
@@ -162,6 +175,7 @@ def make_herder(
             version_caps=caps,
             access=Access(cluster.alias, cluster.security, rng=rng, report=report_to(flow, cluster)),
             frames=frames,
+            report_no_session=no_session_in(cluster.alias),
         )
         opened.append(brokers)
         return brokers

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.notices import Notices
 from connectors.source.repeating import Defect
+from connectors.source.shared_lines import in_lines
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
@@ -22,12 +23,10 @@ from mm2py.kafka.acl_admin import SECURITY_DISABLED, create_topic_acls, describe
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction, reaction_to
-from mm2py.topics.acls import AclPlan, LeftOut, MissingAcls, TopicAcl, in_lines, missing_acls, plan_acls
+from mm2py.topics.acls import AclPlan, LeftOut, MissingAcls, TopicAcl, missing_acls, plan_acls
 from mm2py.topics.selection import should_replicate
 
 CHANNEL: Final = "sync.acls"
-LINE_MOST_CHARS: Final = 4000
-"""So much text of a plan's ACLs stands in one line of the log."""
 
 
 @dataclass(slots=True)
@@ -190,7 +189,7 @@ class AclSync:
         effect = {"effect": "nothing is written: sync.topic.acls.dry.run=true"}
         dry_run = self._settings.sync_topic_acls_dry_run
         self._log.info("topic_acls.planned", cluster=alias, acls=len(fresh), **(effect if dry_run else {}))
-        for part in in_lines(fresh, most_chars=LINE_MOST_CHARS):
+        for part in in_lines(map(str, fresh)):
             self._log.info("topic_acls.named", cluster=alias, named=part)
 
     async def _create(self, missing: MissingAcls) -> None:

@@ -1,11 +1,12 @@
 """What one round has to say of many topics: the first get a line of their own, the others share lines; all are named.
 
 A source of ten thousand topics must not be able to fill the log (S23), and nothing that is changed goes unnamed.
+``in_lines`` does the same for whatever else is many; ACLs are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -13,8 +14,8 @@ from structlog.typing import FilteringBoundLogger
 
 OWN_LINES_MOST: Final = 20
 """So many topics of each event get a line of their own."""
-SHARED_LINE_CHARACTERS: Final = 4000
-"""A shared line ends behind the topic with which it becomes so long."""
+LINE_MOST_CHARS: Final = 4000
+"""So many characters of text a shared line holds."""
 
 
 class SharedLines:
@@ -52,18 +53,20 @@ class SharedLines:
     def end(self) -> None:
         """Write the shared lines, and begin another round."""
         for (event, level, shared), rest in self._rest.items():
-            for named in _lines(rest):
+            for named in in_lines(rest):
                 getattr(self._log, level)(event, topics=len(named), named=" | ".join(named), **dict(shared))
         self._own, self._rest = {}, {}
 
 
-def _lines(rest: list[str]) -> list[list[str]]:
-    lines: list[list[str]] = []
-    length = SHARED_LINE_CHARACTERS
-    for text in rest:
-        if length >= SHARED_LINE_CHARACTERS:
-            lines.append([])
-            length = 0
-        lines[-1].append(text)
-        length += len(text)
-    return lines
+def in_lines(texts: Iterable[str], *, most_chars: int = LINE_MOST_CHARS) -> Iterator[list[str]]:
+    """Yield the texts in parts that one line of the log may hold. A text that is longer has a part of its own."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        if part and size + len(text) > most_chars:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield part

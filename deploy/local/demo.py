@@ -35,7 +35,7 @@ from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
 from mm2py.cli import make_herder
-from mm2py.config.settings import load_configuration
+from mm2py.config.configuration import load_configuration
 from mm2py.connector import FlowStatus
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow

@@ -33,7 +33,7 @@ class Findings:
             return key.default
         try:
             return key.kind(entry.value)
-        except BadValue as bad:  # settings.py tells those of the file; options of a login module are told only here
+        except BadValue as bad:  # those of the file are told elsewhere; options of a login module only here
             self.refuse(f"{origin(entry)} is {bad}")
             return key.default
 

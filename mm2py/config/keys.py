@@ -1,9 +1,9 @@
 """The settings mm2py knows, and what each of them does here.
 
 MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
-mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``settings.py`` has no
-other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the file,
-``X.`` of a cluster, ``A->B.`` of a flow) is the matter of ``layers.py`` and ``inventory.py``.
+mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``flows_reading.py``
+has no other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the
+file, ``X.`` of a cluster, ``A->B.`` of a flow) is the matter of ``layers.py`` and ``inventory.py``.
 """
 
 from __future__ import annotations

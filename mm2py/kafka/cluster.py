@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,6 +146,7 @@ class Cluster:
         version_caps: Mapping[int, int] | None = None,
         access: Access | None = None,
         frames: FrameMemory | None = None,
+        report_no_session: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Make a cluster; connections are opened when they are needed.
 
@@ -154,6 +155,7 @@ class Cluster:
             admin_timeout_s: the same for all other requests; None: as long.
             access: how to get in; None: in plain text, as nobody.
             frames: where large frames are received; None: memory of its own.
+            report_no_session: gets a broker's address with every read for which it grants no fetch session.
         """
         self.alias = alias
         self.cluster_id: str | None = None
@@ -165,6 +167,7 @@ class Cluster:
         self._version_caps = version_caps
         self._access = access or Access(alias)
         self._frames = frames or FrameMemory()
+        self._report_no_session = report_no_session
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
@@ -275,6 +278,7 @@ class Cluster:
                 version_caps=self._version_caps,
                 access=self._access,
                 frames=self._frames,
+                report_no_session=self._report_no_session,
             )
         except AuthenticationFailed as error:
             backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)

@@ -184,9 +184,13 @@ class FrameStream(asyncio.BufferedProtocol):
 class Connection:
     """A broker that has said which versions it speaks."""
 
-    def __init__(self, stream: FrameStream, ranges: VersionRanges) -> None:
+    def __init__(
+        self, stream: FrameStream, ranges: VersionRanges, report_no_session: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """``report_no_session`` gets the broker's address with every read for which it grants no fetch session."""
         self._stream = stream
         self._ranges = ranges
+        self._report_no_session = report_no_session
         self.peer = stream.peer
         self._session: Session | None = None
         self._fetch_session = FetchSession()
@@ -244,7 +248,10 @@ class Connection:
             while True:
                 sent = session.next(request, by_id=by_id, now_s=clock.time())
                 reply = await self._fetch_once(request, sent, version, names, timeout_s)
-                if session.answered(sent, reply, waits=waits, now_s=clock.time()):
+                is_for_caller = session.answered(sent, reply, waits=waits, now_s=clock.time())
+                if session.is_refused:
+                    self._report_no_session(self.peer)
+                if is_for_caller:
                     return reply
         except BaseException:
             session.forget()  # it may have been answered, and nobody knows what the broker believes now
@@ -341,6 +348,7 @@ async def connect(
     version_caps: Mapping[int, int] | None = None,
     access: Access | None = None,
     frames: FrameMemory | None = None,
+    report_no_session: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """Open a connection, learn which versions the broker speaks, and authenticate.
 
@@ -349,6 +357,7 @@ async def connect(
         version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
         access: how to get in; None: in plain text, as nobody.
         frames: where large frames are received; None: memory of its own.
+        report_no_session: gets the broker's address with every read for which it grants no fetch session.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
         TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
@@ -371,9 +380,8 @@ async def connect(
             stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             ranges = await _learn_versions(stream)
             caps = version_caps or {}
-            connection = Connection(
-                stream, {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
-            )
+            usable = {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
+            connection = Connection(stream, usable, report_no_session)
             if admission.conversation is not None:
                 await connection.authenticate(access, admission.conversation, timeout_s)
     except TimeoutError:

@@ -69,6 +69,8 @@ class FetchSession:
     def __init__(self) -> None:
         self.is_busy = False
         """A request is under way; another one has to go outside the session."""
+        self.is_refused = False
+        """When the broker was last asked for a session it granted none, or it did not keep it until the next read."""
         self._session_id = NO_SESSION
         self._left_behind = NO_SESSION
         """A session that the broker may still keep for nobody; the next full request tells it to let go."""
@@ -129,6 +131,7 @@ class FetchSession:
         if reply.error_code in SESSION_LOST and sent.epoch > FIRST_EPOCH:
             if sent.epoch == 1:  # it never served: do not pay for two requests each time
                 self._refused_until_s = now_s + REFUSED_PAUSE_S
+                self.is_refused = reply.error_code == SESSION_ID_NOT_FOUND
             self.forget()
             return False
         if sent.epoch == OUTSIDE_EPOCH:
@@ -175,7 +178,9 @@ class FetchSession:
             self.forget()
             if reply.partitions:  # else it was throttled, and that is no refusal
                 self._refused_until_s = now_s + REFUSED_PAUSE_S
+                self.is_refused = True
             return
+        self.is_refused = False
         kept = {(part.topic, part.partition) for part in reply.partitions}
         if any((name, number) not in kept for name, held in self._held.items() for number in held.partitions):
             self.forget()

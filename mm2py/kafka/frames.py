@@ -1,9 +1,10 @@
 """Memory for received frames that is used again and again.
 
-A frame of a backlog has megabytes and lives for some milliseconds. Taken from the heap each time, such frames and the
-small objects that are made between them tear holes into it: a mirror at full load grew by 5 MB every few minutes. Taken
-from the system each time, every page of them is cleared once more. Here large frames get blocks of pages that stay,
-until they have not been needed for a while.
+A frame of a backlog has megabytes and lives for some milliseconds. Taken from the system each time, every page of it is
+cleared once more. With frames from the heap, a mirror at full load grew by 5 MB every few minutes. Here large frames
+get blocks of pages outside the heap, which stay until they have not been needed for a while. That alone was not enough:
+the resident set still crept, from 172 to 176 MB in nine minutes. It was flat when the heap could shrink again as well
+(``KEPT_HEAP_BYTES`` in ``allocator.py``).
 
 Nobody gives a block back. Whatever still reads from a frame holds a view of it, a ``mmap`` with views refuses to change
 its size, and that is how a block tells whether it is free: there is no count that could go wrong.
@@ -25,6 +26,7 @@ MOST_SPARE: Final = 1.5
 KEPT_S: Final = 30.0
 """A block that nobody needed for so long goes back to the system."""
 LIMIT_BYTES: Final = 48 << 20
+"""Where nobody says how much blocks may take; the command gives them half of ``memory.max.bytes``."""
 
 
 class _Block:

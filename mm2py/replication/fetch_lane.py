@@ -34,7 +34,8 @@ LAST_WAIT_MS: Final = 50
 """How long a read may wait at the broker that has the last free channel."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring something begin so far apart. In a stream of 1,000 records a second each would
-otherwise be read and sent by itself, and cost both brokers and us more than everything else; alone, none ever waits."""
+otherwise be read and sent by itself; one that comes alone never waits. What either costs is in
+``docs/decisions/0007-reads-two-milliseconds-apart.md``."""
 _Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
 """Which reads a partition may join: by target broker, and whether they wait for new records."""
 

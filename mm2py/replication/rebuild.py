@@ -118,17 +118,7 @@ class Rebuilder:
         )
         if len(batch) > self._rules.max_message_bytes:
             return False
-        self._steps.append(
-            Outgoing(
-                body.base_offset,
-                body.next_offset,
-                body.record_count,
-                max_timestamp_ms,
-                body.leader_epoch,
-                batch,
-                "compression",
-            )
-        )
+        self._steps.append(_whole(body, max_timestamp_ms, batch, "compression"))
         return True
 
     def rebuild(
@@ -145,16 +135,7 @@ class Rebuilder:
         except CorruptBatch as error:
             raise self._stop("corrupt records", body.base_offset, body.next_offset, error.what) from error
         if kept.null_key_delta is None and reason is None and batch is not None:
-            steps.append(
-                Outgoing(
-                    body.base_offset,
-                    body.next_offset,
-                    body.record_count,
-                    max_timestamp_ms,
-                    body.leader_epoch,
-                    batch,
-                )
-            )
+            steps.append(_whole(body, max_timestamp_ms, batch, None))
             return
         refused_offset = None if kept.null_key_delta is None else body.base_offset + kept.null_key_delta
         if kept.record_count:
@@ -214,3 +195,12 @@ class Rebuilder:
 
     def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
         return stopped(Fault(kind, offset, next_offset, text), self._steps, self._wanted_offset)
+
+
+def _whole(
+    body: RecordBody, max_timestamp_ms: int, batch: bytearray | memoryview, reason: RebuildReason | None
+) -> Outgoing:
+    """Return the step that sends all records of ``body`` as ``batch``."""
+    return Outgoing(
+        body.base_offset, body.next_offset, body.record_count, max_timestamp_ms, body.leader_epoch, batch, reason
+    )

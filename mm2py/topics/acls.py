@@ -7,7 +7,7 @@ corrections are those of decision 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -191,21 +191,6 @@ def missing_acls(
     in_place = sum(acl.name in remotes or acl in all_wanted for acl in existing)
     room = max(0, most - in_place - len(denials))
     return MissingAcls(denials, grants[:room], grants[room:], in_place + len(missing))
-
-
-def in_lines(acls: Iterable[TopicAcl], *, most_chars: int) -> Iterator[list[str]]:
-    """Yield the ACLs as text, in parts that one line of the log may hold. One that is longer has a part of its own."""
-    part: list[str] = []
-    size = 0
-    for acl in acls:
-        text = str(acl)
-        if part and size + len(text) > most_chars:
-            yield part
-            part, size = [], 0
-        part.append(text)
-        size += len(text)
-    if part:
-        yield part
 
 
 def _word(codes: type[IntEnum], code: int) -> str:

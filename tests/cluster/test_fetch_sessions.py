@@ -83,10 +83,17 @@ async def metadata(cluster: KafkaCluster, topic: str) -> TopicMetadata:
         await brokers.close()
 
 
-async def open_reading(cluster: KafkaCluster, topic: str, *, version: int = 17) -> Reading:
+async def open_reading(
+    cluster: KafkaCluster, topic: str, *, version: int = 17, report_no_session: Callable[[str], None] = lambda _: None
+) -> Reading:
     about = await metadata(cluster, topic)
-    caps = {wire.FETCH_KEY: version}
-    connection = await connect(*address(cluster), client_id="sessions", timeout_s=TIMEOUT_S, version_caps=caps)
+    connection = await connect(
+        *address(cluster),
+        client_id="sessions",
+        timeout_s=TIMEOUT_S,
+        version_caps={wire.FETCH_KEY: version},
+        report_no_session=report_no_session,
+    )
     one = Reading(connection, about, dict.fromkeys(about.partitions, 0))
     await one.settle()
     return one
@@ -224,11 +231,14 @@ def test_a_broker_that_grants_no_session_answers_everything_each_time(
     topic = new_topic(cluster, "refused", 20)
 
     async def main() -> None:
-        async with reading(cluster, topic) as one:
-            everything = dict.fromkeys(range(20), (0, 0, False))
-            assert [await one.answers() for _ in range(3)] == [everything] * 3
-            await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
-            assert await one.answers() == {**everything, 4: (0, 1, True)}
+        said: list[str] = []
+        one = await open_reading(cluster, topic, report_no_session=said.append)
+        everything = dict.fromkeys(range(20), (0, 0, False))
+        assert [await one.answers() for _ in range(3)] == [everything] * 3
+        await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
+        assert await one.answers() == {**everything, 4: (0, 1, True)}
+        assert set(said) == {one.connection.peer}
+        one.connection.close()
 
     run(main())
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
-from mm2py.config.settings import FlowSettings, load_configuration
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata

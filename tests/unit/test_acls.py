@@ -16,7 +16,6 @@ from mm2py.topics.acls import (
     Pattern,
     Permission,
     TopicAcl,
-    in_lines,
     missing_acls,
     plan_acls,
 )
@@ -194,14 +193,3 @@ def test_rights_beyond_the_most_that_a_flow_may_have_are_not_created_and_denials
     assert (found(6).denials, found(6).grants, found(6).beyond) == ([denial], grants[1:3], grants[3:])
     for most in (1, 3, 4):
         assert (found(most).denials, found(most).grants, found(most).beyond) == ([denial], [], grants[1:])
-
-
-def test_every_acl_is_named_in_lines_of_bounded_length() -> None:
-    many = [acl(f"topic-{number}") for number in range(1000)]
-    parts = list(in_lines(many, most_chars=500))
-    assert [text for part in parts for text in part] == [str(one) for one in many]
-    assert {sum(map(len, part)) <= 500 for part in parts} == {True}
-    assert len(parts) < 150
-    monster = dataclasses.replace(acl("x"), principal="User:" + "x" * 501)
-    assert [len(part) for part in in_lines([acl("a"), monster, acl("b"), acl("c")], most_chars=500)] == [1, 1, 2]
-    assert list(in_lines([], most_chars=500)) == []

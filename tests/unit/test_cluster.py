@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from kio.schema.metadata.v12.response import MetadataResponseBroker
 from kio.static.primitive import i32
 
 from mm2py.cli import make_herder
-from mm2py.config.settings import load_configuration
+from mm2py.config.configuration import load_configuration
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut
@@ -31,6 +32,7 @@ from tests.unit.test_connection import (
     frame,
     refused,
     server,
+    two_partitions,
     written,
 )
 
@@ -200,6 +202,41 @@ def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -
                 for cluster in opened()
             }
             assert waits == {"A": ["0.1 s", "0.6 s"], "B": ["0.2 s", "0.7 s"]}
+
+    run(main())
+
+
+def test_a_broker_that_grants_no_fetch_session_is_named_once_whoever_reads_from_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return fetch_answer(request, session_id=0, partitions=[0, 1])
+
+        async with server(answer) as first, server(answer) as second:
+            lines = {
+                "clusters": "A,B,C",
+                "A.bootstrap.servers": f"127.0.0.1:{first.port}",
+                "B.bootstrap.servers": f"127.0.0.1:{second.port}",
+                "C.bootstrap.servers": f"127.0.0.1:{second.port}",
+                "A->B.enabled": "true",
+                "A->C.enabled": "true",
+                "emit.heartbeats.enabled": "false",
+            }
+            file = tmp_path / "mm2.properties"
+            file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
+            log = io.StringIO()
+            _, opened = make_herder(load_configuration(file, None), {}, make_logger("info", "text", log))
+            clusters = [cluster for cluster in opened() if cluster.alias in {"A", "B"}]
+            assert [cluster.alias for cluster in clusters].count("A") == 2
+            for cluster in clusters:
+                for channel in ("fetch", "fetch", "idle"):
+                    await cluster.send(ANY_BROKER, two_partitions(), channel=channel)
+                await cluster.close()
+            said = [line for line in log.getvalue().splitlines() if " broker.no_fetch_session " in line]
+            assert sorted(re.findall(r"cluster=(\S+) broker=(\S+)", "\n".join(said))) == [
+                ("A", f"127.0.0.1:{first.port}"),
+                ("B", f"127.0.0.1:{second.port}"),
+            ]
+            assert all("max.incremental.fetch.session.cache.slots" in line for line in said)
 
     run(main())
 

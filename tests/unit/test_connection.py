@@ -580,6 +580,31 @@ def test_a_lost_fetch_session_is_opened_anew_within_the_same_call(run: Run, erro
     run(main())
 
 
+def test_a_broker_that_grants_no_fetch_session_is_reported(run: Run) -> None:
+    async def main() -> None:
+        said: list[str] = []
+
+        def refuse(request: Request) -> bytes:
+            return fetch_answer(request, session_id=0, partitions=[0, 1])
+
+        def lose(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=70)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        def grant(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        for answer, reported in ((refuse, True), (lose, True), (grant, False)):
+            said.clear()
+            async with server(answer) as broker:
+                connection = await broker.connect(report_no_session=said.append)
+                assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
+                assert set(said) == ({f"127.0.0.1:{broker.port}"} if reported else set()), answer.__name__
+
+    run(main())
+
+
 def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenticated_again(run: Run) -> None:
     """The story: the broker lost the fetch session while another request was renewing the authentication. The fetch
     went out again between handshake and proof, and the broker closed the connection."""

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from mm2py.config import keys
+from mm2py.config.configuration import load_configuration
 from mm2py.config.inventory import take_inventory
 from mm2py.config.keys import Key, Status
 from mm2py.config.properties import parse_properties
-from mm2py.config.settings import Configuration, load_configuration
+from mm2py.config.settings import Configuration
 
 EXAMPLE = Path(__file__).parents[2] / "mm2.properties.example"
 SETTING = re.compile(r"[A-Za-z0-9.>-]+ = ")

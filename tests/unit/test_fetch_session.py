@@ -299,9 +299,11 @@ def test_a_broker_that_grants_no_session_is_asked_again_after_a_while() -> None:
     client.now_s = REFUSED_PAUSE_S - 1
     client.read(one())
     assert not client.broker.sessions
+    assert client.session.is_refused
     client.now_s = REFUSED_PAUSE_S
     client.read(one())
     assert len(client.broker.sessions) == 1
+    assert not client.session.is_refused
     client.read(one())
     assert client.named == 0
 
@@ -309,6 +311,7 @@ def test_a_broker_that_grants_no_session_is_asked_again_after_a_while() -> None:
 def test_a_throttled_answer_is_no_refusal() -> None:
     client = Client(Broker(throttles=True))
     client.read(one())
+    assert not client.session.is_refused
     client.broker.throttles = False
     client.read(one())
     assert len(client.broker.sessions) == 1
@@ -320,8 +323,18 @@ def test_a_session_that_never_serves_is_not_asked_for_each_time() -> None:
     client.broker.sessions.clear()
     client.read(one())
     assert not client.broker.sessions
+    assert client.session.is_refused
     assert epochs(client.session, REFUSED_PAUSE_S - 1)[1] == -1
     assert epochs(client.session, REFUSED_PAUSE_S)[1] == 0
+
+
+def test_a_session_that_ends_because_a_topic_was_made_anew_was_not_refused() -> None:
+    session = FetchSession()
+    fetch = session.next(request(one()), by_id=True, now_s=0.0)
+    session.answered(fetch, FetchReply([FetchedPartition("a", 0, 0)], 0, session_id=9), waits=True, now_s=0.0)
+    fetch = session.next(request(one()), by_id=True, now_s=0.0)
+    assert not session.answered(fetch, FetchReply([], 0, SESSION_TOPIC_ID_ERROR), waits=True, now_s=0.0)
+    assert not session.is_refused
 
 
 def test_a_full_answer_that_leaves_something_out_opens_no_session() -> None:

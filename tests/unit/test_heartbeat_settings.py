@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.config.settings import ClusterSettings, Configuration, HeartbeatSettings, load_configuration
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import ClusterSettings, Configuration, HeartbeatSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, parse_flow
 

@@ -15,9 +15,10 @@ import pytest
 from deploy.local.broker_settings import render_properties
 from deploy.local.certificates import Authority
 from mm2py.config import keys, layers
+from mm2py.config.configuration import load_configuration
 from mm2py.config.key import Status
 from mm2py.config.security_keys import SECURITY
-from mm2py.config.settings import Configuration, load_configuration
+from mm2py.config.settings import Configuration
 from mm2py.errors import ConfigError
 from mm2py.flow import parse_flow
 from mm2py.kafka.security import (

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.config import keys
+from mm2py.config.configuration import load_configuration
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.keys import Status
 from mm2py.config.properties import parse_properties
 from mm2py.config.refusals import FlowRefused
-from mm2py.config.settings import Configuration, FlowSettings, load_configuration
+from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow, TopicName, parse_flow
 from mm2py.topics.copy_modes import CopyMode

@@ -1,0 +1,397 @@
+"""The settings of all flows and heartbeats of one file, each from its own layers, and what is to be said of them.
+
+Answers to MirrorSourceConfig and MirrorHeartbeatConfig of MM2. Which flows there are is known here already; the file
+as a whole is looked at in ``configuration.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from mm2py.config import keys
+from mm2py.config.inventory import Item, Level, repeated_told, warnings_of
+from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
+from mm2py.config.kinds import BadValue
+from mm2py.config.layers import FlowLayers, Layer, connector_config, flow_layers
+from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows
+from mm2py.config.properties import Entry
+from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
+from mm2py.config.secrets import shown_key
+from mm2py.config.security import SidesReading, read_security, read_sides
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, HeartbeatSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.kafka.security import Security
+from mm2py.topics.copy_modes import CopyMode, CopyModes
+from mm2py.topics.endless import endless_flows
+from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
+from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy, make_policy
+
+T = TypeVar("T")
+
+POSITION_INTERVAL_MAX_S: Final = 1.0
+"""Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
+
+
+class FlowsReading:
+    """One pass over the flows of a file; collects problems, refusals and which entries counted."""
+
+    def __init__(
+        self,
+        file: Layer,
+        items: Sequence[Item],
+        *,
+        enabled: Sequence[Flow],
+        pairs: Sequence[Flow],
+        selected: Sequence[str],
+        problems: list[str],
+    ) -> None:
+        self.selected_pairs = [pair for pair in pairs if not selected or pair.target in selected]
+        self._file = file
+        self._items = items
+        self._enabled = enabled
+        self._flows = [flow for flow in enabled if flow in self.selected_pairs]
+        self._pairs = pairs
+        self._problems = problems
+        self._counted: set[str] = set()
+
+    def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
+        flows: dict[Flow, FlowSettings] = {}
+        refused: dict[Flow, Mm2Error] = {}
+        # Rings close over all enabled flows, those of other processes included.
+        layers = {flow: flow_layers(self._file, flow) for flow in self._enabled}
+        endless = ring_reasons(
+            {flow: self._value(of_flow.connector, keys.POLICY_CLASS) for flow, of_flow in layers.items()},
+            {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
+        )
+        growing = self._growing_flows(layers)
+        sides = {flow: self._sides_of(flow, layers[flow]) for flow in self._flows}
+        for flow in self._flows:
+            reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, []) + growing.get(flow, [])
+            reasons += sides[flow].reasons
+            if reasons:
+                self._check_numbers(flow, layers[flow])
+                refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
+            elif (settings := self._flow_settings(flow, layers[flow], sides[flow])) is not None:
+                flows[flow] = settings
+        heartbeats, heartbeats_told = self._heartbeats(layers, refused)
+        memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
+        if self._problems:
+            raise Unusable
+        warnings = [
+            *file_warnings,
+            *self._only_heartbeats_told(),
+            *heartbeats_told,
+            *self._old_excludes_told(),
+            *self._overridden_told(layers),
+            *(warning for flow in flows for warning in sides[flow].warnings),
+            *repeated_told(self._items, self._enabled),
+            *warnings_of(self._telling_items(), clusters, self._pairs),
+        ]
+        return Configuration(
+            tuple(flows.values()),
+            MappingProxyType(refused),
+            heartbeats,
+            memory_max_bytes,
+            tuple(sorted(dict.fromkeys(warnings), key=line_of)),
+        )
+
+    def _growing_flows(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
+        """Return the flows of rings in which each round would add a hop to the names, as separators differ."""
+        policies: dict[Flow, ReplicationPolicy] = {}
+        for flow, of_flow in layers.items():
+            names = self._names(flow, of_flow.connector)
+            if names is not None and not isinstance(names[0], IdentityReplicationPolicy):
+                policies[flow] = names[0]
+        reason = (
+            "it is part of a ring whose flows have different replication.policy.separator, so that no name shows that"
+            " it has been there before and every round would make a new topic (give them all the same separator)"
+        )
+        return {flow: [reason] for flow in endless_flows(policies)}
+
+    def _heartbeats(
+        self, layers: Mapping[Flow, FlowLayers], refused: Mapping[Flow, Mm2Error]
+    ) -> tuple[tuple[HeartbeatSettings, ...], list[str]]:
+        """Return the heartbeats of all selected pairs, and what to say: above all which pairs cannot have any."""
+        found: list[HeartbeatSettings] = []
+        told: list[str] = []
+        silent: dict[str, list[Flow]] = {}
+        for pair in self.selected_pairs:
+            of_pair = layers.get(pair) or flow_layers(self._file, pair)
+            reading = read_security(of_pair.producer, self._own_layer(pair, pair.target))
+            reasons = [*refusal_reasons(pair, replace(of_pair, consumer={}, source_admin={})), *reading.reasons]
+            if not reasons:
+                found.append(self._heartbeat_settings(pair, of_pair, reading.security))
+                told += reading.warnings
+            elif pair not in refused:
+                silent.setdefault("; ".join(reasons), []).append(pair)
+        told += [f"heartbeats of {listed_flows(pairs)} are not emitted: {why}" for why, pairs in silent.items()]
+        return tuple(found), told
+
+    def _heartbeat_settings(self, pair: Flow, layers: FlowLayers, security: Security) -> HeartbeatSettings:
+        value, producer = self._value, layers.producer
+        if value(layers.connector, keys.EMIT_HEARTBEATS_INTERVAL) == 0:
+            entry = layers.connector[keys.EMIT_HEARTBEATS_INTERVAL.name]
+            self._problem(entry, "0; write at least 1, or a negative number to stop it")
+        if keys.BOOTSTRAP_SERVERS.name not in producer and pair not in self._enabled:
+            add_problem(
+                self._problems,
+                f"{pair.target}.bootstrap.servers is missing, heartbeats of {pair} are emitted there"
+                f" (or write {pair}.emit.heartbeats.enabled = false)",
+            )
+        compression = value(producer, keys.COMPRESSION)
+        return HeartbeatSettings(
+            flow=pair,
+            target=self._cluster(pair.target, producer, layers.target_admin, security),
+            request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
+            interval_s=self._interval_s(layers.connector, keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL),
+            replication_factor=value(layers.connector, keys.HEARTBEATS_REPLICATION_FACTOR),
+            compression=None if compression == "producer" else compression,
+        )
+
+    def _cluster(self, alias: ClusterAlias, client: Layer, admin: Layer, security: Security) -> ClusterSettings:
+        """Return one side: ``client`` is the layer of the client that reads or writes its records."""
+        return ClusterSettings(
+            alias,
+            self._value(client, keys.BOOTSTRAP_SERVERS),
+            self._value(admin, keys.REQUEST_TIMEOUT) / 1000,
+            self._value(client, keys.CLIENT_ID) or None,
+            security,
+        )
+
+    def _heartbeats_interval_s(self, cluster: ClusterAlias) -> float | None:
+        """Return how often, by this file, somebody emits a heartbeat into a cluster; the rarest interval counts."""
+        intervals = [
+            self._interval_s(
+                connector_config(self._file, pair), keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL
+            )
+            for pair in self._pairs
+            if pair.target == cluster
+        ]
+        return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
+
+    def _telling_items(self) -> list[Item]:
+        """Leave out what is said of flows that are not enabled, but for the heartbeats of their pairs."""
+        return [
+            item
+            for item in self._items
+            if item.flow is None
+            or item.flow in self._enabled
+            or (item.flow in self._pairs and "heartbeat" in item.name)
+        ]
+
+    def _only_heartbeats_told(self) -> list[str]:
+        if self._flows:
+            return []
+        pairs = listed_flows(self.selected_pairs)
+        if not self._enabled:
+            return [
+                f"no flow is enabled: nothing is copied, only heartbeats are emitted, of {pairs}; enable a flow with"
+                " A->B.enabled = true"
+            ]
+        return [
+            f"no enabled flow leads into what --clusters names: only heartbeats are emitted, of {pairs}; enabled are"
+            f" {listed_flows(self._enabled)}"
+        ]
+
+    def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
+        """Look for numbers that are legal alone and wrong together."""
+        connector, consumer = layers.connector, layers.consumer
+        for interval in (keys.REFRESH_TOPICS_INTERVAL, keys.SYNC_CONFIGS_INTERVAL, keys.SYNC_ACLS_INTERVAL):
+            if self._value(connector, interval) == 0:
+                self._problem(connector[interval.name], "0; write at least 1, or a negative number to stop it")
+        if self._value(consumer, keys.FETCH_MAX_WAIT) >= self._value(consumer, keys.REQUEST_TIMEOUT):
+            entry = consumer.get(keys.FETCH_MAX_WAIT.name) or consumer[keys.REQUEST_TIMEOUT.name]
+            self._problem(
+                entry, f"wrong for flow {flow}: fetch.max.wait.ms has to be below the consumer's request.timeout.ms"
+            )
+
+    def _names(
+        self, flow: Flow, connector: Layer
+    ) -> tuple[ReplicationPolicy, TopicFilter, ConfigPropertyFilter] | None:
+        """Return what decides on names in a flow; None if there is a problem with one of them."""
+        separator = connector.get(keys.POLICY_SEPARATOR.name)
+        topics = self._value(connector, keys.TOPICS)
+        topics_exclude = self._excludes(flow, connector, keys.TOPICS_EXCLUDE, "topics.blacklist")
+        configs_exclude = self._excludes(flow, connector, keys.CONFIG_PROPERTIES_EXCLUDE, "config.properties.blacklist")
+        use_defaults_from = self._value(connector, keys.USE_DEFAULTS_FROM)
+        policy_class = self._value(connector, keys.POLICY_CLASS)
+        internal_separator_enabled = self._value(connector, keys.POLICY_INTERNAL_SEPARATOR)
+        policy = self._made(
+            flow,
+            connector,
+            lambda: make_policy(
+                policy_class,
+                source_alias=flow.source,
+                separator=None if separator is None else separator.value,
+                internal_separator_enabled=internal_separator_enabled,
+            ),
+        )
+        topic_filter = self._made(flow, connector, lambda: TopicFilter(topics, topics_exclude))
+        config_filter = self._made(flow, connector, lambda: ConfigPropertyFilter(configs_exclude, use_defaults_from))
+        if policy is None or topic_filter is None or config_filter is None:
+            return None
+        return policy, topic_filter, config_filter
+
+    def _copy_modes(self, flow: Flow, own: Layer) -> CopyModes | None:
+        mode = CopyMode(self._value(own, keys.COPY_MODE))
+        pass_topics = self._value(own, keys.COPY_MODE_PASS_TOPICS)
+        repack_topics = self._value(own, keys.COPY_MODE_REPACK_TOPICS)
+        return self._made(flow, own, lambda: CopyModes(mode, pass_topics, repack_topics))
+
+    def _made(self, flow: Flow, connector: Layer, make: Callable[[], T]) -> T | None:
+        """Return what ``make`` returns; if it finds the settings wrong, note which line it speaks of."""
+        try:
+            return make()
+        except ConfigError as error:
+            name, colon, rest = f"{error.what} {error.remedy}".strip().rstrip(".").partition(": ")
+            old_name = next((old for old, key in EXCLUDES_OF_OLD.items() if key.note == name), "")
+            entry = connector.get(name) or self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
+            if colon and entry is not None:
+                add_problem(self._problems, f"line {entry.line}: {shown_key(entry.key)}: {rest}")
+            else:
+                add_problem(self._problems, f"flow {flow}: {name}{colon}{rest}")
+            return None
+
+    def _sides_of(self, flow: Flow, layers: FlowLayers) -> SidesReading:
+        return read_sides(flow, layers, self._own_layer(flow, flow.source), self._own_layer(flow, flow.target))
+
+    def _flow_settings(self, flow: Flow, layers: FlowLayers, sides: SidesReading) -> FlowSettings | None:
+        """Return the settings of one flow, None if there is a problem with them."""
+        value = self._value
+        connector, worker, consumer, producer = layers.connector, layers.worker, layers.consumer, layers.producer
+        own = self._own_layer(flow, flow.target)
+        self._check_numbers(flow, layers)
+        for alias, side, layer in ((flow.source, "source", consumer), (flow.target, "target", producer)):
+            if keys.BOOTSTRAP_SERVERS.name not in layer:
+                add_problem(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
+        names = self._names(flow, connector)
+        copy_modes = self._copy_modes(flow, own)
+        if names is None or copy_modes is None:
+            return None
+        policy, topic_filter, config_filter = names
+        interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
+        compression = value(producer, keys.COMPRESSION)
+        return FlowSettings(
+            flow=flow,
+            source=self._cluster(flow.source, consumer, layers.source_admin, sides.source),
+            target=self._cluster(flow.target, producer, layers.target_admin, sides.target),
+            policy=policy,
+            topic_filter=topic_filter,
+            config_filter=config_filter,
+            heartbeats_replication=value(connector, keys.HEARTBEATS_REPLICATION),
+            heartbeats_interval_s=self._heartbeats_interval_s(flow.source),
+            replication_factor=value(connector, keys.REPLICATION_FACTOR),
+            refresh_topics_interval_s=(
+                float(interval_s) if value(connector, keys.REFRESH_TOPICS_ENABLED) and interval_s > 0 else None
+            ),
+            topics_watch_interval_s=value(own, keys.TOPICS_WATCH_INTERVAL) / 1000,
+            sync_topic_configs_interval_s=self._interval_s(
+                connector, keys.SYNC_CONFIGS_ENABLED, keys.SYNC_CONFIGS_INTERVAL
+            ),
+            sync_topic_configs_dry_run=value(own, keys.SYNC_CONFIGS_DRY_RUN),
+            sync_topic_acls_interval_s=self._interval_s(connector, keys.SYNC_ACLS_ENABLED, keys.SYNC_ACLS_INTERVAL),
+            sync_topic_acls_dry_run=value(own, keys.SYNC_ACLS_DRY_RUN),
+            remote_partitions_max=value(own, keys.REMOTE_PARTITIONS_MAX),
+            remote_acls_max=value(own, keys.REMOTE_ACLS_MAX),
+            read_committed=value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
+            auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
+            fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
+            fetch_partition_max_bytes=value(consumer, keys.FETCH_PARTITION_MAX_BYTES),
+            fetch_min_bytes=value(consumer, keys.FETCH_MIN_BYTES),
+            fetch_max_wait_ms=value(consumer, keys.FETCH_MAX_WAIT),
+            source_request_timeout_s=value(consumer, keys.REQUEST_TIMEOUT) / 1000,
+            target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
+            linger_s=value(producer, keys.LINGER) / 1000,
+            compression=None if compression == "producer" else compression,
+            offsets_topic=value(worker, keys.OFFSETS_TOPIC),
+            offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
+            offsets_topic_replication_factor=value(worker, keys.OFFSETS_REPLICATION_FACTOR),
+            position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
+            copy_modes=copy_modes,
+            bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
+            many_to_one=value(own, keys.MANY_TO_ONE),
+            mm2_group_id=value(worker, keys.GROUP_ID),
+            mm2_configs_topic=value(worker, keys.CONFIGS_TOPIC),
+            group=value(own, keys.GROUP),
+        )
+
+    def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:
+        """Return the interval of a schedule; None for one that is switched off, by its switch or a negative number."""
+        interval_s = self._value(connector, interval)
+        return float(interval_s) if self._value(connector, enabled) and interval_s > 0 else None
+
+    def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, Entry]:
+        """mm2py's own settings: the flow's before the cluster's before the top of the file."""
+        layer: dict[str, Entry] = {}
+        for prefix, table in (("", keys.OWN_TOP), (f"{cluster}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
+            layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
+        return layer
+
+    def _value(self, layer: Layer, key: Key[T]) -> T:
+        entry = layer.get(key.name)
+        if entry is None:
+            return key.default
+        self._counted.add(entry.key)
+        if key.refuses(entry.value):
+            return key.default
+        try:
+            return key.kind(entry.value)
+        except BadValue as bad:
+            if entry.line is None:  # a default that an alias made unusable, as in mm2-offsets.<alias>.internal
+                add_problem(
+                    self._problems,
+                    f"{entry.key} would be {entry.value!r}, which is {bad}; set it or rename the cluster",
+                )
+            elif "${" not in entry.value:
+                self._problem(entry, str(bad))
+            return key.default
+
+    def _problem(self, entry: Entry, text: str) -> None:
+        add_problem(self._problems, bad_value(entry, BadValue(text)))
+
+    def _excludes(self, flow: Flow, connector: Layer, key: Key[tuple[str, ...]], old_name: str) -> tuple[str, ...]:
+        """What ``key`` excludes, and what the key of its old name does; that one alone replaces the default."""
+        old: Key[tuple[str, ...]] = EXCLUDES_OF_OLD[old_name]
+        entry = self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
+        if entry is None:
+            return self._value(connector, key)
+        old_excludes = self._value({old_name: entry}, old)
+        return tuple(dict.fromkeys((*(self._value(connector, key) if key.name in connector else ()), *old_excludes)))
+
+    def _old_excludes_told(self) -> list[str]:
+        return [
+            f"line {item.entry.line}: {shown_key(item.entry.key)} is an old name, dropped by MirrorMaker 2 in 4.0; "
+            + ("what it lists is excluded" if keys.CONNECTOR[item.key.note].status is Status.WORKS else "no effect yet")
+            + f"; rename it to {item.key.note}"
+            for item in self._items
+            if item.key is not None
+            and item.name in EXCLUDES_OF_OLD
+            and item.advice is None
+            and (item.flow is None or item.flow in self._enabled)
+        ]
+
+    def _overridden_told(self, layers: Mapping[Flow, FlowLayers]) -> list[str]:
+        """Name working keys of a flow or a cluster that lose against another key, which few would expect."""
+        told = []
+        for item in self._items:
+            if item.key is None or item.advice is not None or item.key.status is not Status.WORKS:
+                continue
+            if item.entry.key in self._counted or item.level is Level.TOP:
+                continue
+            winner = None
+            for flow, of_flow in layers.items():
+                if item.flow == flow:
+                    name = item.name.removeprefix("source.").removeprefix("consumer.")
+                    winner = of_flow.consumer.get(name) if item.name != name else None
+                elif item.cluster == flow.target:
+                    winner = of_flow.worker.get(item.name)
+            if winner is not None and winner.line is not None and winner.key != item.entry.key:
+                told.append(
+                    f"line {item.entry.line}: {shown_key(item.entry.key)} has no effect, as in MirrorMaker 2, because"
+                    f" {shown_origin(winner)} comes first"
+                )
+        return told

@@ -1,0 +1,34 @@
+"""What is said of many topics or ACLs at once stands in lines of bounded length, and all of them are named."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from connectors.source.shared_lines import LINE_MOST_CHARS, OWN_LINES_MOST, SharedLines, in_lines
+from mm2py.logs import make_logger
+
+
+def test_every_text_is_named_in_parts_of_bounded_length() -> None:
+    many = [f"topic-{number}" for number in range(1000)]
+    parts = list(in_lines(many, most_chars=500))
+    assert [text for part in parts for text in part] == many
+    assert {sum(map(len, part)) <= 500 for part in parts} == {True}
+    assert len(parts) < 25
+
+
+def test_a_text_that_is_longer_than_a_line_has_one_of_its_own() -> None:
+    assert [len(part) for part in in_lines(["a", "x" * 501, "b", "c"], most_chars=500)] == [1, 1, 2]
+    assert list(in_lines([], most_chars=500)) == []
+
+
+def test_topics_beyond_those_with_their_own_line_share_lines_of_bounded_length() -> None:
+    stream = io.StringIO()
+    lines = SharedLines(make_logger("info", "text", stream))
+    topics = [f"topic-{number:03}" for number in range(OWN_LINES_MOST + 3)]
+    for topic in topics:
+        lines.say("changed", topic, detail="x" * (LINE_MOST_CHARS - 50))
+    lines.end()
+    own, shared = stream.getvalue().splitlines()[:OWN_LINES_MOST], stream.getvalue().splitlines()[OWN_LINES_MOST:]
+    assert max(map(len, shared)) < LINE_MOST_CHARS + 100
+    assert re.findall(r"topic-\d+", " ".join([*own, *shared])) == topics
