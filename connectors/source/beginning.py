@@ -15,7 +15,9 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import remote_topics
+from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.takeover import EarlierLives
 from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
@@ -29,6 +31,7 @@ from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
+from mm2py.replication.reconcile import Writer
 from mm2py.replication.steps import TargetRules
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
@@ -44,6 +47,8 @@ class Begun:
     """What a round may start: partitions with their copiers, and topics that must not be copied."""
 
     partitions: Sequence[CopiedPartition]
+    jobs: Sequence[Job]
+    """Those of them behind whose positions others may have written."""
     resumed: int
     """How many of them go on from a stored position."""
     refused: Mapping[str, TopicRefused]
@@ -61,6 +66,7 @@ class Beginning:
         source_id: str | None,
         positions: dict[Key, StoredPosition],
         store: PositionStore,
+        lives: EarlierLives,
         allow_recopy: frozenset[str],
         log: FilteringBoundLogger,
     ) -> None:
@@ -71,6 +77,7 @@ class Beginning:
         self._target = target
         self._source_id = source_id
         self._store = store
+        self._lives = lives
         self._allow_recopy = allow_recopy
         self._recopied: set[Key] = set()
         """For what ``--allow-recopy`` was used: it works once each."""
@@ -110,11 +117,13 @@ class Beginning:
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
         rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
+        ends = await self._target_ends({key: pair for key, pair in begun.items() if not self._is_continued(key)})
         copied = [
-            self._copied_partition(key, pair, starts.get(key), rules[pair[1].name], identity)
+            self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
             for key, pair in begun.items()
         ]
-        return Begun(copied, len(copied) - len(starts), refused)
+        jobs = [self._job(part) for part in copied if not part.copier.owns_position]
+        return Begun(copied, jobs, len(copied) - len(starts), refused)
 
     async def learn_rules(
         self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]
@@ -134,6 +143,28 @@ class Beginning:
     def _has_grown_by(self, key: Key) -> bool:
         """Tell whether a partition came later than its topic, while we ran or while we were down."""
         return key[1] >= self._width_at_first.get(key[0], 0)
+
+    def _is_continued(self, key: Key) -> bool:
+        """Tell whether a partition goes on where one of our lives was, behind whatever that has written since.
+
+        Not where an operator said from where to copy, and not behind MirrorMaker 2, whose positions name no producer.
+        """
+        stored = self.positions.get(key)
+        if stored is None or stored.by == BY_OPERATOR:
+            return False
+        return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
+
+    def _job(self, part: CopiedPartition) -> Job:
+        stored = self.positions[part.key]
+        writer = Writer(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
+        fence = self._lives.fence_of(stored)
+        return Job(part, part.copier.position, writer, fence, known_ids=self._lives.known_ids)
+
+    async def _target_ends(self, partitions: Mapping[Key, Pair]) -> dict[Key, int]:
+        """Return where remote partitions end just now: there the first batch is expected."""
+        leaders = {(pair[1].name, key[1]): pair[1].partitions[key[1]].leader for key, pair in partitions.items()}
+        ends = await self._list_offsets(self._target, leaders, admin.LATEST)
+        return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
     def _recopies(self, key: Key) -> bool:
         return key[0] in self._allow_recopy and key not in self._recopied
@@ -330,21 +361,24 @@ class Beginning:
         self,
         key: Key,
         pair: Pair,
-        start: int | None,
+        offsets: tuple[int | None, int | None],
         rules: TargetRules,
         identity: ProducerIdentity,
     ) -> CopiedPartition:
+        """``offsets`` are where the source and the target begin if no position says so."""
+        start, target_end = offsets
         upstream, remote = pair
         name, number = key
         stored = self.positions.get(key)
         if stored is None or stored.by == BY_OPERATOR:
-            position = Position(stored.next_source if stored is not None else start or 0)
+            start = stored.next_source if stored is not None else start or 0
+            position = Position(start, target_offset=target_end)
         else:
             epoch = -1 if stored.source_leader_epoch is None else stored.source_leader_epoch
             position = Position(
                 stored.next_source,
                 source_leader_epoch=epoch,
-                target_offset=stored.next_target,
+                target_offset=target_end if stored.next_target is None else stored.next_target,
                 target_leader_epoch=stored.target_leader_epoch,
                 skipped=stored.skipped,
             )
@@ -353,6 +387,7 @@ class Beginning:
             position,
             identity,
             ready_max_bytes=self._settings.fetch_partition_max_bytes,
+            reconciling=self._is_continued(key),
         )
         copier.target_leader_epoch = remote.partitions[number].leader_epoch
         return CopiedPartition(

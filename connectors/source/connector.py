@@ -29,6 +29,7 @@ from connectors.source.refusals import (
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
 from connectors.source.status import topic_status
+from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
 from connectors.source.vanished import Vanished, gone_while_down, say_gone
 from mm2py.clock import Clock
@@ -162,7 +163,10 @@ class SourceConnector:
             lambda: start.ensure_offsets_topic(settings, target), "creating the offsets topic"
         )
         identity = await self._incarnation.start()
-        positions, metadata = await patience.until_answered(self._read_positions, "reading positions")
+        lives = EarlierLives(target, self._incarnation, rng=self._rng)
+        positions, metadata = await patience.until_answered(
+            lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
+        )
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -185,6 +189,7 @@ class SourceConnector:
             Cluster(self._source_id, self._source.brokers),
             Cluster(target_id, target),
             incarnation=self._incarnation,
+            lives=lives,
             store=store,
             budget=self._budget,
             producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
@@ -199,6 +204,7 @@ class SourceConnector:
             source_id=self._source_id,
             positions=positions,
             store=store,
+            lives=lives,
             allow_recopy=frozenset(self._allow_recopy),
             log=self._log,
         )
@@ -215,6 +221,24 @@ class SourceConnector:
             begun=self._discovered,
             clock=self._clock,
             log=self._log,
+        )
+
+    async def _take_over(self, lives: EarlierLives) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
+        """Return positions that nobody else can change any more, where the target lets us see to that."""
+        positions, metadata = await self._read_positions()
+        lives.learn(positions.values())
+        topic = metadata.topics[self._settings.offsets_topic]
+        if await lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced):
+            positions, metadata = await self._read_positions()
+            lives.learn(positions.values())
+        return positions, metadata
+
+    def _say_unfenced(self, why: str) -> None:
+        self._log.warning(
+            "writer.unfenced",
+            topic=self._settings.offsets_topic,
+            why=why,
+            effect="if that process still runs, its positions may replace ours",
         )
 
     async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
@@ -370,7 +394,7 @@ class SourceConnector:
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         begun = await beginning.begin(pairs, task.partitions, await self._identity_for(pairs))
         refused |= begun.refused
-        task.add(begun.partitions)
+        task.add(begun.partitions, begun.jobs)
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})
             task.learn_source(await fetch_metadata(source, names, channel="watch"))

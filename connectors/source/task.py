@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.reconciler import Job, Reconciler
+from connectors.source.reconciliation import Reconciliation
+from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -25,7 +28,7 @@ from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
-from mm2py.replication.events import Drain, Effect, Event, Need, NewIdentity, OffsetsFound, PositionStored, Report, Tick
+from mm2py.replication.events import Displaced, Drain, Effect, Event, Need, OffsetsFound, PositionStored, Report, Tick
 from mm2py.replication.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryAccount, MemoryBudget
@@ -70,6 +73,7 @@ class SourceTask:
         target: Cluster,
         *,
         incarnation: Incarnation,
+        lives: EarlierLives,
         store: PositionStore,
         budget: MemoryBudget,
         producer_expiry_ms: int,
@@ -102,6 +106,23 @@ class SourceTask:
             copy_modes=settings.copy_modes,
             linger_s=settings.linger_s,
         )
+        self.unfenced: str | None = None
+        """Why an earlier writer could not be shut out, if there is one."""
+        self._reconciliation = Reconciliation(
+            Reconciler(
+                source.brokers,
+                target.brokers,
+                read_committed=settings.read_committed,
+                clock=clock,
+                rng=rng,
+                wanted=lambda part: self.partitions.get(part.key) is part,
+                unfenced=self._note_unfenced,
+            ),
+            incarnation,
+            lives,
+            handle=self._handle,
+            log=log,
+        )
         self._stored: dict[tuple[str, int], Position] = {}
         self._first_acts: set[CopiedPartition] = set()
         self._store_now = asyncio.Event()
@@ -132,6 +153,7 @@ class SourceTask:
                 tasks.create_task(self._keep_positions(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
                 tasks.create_task(self._report(), name="report")
+                tasks.create_task(self._reconciliation.run(), name="reconciliation")
                 self._lead_lanes()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -140,11 +162,18 @@ class SourceTask:
             for account in self._accounts.values():
                 account.close()
 
-    def add(self, partitions: Iterable[CopiedPartition]) -> None:
-        """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins."""
-        for part in () if self._draining else partitions:
+    def add(self, partitions: Iterable[CopiedPartition], jobs: Sequence[Job] = ()) -> None:
+        """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.
+
+        ``jobs`` are those among them that an earlier life may have written to since its position.
+        """
+        if self._draining:
+            return
+        for part in partitions:
             self.partitions[part.key] = part
-            self._first_acts.add(part)
+            if part.copier.owns_position:
+                self._first_acts.add(part)
+        self._reconciliation.begin(jobs)
         self._store_now.set()
         self._lead_lanes()
 
@@ -327,10 +356,12 @@ class SourceTask:
                 self._once(("offsets", part.copier.name), self._find_offsets(part))
             case Need.LIMITS:
                 self._once(("limits", part.target_topic), self._find_limits(part))
-            case Need.NEW_EPOCH:
-                self._once(("epoch", part.copier.name), self._renew(part))
+            case Need.RECONCILE:
+                self._reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:
                 self._once(("fenced", ""), self._end_incarnation())
+            case Displaced():
+                self._reconciliation.displaced(part, effect)
 
     def _ways_out(self, part: CopiedPartition) -> dict[str, dict[str, str]]:
         flow = self._settings.flow
@@ -386,17 +417,14 @@ class SourceTask:
         await self._find_limits(part)
         self._handle(part, Tick(self._clock.monotonic()))
 
-    async def _renew(self, part: CopiedPartition) -> None:
-        identity = await self._incarnation.renew(part.copier.identity)
+    def _note_unfenced(self, why: str, partitions: int) -> None:
+        self.unfenced = why
         self._log.warning(
-            "producer.renewed",
-            topic=part.source_topic,
-            partition=part.partition,
-            why=part.copier.reason,
-            producer_epoch=identity.epoch,
-            effect="records that were stored and not acknowledged are sent again",
+            "writer.unfenced",
+            partitions=partitions,
+            why=why,
+            effect="if that process still runs, records may be there twice",
         )
-        self._handle(part, NewIdentity(identity))
 
     async def _end_incarnation(self) -> None:
         raise Fenced(self._incarnation.identity.transactional_id)
@@ -492,7 +520,7 @@ class SourceTask:
         changed = {
             key: part
             for key, part in self.partitions.items()
-            if part in first_acts or self._stored.get(key) != part.copier.position
+            if part in first_acts or (part.copier.owns_position and self._stored.get(key) != part.copier.position)
         }
         if not changed:
             return

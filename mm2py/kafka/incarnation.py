@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.fencing import Markers, Overtaken
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 
@@ -59,6 +60,7 @@ class Incarnation:
         """``report`` is told when the id is a lesser one, ``waiting`` every few seconds why there is none yet."""
         self._brokers = brokers
         self._transactional_id: str | None = transactional_id
+        self._markers: Markers | None = Markers(brokers, transactional_id, rng=rng)
         self._clock = clock
         self._rng = rng
         self._report = report
@@ -131,6 +133,43 @@ class Incarnation:
                 await asyncio.sleep(backoff.next_s())
             return self.identity
 
+    async def fence_itself(self, seen: ProducerIdentity, partitions: Collection[tuple[str, int]]) -> ProducerIdentity:
+        """Shut our own writes under ``seen`` out of partitions, and return the identity under which to go on.
+
+        The epoch is raised for all; partitions that are not among these go on under the old one until they are. Markers
+        are written where there is a transactional id; without one nothing is shut out (``degraded``).
+
+        Raises: as ``renew``.
+        """
+        identity = await self.renew(seen)
+        while self._markers is not None:
+            try:
+                await self._markers.write(identity.producer_id, identity.epoch, partitions)
+                break
+            except Overtaken as error:  # we raised it ourselves meanwhile, for other partitions; or somebody else did
+                if self.identity == identity:
+                    raise Fenced(self._transactional_id) from error
+                identity = self.identity
+            except BrokerRefused as error:
+                raise EpochRefused(error) from error
+        return identity
+
+    async def keep_alive(self, partition: tuple[str, int]) -> None:
+        """Use the transactional id once, so that the target does not forget it (C2); the epoch stays.
+
+        Raises:
+            Fenced: somebody else has raised the epoch.
+            BrokerRefused: the target does not grant it any more.
+        """
+        if self._markers is None:
+            return
+        identity = self.identity
+        try:
+            await self._markers.write(identity.producer_id, identity.epoch, [partition])
+        except Overtaken as error:
+            if self.identity == identity:
+                raise Fenced(self._transactional_id) from error
+
     async def _ask(self, expected: tuple[int, int]) -> ProducerIdentity:
         broker: BrokerId = ANY_BROKER
         if self._transactional_id is not None:
@@ -142,10 +181,26 @@ class Incarnation:
 
     def _degrade(self, error: BrokerRefused) -> None:
         self.degraded = str(error)
-        self._transactional_id = None
+        self._transactional_id = self._markers = None
         why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
         self._report(
             f"The target {why} ({error.what.rstrip('.')}): writing goes on under a plain producer id, which a "
             "successor cannot fence. Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let "
             "__transaction_state be created."
         )
+
+
+class OwnFence:
+    """Shuts what we wrote ourselves under an identity out of partitions, see ``Incarnation.fence_itself``."""
+
+    def __init__(self, incarnation: Incarnation, seen: ProducerIdentity) -> None:
+        self._incarnation = incarnation
+        self._seen = seen
+
+    async def shut_out(self, partitions: Collection[tuple[str, int]]) -> int | None:
+        """See ``Fence.shut_out``.
+
+        Raises: as ``Incarnation.renew``.
+        """
+        identity = await self._incarnation.fence_itself(self._seen, partitions)
+        return None if identity.transactional_id is None else identity.epoch

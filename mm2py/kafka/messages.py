@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.create_acls.v2.request import AclCreation, CreateAclsRequest
@@ -25,6 +27,11 @@ from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, Descr
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from kio.schema.describe_producers.v0.request import TopicRequest as DescribeProducersTopic
+from kio.schema.describe_producers.v0.response import DescribeProducersResponse
+from kio.schema.end_txn.v3.request import EndTxnRequest
+from kio.schema.end_txn.v3.response import EndTxnResponse
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -37,6 +44,8 @@ from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+from kio.schema.list_transactions.v0.request import ListTransactionsRequest
+from kio.schema.list_transactions.v0.response import ListTransactionsResponse
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 from kio.schema.offset_for_leader_epoch.v4.request import (
@@ -49,11 +58,20 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
+from kio.schema.write_txn_markers.v1.request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
 from kio.static.protocol import Payload
 
 __all__ = (
     "REPLY_TO",
     "AclCreation",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
+    "AddPartitionsToTxnTopic",
     "AlterConfigsResource",
     "AlterableConfig",
     "ApiVersionsRequest",
@@ -74,6 +92,11 @@ __all__ = (
     "DescribeConfigsResponse",
     "DescribeGroupsRequest",
     "DescribeGroupsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeProducersTopic",
+    "EndTxnRequest",
+    "EndTxnResponse",
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
     "IncrementalAlterConfigsRequest",
@@ -84,6 +107,8 @@ __all__ = (
     "ListOffsetsRequest",
     "ListOffsetsResponse",
     "ListOffsetsTopic",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
     "MetadataRequest",
     "MetadataRequestTopic",
     "MetadataResponse",
@@ -96,10 +121,15 @@ __all__ = (
     "SaslAuthenticateResponse",
     "SaslHandshakeRequest",
     "SaslHandshakeResponse",
+    "WritableTxnMarker",
+    "WritableTxnMarkerTopic",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
 )
 
 REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
     {
+        AddPartitionsToTxnRequest: AddPartitionsToTxnResponse,
         ApiVersionsRequest: ApiVersionsResponse,
         CreateAclsRequest: CreateAclsResponse,
         CreatePartitionsRequest: CreatePartitionsResponse,
@@ -107,14 +137,18 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         DescribeAclsRequest: DescribeAclsResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,
         DescribeGroupsRequest: DescribeGroupsResponse,
+        DescribeProducersRequest: DescribeProducersResponse,
+        EndTxnRequest: EndTxnResponse,
         FindCoordinatorRequest: FindCoordinatorResponse,
         IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
         InitProducerIdRequest: InitProducerIdResponse,
         ListOffsetsRequest: ListOffsetsResponse,
+        ListTransactionsRequest: ListTransactionsResponse,
         MetadataRequest: MetadataResponse,
         OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
         SaslAuthenticateRequest: SaslAuthenticateResponse,
         SaslHandshakeRequest: SaslHandshakeResponse,
+        WriteTxnMarkersRequest: WriteTxnMarkersResponse,
     }
 )
 """Which reply answers which request; the brokers' port returns exactly these."""

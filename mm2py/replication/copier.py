@@ -1,15 +1,16 @@
 """The copier: how one source partition becomes its remote partition. Pure.
 
-    Storing --position stored--> Copying --drain--> Draining --all answered--> Drained
-                                  ^    |
-              pause over, refetch |    | an error, a lost connection, a missing right
-                                Waiting          Copying --what no retry mends--> Stalled
+    Reconciling --reconciled--> Storing --position stored--> Copying --drain--> Draining --all answered--> Drained
+         ^                                                    ^    |
+         |                               pause over, refetch |    | an error, a lost connection, a missing right
+         +---- an outcome that no resend can tell --------- Waiting          Copying --what no retry mends--> Stalled
 
 Answers to WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition. Facts come in through
 ``handle``; what to do about them comes back as effects. Batches leave through ``next_batch``, which is asked whenever
 there is room to send. One rule makes failures simple: *whatever goes wrong, forget everything that was not
 acknowledged, wait until nothing is in flight, and read again from the position*. The same source batches then carry
-the same sequences, so the broker drops what it had already stored (exceptions: H1, H2 of docs/broker-facts.md).
+the same sequences, so the broker drops what it had already stored. Where that does not hold (C1, H1, H2 of
+docs/broker-facts.md) the partition is fenced against itself and reconciled: ``reconcile``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from mm2py.kafka.retry import (
 from mm2py.records.batch import next_sequence
 from mm2py.replication.events import (
     Acked,
+    Displaced,
     Diverged,
     Drain,
     Effect,
@@ -41,12 +43,13 @@ from mm2py.replication.events import (
     FetchRefused,
     Lease,
     Need,
-    NewIdentity,
     OffsetsFound,
     PositionStored,
     ProduceLost,
     ProduceRefused,
+    Reconciled,
     Report,
+    TargetLost,
     Tick,
 )
 from mm2py.replication.position import Position
@@ -70,15 +73,17 @@ _WAYS_OUT = {
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 _OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 47, 59, 90
 _OUTCOME_UNKNOWN = frozenset({7, 20, _OUT_OF_ORDER, _DUPLICATE, _UNKNOWN_PRODUCER})
+_NOT_ENOUGH_REPLICAS, _DENIED, _POLICY = 19, 29, 44
 _TOO_LARGE = frozenset({10, 18})
 _REFUSED_RECORDS = frozenset({32, 87})
-_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER}
+_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER, _NOT_ENOUGH_REPLICAS, _DENIED, _POLICY}
 """Answers that a broker gives before it stores anything. Of a repeat they say nothing: its first may be stored."""
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
 
 
 class Phase(enum.Enum):
+    RECONCILING = "finding out how far an earlier writer got"
     STORING = "storing its position"
     COPYING = "copying"
     WAITING = "waiting"
@@ -105,6 +110,8 @@ class _Entry:
     """It may have been sent before."""
     not_stored: bool = False
     """It was not sent before, and refused: its sequence is free for another batch."""
+    covered: bool = True
+    """The target would know it again (C1)."""
 
 
 _Shape = tuple[int, int, int, int]
@@ -139,11 +146,22 @@ class Tally:
 class Copier:
     """One partition's copying. See the module's text for the states."""
 
-    def __init__(self, name: str, position: Position, identity: ProducerIdentity, *, ready_max_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        position: Position,
+        identity: ProducerIdentity,
+        *,
+        ready_max_bytes: int,
+        reconciling: bool = False,
+    ) -> None:
+        """``reconciling``: others may have written behind ``position``; the shell finds out, see ``Reconciled``."""
         self.name = name
         self.position = position._replace(sequence=0)
         self.identity = identity
-        self.phase = Phase.STORING
+        self.phase = Phase.RECONCILING if reconciling else Phase.STORING
+        self.owns_position = not reconciling
+        """What is stored of it may be replaced. Before it is reconciled, that still tells of whoever wrote before."""
         self.reason = ""
         self.fetch_offset = position.source_offset
         self.fetched_epoch = position.source_leader_epoch
@@ -176,10 +194,10 @@ class Copier:
         self._stored_timestamp_ms = -1
         """Newest timestamp of the batch that was acknowledged last: by it the broker remembers what it stored."""
         self._draining = False
-        self._renewing = False
+        self._reconciling = False
         self._uncovered_in_flight = False
         self._in_doubt: list[_Shape] = []
-        self._next_identity: ProducerIdentity | None = None
+        self._reconciled: Reconciled | None = None
 
     # What the shell asks for
 
@@ -225,7 +243,7 @@ class Copier:
     @property
     def resume_at_s(self) -> float | None:
         """When a ``Tick`` ends the pause; None while none is due."""
-        due = self.phase is Phase.WAITING and not self._renewing and self._unanswered == 0
+        due = self.phase is Phase.WAITING and not self._reconciling and self._unanswered == 0
         return self._resume_at_s if due else None
 
     @property
@@ -273,6 +291,7 @@ class Copier:
         self._token += 1
         entry.token, entry.sequence = self._token, self._sequence
         entry.repeated = batch.first_offset < self._careful_until
+        entry.covered = covered
         self._sequence = next_sequence(self._sequence, batch.record_count)
         self._uncovered_in_flight = not covered
         self._sent_to = broker
@@ -316,8 +335,13 @@ class Copier:
                 if self.phase is Phase.STORING and event.identity == self.identity:
                     self.phase = Phase.DRAINED if self._draining else Phase.COPYING
                 return ()
-            case NewIdentity():
-                return self._new_identity(event.identity)
+            case Reconciled():
+                return self._go_on(event)
+            case TargetLost():
+                return self._stall(
+                    "target.truncated",
+                    f"the remote partition ends at offset {event.end}, and all up to {event.expected} had been stored",
+                )
             case Drain():
                 return self._drain()
             case Tick():
@@ -384,11 +408,17 @@ class Copier:
             )
         if oldest is not entry:  # the earlier one's outcome is unknown: both are sent again, and recognised
             return self._when_settled(event.now_s)
+        expected, displaced = self.position.target_offset, list[Effect]()
+        if event.base_offset < 0 or (expected is not None and event.base_offset < expected):
+            where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
+            return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")
+        if expected is not None and event.base_offset > expected:
+            displaced.append(Displaced(expected, event.base_offset))
         self._count(batch)
         self.position = Position(
             batch.next_offset,
             batch.leader_epoch,
-            event.base_offset + batch.record_count if event.base_offset >= 0 else None,
+            event.base_offset + batch.record_count,
             self.target_leader_epoch,
             next_sequence(entry.sequence, batch.record_count),
         )
@@ -399,7 +429,8 @@ class Copier:
         self._alone = False
         self._failures = self._corrupt_reads = 0
         self._advance()
-        return self._when_settled(event.now_s) or self._meet_fault(event.now_s)
+        effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
+        return [*displaced, *effects] if displaced else effects
 
     def _produce_refused(self, event: ProduceRefused) -> Sequence[Effect]:
         entry = self._answered(event.token)
@@ -415,7 +446,7 @@ class Copier:
         ):  # an earlier batch failed: what this one says follows from that
             return self._when_settled(event.now_s)
         if code in {_FENCED_EPOCH, _FENCED}:
-            self._renewing = True
+            self._reconciling = True
             return [*self._fail(event.now_s, f"another producer has fenced this one ({what})"), Need.NEW_INCARNATION]
         if code in {_OUT_OF_ORDER, _UNKNOWN_PRODUCER, _DUPLICATE}:
             return self._lost_track(event.now_s, f"the target lost track of this producer ({what})")
@@ -491,19 +522,21 @@ class Copier:
         text = f"source offsets {at} to {last} were deleted before they were copied; it goes on at {event.log_start}"
         return [Need.STORE_POSITION, Report("source.expired", text)]
 
-    def _new_identity(self, identity: ProducerIdentity) -> Sequence[Effect]:
-        """Begin anew under a higher epoch, as soon as nothing of the old one is on its way any more."""
-        if self.phase not in {Phase.WAITING, Phase.STORING}:  # a drain settles by the answers of the old epoch
-            self._renewing = False
+    def _go_on(self, event: Reconciled) -> Sequence[Effect]:
+        """Begin anew behind what is stored, as soon as nothing of the old epoch is on its way any more."""
+        if self.phase not in {Phase.RECONCILING, Phase.WAITING, Phase.STORING}:  # a drain settles by the old answers
+            self._reconciling = False
             return ()
         if self._unanswered:
-            self._next_identity = identity
+            self._reconciled = event
             return ()
-        self.identity = identity
-        self.position = self.position._replace(sequence=0)
+        self.identity = event.identity
+        self.position = event.position._replace(sequence=0)
+        self.owns_position = True
         self._in_doubt.clear()
+        self._careful_until = -1
         self._rewind()
-        self._renewing = self._failed = False
+        self._reconciling = self._failed = False
         self._alone = True
         self.phase = Phase.STORING
         return [Need.STORE_POSITION]
@@ -517,6 +550,9 @@ class Copier:
     def _tick(self, now_s: float) -> Sequence[Effect]:
         if self.resume_at_s is not None and now_s >= self.resume_at_s:
             self.is_blocked = False
+            if any(not (entry.settled or entry.covered or entry.not_stored) for entry in self._in_flight):
+                self._reconciling = True  # the target would not know it again (C1), and might store it twice
+                return [Need.RECONCILE]
             self._failed = False
             self._trust_refusals()
             self._rewind()
@@ -566,9 +602,9 @@ class Copier:
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
         if self.phase is Phase.DRAINING and self._unanswered == 0:
             self.phase = Phase.DRAINED
-        elif self._unanswered == 0 and self._next_identity is not None:
-            identity, self._next_identity = self._next_identity, None
-            return self._new_identity(identity)
+        elif self._unanswered == 0 and self._reconciled is not None:
+            reconciled, self._reconciled = self._reconciled, None
+            return self._go_on(reconciled)
         elif self._failed and self._unanswered == 0:
             return self._tick(now_s)
         return ()
@@ -617,10 +653,10 @@ class Copier:
             self._careful_until = -1
 
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
-        """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow. It repeats and loses nothing."""
+        """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow, behind what is stored (H1)."""
         self._cut_reads = 0
-        effects = self._fail(now_s, reason, Need.NEW_EPOCH)
-        self._renewing = True
+        effects = self._fail(now_s, reason, Need.RECONCILE)
+        self._reconciling = True
         return effects
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.position import Position
 from mm2py.replication.steps import Plan
 
 
@@ -83,10 +84,22 @@ class PositionStored:
 
 
 @dataclass(frozen=True, slots=True)
-class NewIdentity:
-    """The producer epoch was raised: sequences start anew."""
+class Reconciled:
+    """Answer to ``Need.RECONCILE``: earlier writers are shut out, and all they stored lies before ``position``.
+
+    From there on copying goes on under ``identity``, whose sequences start anew.
+    """
 
     identity: ProducerIdentity
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLost:
+    """The remote partition ends before what was stored in it."""
+
+    expected: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +121,8 @@ Event = (
     | ProduceRefused
     | ProduceLost
     | PositionStored
-    | NewIdentity
+    | Reconciled
+    | TargetLost
     | Drain
     | Tick
 )
@@ -123,7 +137,8 @@ class Need(enum.Enum):
     METADATA = enum.auto()
     OFFSETS = enum.auto()
     LIMITS = enum.auto()
-    NEW_EPOCH = enum.auto()
+    RECONCILE = enum.auto()
+    """What was sent and not acknowledged may be stored or not, and no resend can tell."""
     NEW_INCARNATION = enum.auto()
 
 
@@ -136,4 +151,12 @@ class Report:
     severe: bool = True
 
 
-Effect = Need | Report
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """A batch was stored further on than expected: somebody else has written between these target offsets."""
+
+    expected: int
+    stored_at: int
+
+
+Effect = Need | Report | Displaced

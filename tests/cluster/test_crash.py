@@ -126,7 +126,7 @@ def test_a_killed_worker_loses_and_reorders_nothing(source_cluster: KafkaCluster
         with loads:
             run.wait_for_event("topics.copying")
             _kill_workers(loads, target_cluster, run, 4, random.Random(1))
-        loads.assert_copied(target_cluster, run, max_rewinds=4)
+        loads.assert_copied(target_cluster, run, max_rewinds=0)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_worker_killed_over_and_over_loses_and_reorders_nothing(
         with loads:
             run.wait_for_event("topics.copying")
             _kill_workers(loads, target_cluster, run, 12, random.Random(seed))
-        loads.assert_copied(target_cluster, run, max_rewinds=12)
+        loads.assert_copied(target_cluster, run, max_rewinds=0)
 
 
 # Brokers
@@ -193,7 +193,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
         loads.wait_for_copies(target, run, 2_000)
         strike(pair[side])
         loads.wait_for_copies(target, run, 2_000)
-    loads.assert_copied(target, run, max_rewinds=1 if side else 0)
+    loads.assert_copied(target, run, max_rewinds=0)
 
 
 def test_a_target_broker_that_freezes_for_a_while_costs_no_record(
@@ -260,7 +260,7 @@ def test_leaders_that_move_and_brokers_that_restart_change_no_order(
     source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
 ) -> None:
     """F21, F25."""
-    _shake(source_cluster, three_node_cluster, [Broker.restart] * 3, max_rewinds=3)
+    _shake(source_cluster, three_node_cluster, [Broker.restart] * 3, max_rewinds=0)
 
 
 def _kill_and_start_broker(broker: Broker) -> None:
@@ -276,4 +276,4 @@ def test_brokers_killed_in_turn_lose_and_reorder_nothing(
     """F15, F21, F25, over and over."""
     chance = random.Random(seed)
     strikes = [chance.choice([Broker.restart, _kill_and_start_broker]) for _ in range(9)]
-    _shake(source_cluster, three_node_cluster, strikes, max_rewinds=9)
+    _shake(source_cluster, three_node_cluster, strikes, max_rewinds=0)

@@ -52,9 +52,11 @@ class World(Protocol):
 class ModelWorld:
     """The broker model."""
 
-    def __init__(self, *, now_ms: int, seed: int = 1, nodes: int = 1) -> None:
+    def __init__(
+        self, *, now_ms: int, seed: int = 1, nodes: int = 1, broker_config: Mapping[str, str] | None = None
+    ) -> None:
         self.clock = VirtualClock(epoch_ms=now_ms)
-        self.cluster = ClusterModel("model", self.clock, random.Random(seed), nodes=nodes)
+        self.cluster = ClusterModel("model", self.clock, random.Random(seed), nodes=nodes, broker_config=broker_config)
         self._transactions: dict[str, Transaction] = {}
 
     @property

@@ -20,11 +20,12 @@ from kio.schema.find_coordinator.v4.response import Coordinator as CoordinatorNo
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kio.schema.metadata.v12.response import MetadataResponseBroker, MetadataResponsePartition
 from kio.schema.offset_for_leader_epoch.v4.response import EpochEndOffset, OffsetForLeaderTopicResult
-from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName
+from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 from kio.static.protocol import Payload
 
 from mm2py.kafka.messages import (
+    AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreatableTopic,
@@ -40,14 +41,16 @@ from mm2py.kafka.messages import (
     DescribeConfigsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    DescribeProducersRequest,
+    EndTxnRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListTransactionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -60,8 +63,14 @@ from tests.fakes.admin_answers import create_acls, describe_acls, incremental_al
 from tests.fakes.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
 from tests.fakes.data_requests import check_leader_epoch, locate, resolve
 from tests.fakes.partition_model import NO_LEADER, Partition
-from tests.fakes.producer_state import Refused
 from tests.fakes.topic_config import TOPIC_DEFAULTS, BadConfig, parse_topic_config
+from tests.fakes.transaction_answers import (
+    add_partitions_to_txn,
+    describe_producers,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
 
 NO_THROTTLE: Final = i32Timedelta.parse(datetime.timedelta(0))
 LATEST: Final = -1
@@ -87,11 +96,16 @@ _SPOKEN: Final[Mapping[int, tuple[int, int]]] = {
     19: (2, 7),
     22: (0, 5),
     23: (2, 4),
+    24: (0, 5),
+    26: (0, 5),
+    27: (1, 2),
     29: (1, 3),
     30: (1, 3),
     32: (1, 4),
     37: (0, 3),
     44: (0, 1),
+    61: (0, 0),
+    66: (0, 2),
 }
 """API key to the versions that Kafka 4.3.1 answers."""
 
@@ -123,6 +137,14 @@ def answer(state: ClusterState, node: int, request: Payload) -> Payload:
             return describe_acls(state, request)
         case CreateAclsRequest():
             return create_acls(state, request)
+        case AddPartitionsToTxnRequest():
+            return add_partitions_to_txn(state, node, request)
+        case EndTxnRequest():
+            return end_txn(state, node, request)
+        case DescribeProducersRequest():
+            return describe_producers(state, node, request)
+        case ListTransactionsRequest():
+            return list_transactions(state, node)
         case ApiVersionsRequest():
             return _api_versions()
     raise NotImplementedError(f"the broker model does not answer {type(request).__name__}")
@@ -332,29 +354,6 @@ def _coordinator(state: ClusterState, key_type: int, key: str) -> CoordinatorNod
         port=i32(broker.port),
         error_code=ErrorCode.none,
         error_message=None,
-    )
-
-
-def init_producer_id(state: ClusterState, node: int, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    transactional_id = request.transactional_id
-    timeout_ms = request.transaction_timeout // datetime.timedelta(milliseconds=1)
-    expected = None if request.producer_id < 0 else (int(request.producer_id), int(request.producer_epoch))
-    code, producer_id, epoch = ErrorCode.none, -1, -1
-    if transactional_id and state.coordinator_of(transactional_id) != node:
-        code = ErrorCode.not_coordinator
-    elif transactional_id and not state.transactions_available:
-        code = ErrorCode.coordinator_not_available
-    elif transactional_id and not 0 < timeout_ms <= int(state.broker_config["transaction.max.timeout.ms"]):
-        code = ErrorCode.invalid_transaction_timeout
-    else:
-        try:
-            producer_id, epoch = state.coordinator.init_producer_id(
-                transactional_id, expected=expected, now_ms=state.clock.wall_ms()
-            )
-        except Refused as refused:
-            code = refused.code
-    return InitProducerIdResponse(
-        throttle_time=NO_THROTTLE, error_code=code, producer_id=ProducerId(producer_id), producer_epoch=i16(epoch)
     )
 
 

@@ -22,11 +22,13 @@ from typing import Final, cast, overload
 from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import BrokerUnreachable, UnsupportedVersion
+from mm2py.kafka.messages import WriteTxnMarkersRequest
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchReply, FetchRequest, ProduceReply, ProduceRequest
 from tests.fakes.answers import answer
 from tests.fakes.cluster_state import ClusterState, Node, ProducerHandle, Topic, Transaction
 from tests.fakes.data_requests import PendingFetch, PendingProduce
 from tests.fakes.faults import Faults, FaultSource
+from tests.fakes.marker_model import PendingMarkers
 from tests.fakes.network_model import Call, Connection, Served, frozen, random_latency
 from tests.fakes.partition_model import NO_LEADER, Partition
 from tests.fakes.producer_state import Refused
@@ -250,8 +252,11 @@ class ClusterModel(ClusterState):
                 )
             if isinstance(request, FetchRequest):
                 return PendingFetch(self, node, request, done, interfere=self._source.fetch_error)
-            if type(request).__name__.removesuffix("Request") not in self.hung_apis:
-                done(answer(self, node, cast("Payload", request)))
+            if type(request).__name__.removesuffix("Request") in self.hung_apis:
+                return None
+            if isinstance(request, WriteTxnMarkersRequest):
+                return PendingMarkers(self, node, request, done)
+            done(answer(self, node, cast("Payload", request)))
         except AssertionError as error:
             self.complaints.append(error)
             raise

@@ -167,7 +167,7 @@ class ClusterState:
         self.acls: set[TopicAcl] | None = None
         """Of topics; None: the cluster has no authorizer. The model keeps them, and lets everybody do everything."""
         self.denied_on_cluster: set[str] = set()
-        """DESCRIBE, ALTER: rights on the cluster itself that are taken away."""
+        """DESCRIBE, ALTER, CLUSTER_ACTION: rights on the cluster itself that are taken away."""
         self.groups: dict[str, tuple[str, int]] = {}
         """Of each consumer group that exists its state, as DescribeGroups names it (Stable, Empty), and its members."""
         self.transactions_available = True
@@ -268,6 +268,10 @@ class ClusterState:
 
     def _catch_up_s(self) -> float:
         return self._choices.uniform(0.05, 1.0)
+
+    def draw_s(self, least_s: float, most_s: float) -> float:
+        """Draw a while for something that takes about so long."""
+        return self._choices.uniform(least_s, most_s)
 
     # ---- hooks for ClusterModel
 

@@ -42,7 +42,7 @@ _keys = itertools.count()
 class Pending:
     """A request that has reached its broker. ``done`` is called once with the reply, unless it was abandoned."""
 
-    def __init__(self, done: Callable[[FetchReply | ProduceReply], None]) -> None:
+    def __init__(self, done: Callable[[object], None]) -> None:
         self._done = done
         self._watched: list[Partition] = []
         self._key = next(_keys)
@@ -81,7 +81,7 @@ class Pending:
     def _expired(self) -> None:
         raise NotImplementedError
 
-    def _finish(self, reply: FetchReply | ProduceReply) -> None:
+    def _finish(self, reply: object) -> None:
         if not self.over:
             self.abandon()
             self._done(reply)
@@ -148,7 +148,7 @@ class PendingProduce(Pending):
         state: ClusterState,
         node: int,
         request: ProduceRequest,
-        done: Callable[[FetchReply | ProduceReply], None],
+        done: Callable[[object], None],
         *,
         by_topic_id: bool = True,
         interfere: Callable[[], tuple[ErrorCode, bool] | None] = lambda: None,
@@ -294,7 +294,7 @@ class PendingFetch(Pending):
         state: ClusterState,
         node: int,
         request: FetchRequest,
-        done: Callable[[FetchReply | ProduceReply], None],
+        done: Callable[[object], None],
         *,
         interfere: Callable[[], ErrorCode | None] = lambda: None,
     ) -> None:

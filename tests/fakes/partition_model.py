@@ -133,11 +133,11 @@ class Partition:
         """Store a transaction's end and return its offset.
 
         Raises:
-            Refused: the partition has seen a higher epoch of this producer.
+            Refused: the partition has seen a higher epoch of this producer, or of its coordinator.
         """
         table = self.replicas[self.leader].table
         table.tick(now_ms)
-        table.check_marker(producer_id, producer_epoch)
+        table.check_marker(producer_id, producer_epoch, coordinator_epoch)
         raw = build_marker(
             commit=commit,
             producer_id=producer_id,

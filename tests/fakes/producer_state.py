@@ -121,15 +121,22 @@ class ProducerTable:
             )
         return None
 
-    def check_marker(self, producer_id: int, producer_epoch: int) -> None:
-        """Judge a marker before it is stored; an equal epoch is allowed (M1).
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Judge a marker before it is stored; equal epochs are allowed (M1).
 
         Raises:
-            Refused: the partition has seen a higher epoch.
+            Refused: the partition has seen a higher epoch, of the producer or of its coordinator.
         """
         known = self.producers.get(producer_id)
-        if known is not None and producer_epoch < known.epoch:
+        if known is None:
+            return
+        if producer_epoch < known.epoch:
             raise Refused(ErrorCode.invalid_producer_epoch, f"marker of epoch {producer_epoch}, seen is {known.epoch}")
+        if coordinator_epoch < known.coordinator_epoch:
+            raise Refused(
+                ErrorCode.transaction_coordinator_fenced,
+                f"marker of coordinator epoch {coordinator_epoch}, seen is {known.coordinator_epoch}",
+            )
 
     def learn(self, batch: Batch) -> None:
         """Take a stored batch into account: the leader's own or a replicated one."""

@@ -92,7 +92,7 @@ def test_lost_answers_alone_repeat_nothing_whatever_is_merged() -> None:
             await world.copied(TOPICS, deadline_s=600)
             said = world.log_text.getvalue()
             await world.stop(herder)
-        assert "producer.renewed" not in said
+        assert "partitions.reconciled" not in said
         assert_legal(world, TOPICS, exact=True)
 
     run_virtual(scenario(), limit_s=3600)
@@ -138,7 +138,7 @@ def test_a_limit_that_is_lowered_under_way_costs_neither_a_record_nor_an_epoch(d
             await world.copied({"orders": "A.orders"}, deadline_s=15)
             said = world.log_text.getvalue()
             await world.stop(herder)
-        assert "producer.renewed" not in said
+        assert "partitions.reconciled" not in said
         assert_legal(world, {"orders": "A.orders"}, exact=True)
 
     run_virtual(scenario(), limit_s=600)

@@ -22,7 +22,6 @@ from mm2py.replication.events import (
     Fetched,
     FetchRefused,
     Need,
-    NewIdentity,
     PositionStored,
     ProduceLost,
     ProduceRefused,
@@ -90,10 +89,10 @@ class Partition:
     def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Need.NEW_EPOCH:
+                case Need.RECONCILE:
                     self.new_epochs.append(self.copier.reason)
                     self.identity = ProducerIdentity(7, self.identity.epoch + 1, None)
-                    self.carry_out(self.copier.handle(NewIdentity(self.identity)))
+                    self.carry_out(self.copier.handle(self.target.reconciled(self.identity)))
                 case Need.STORE_POSITION:
                     self.carry_out(self.copier.handle(PositionStored(self.identity)))
                 case Need.LIMITS:
@@ -139,7 +138,7 @@ class Partition:
     def answer(self, sending: Sending, code: int | None = None) -> int:
         """Let the target judge a batch, or answer with ``code`` without looking at it."""
         code = self.target.store(sending) if code is None else code
-        event = Acked(sending.token, 0, self.now_s) if code == 0 else None
+        event = Acked(sending.token, self.target.stored_at, self.now_s) if code == 0 else None
         self.carry_out(self.copier.handle(event or ProduceRefused(sending.token, code, None, self.now_s)))
         return code
 

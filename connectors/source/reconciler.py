@@ -1,0 +1,326 @@
+"""Brings partitions to where an earlier writer left them, so that nothing is copied twice and nothing is left out.
+
+The shell around ``mm2py.replication.reconcile``: shuts the earlier writer out, reads the remote partitions up to the
+marker that proves it and, where it wrote behind its position, the source records that belong to that. MirrorMaker 2
+copies again whatever came after the last stored offset. Each partition goes its own way; one without a leader waits by
+itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.fencing import Fence, NotFenceable
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition
+from mm2py.kafka.retry import Backoff
+from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.position import Position
+from mm2py.replication.reconcile import Comparison, ForeignRecords, Tail, Walk, Writer
+from mm2py.replication.rewrite import plan
+from mm2py.replication.steps import TargetRules
+from mm2py.replication.tail_stretch import TailStretch
+
+END_PATIENCE_S: Final = 3.0
+"""How long the source may seem shorter than what was copied from it: a new leader's high watermark lags."""
+_ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A partition behind whose position records may stand."""
+
+    part: CopiedPartition
+    position: Position
+    """Where ``writer`` stood when it was last known. Its target offset is given."""
+    writer: Writer
+    fence: Fence | None
+    """Shuts the writer out; None: it has stopped for good."""
+    fence_epoch: int | None = None
+    """From this epoch on a marker proves that the writer is shut out; None: nothing will."""
+    known_ids: frozenset[int] = frozenset()
+    """Producer ids that are not foreign."""
+    target_start: int = 0
+    """Where the remote partition begins by now."""
+
+    @property
+    def target(self) -> Key:
+        return self.part.target_topic, self.part.partition
+
+    @property
+    def target_offset(self) -> int:
+        if self.position.target_offset is None:
+            raise AssertionError(f"{self.part.key}: nobody knows from where on to read the remote partition")
+        return self.position.target_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job: the position to go on from; None if what was copied is gone."""
+
+    job: Job
+    position: Position | None
+    stored: int = 0
+    """So many records stood behind the position."""
+    by_content: bool = False
+    """The source reads differently than when it was copied, so the records themselves were compared."""
+    foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
+    lost_at: int = -1
+    """Without a position: where the remote partition ends, or differs from what was written."""
+
+
+class Reconciler:
+    """Reconciles partitions of one flow."""
+
+    def __init__(
+        self,
+        source: Brokers,
+        target: Brokers,
+        *,
+        read_committed: bool,
+        clock: Clock,
+        rng: random.Random,
+        wanted: Callable[[CopiedPartition], bool],
+        unfenced: Callable[[str, int], None],
+    ) -> None:
+        """Make one; nothing is asked yet.
+
+        Args:
+            wanted: whether a partition is still to be copied; jobs of others are dropped.
+            unfenced: is told why an earlier writer could not be shut out, and of how many partitions.
+        """
+        self._source = source
+        self._target = target
+        self._read_committed = read_committed
+        self._tails = LogReader(target, read_committed=False, rng=rng, channel="reconcile")
+        self._walks = LogReader(source, read_committed=read_committed, rng=rng, channel="reconcile")
+        self._clock = clock
+        self._rng = rng
+        self._wanted = wanted
+        self._unfenced = unfenced
+
+    async def reconcile(self, jobs: Iterable[Job], done: Callable[[Outcome], None]) -> None:
+        """Reconcile partitions; ``done`` gets each outcome as soon as there is one.
+
+        Raises:
+            KafkaError: what no repetition mends.
+        Cancelling is safe: nothing is stored here.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._begin(tasks, list(jobs), done)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def read_tails(self, tails: Mapping[CopiedPartition, Tail]) -> None:
+        """Fill tails that stand on their own."""
+        stretches = [
+            TailStretch(part.target_topic, part.target_topic_id, part.partition, tail, self._clock)
+            for part, tail in tails.items()
+        ]
+        await self._tails.read(stretches, lambda _: None)
+
+    def _begin(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+        groups: dict[int, list[Job]] = {}
+        for job in jobs:
+            groups.setdefault(id(job.fence), []).append(job)
+        for group in groups.values():
+            tasks.create_task(self._run(tasks, group, done), name="reconcile")
+
+    async def _run(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+        """Take up those whose remote partitions have a leader; the others as soon as they have one."""
+        backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
+        waiting = list(jobs)
+        while waiting := [job for job in waiting if self._wanted(job.part)]:
+            bounds = await self._bounds(self._target, [job.target for job in waiting])
+            ready = [replace(job, target_start=bounds[job.target][0]) for job in waiting if job.target in bounds]
+            whole = [job for job in ready if bounds[job.target][1] >= job.target_offset]
+            for job in ready:
+                if bounds[job.target][1] < job.target_offset:
+                    done(Outcome(job, None, lost_at=bounds[job.target][1]))
+            if whole:
+                tasks.create_task(self._shut_out(tasks, whole, done), name="reconcile")
+            waiting = [job for job in waiting if job.target not in bounds]
+            if waiting:
+                await asyncio.sleep(backoff.next_s())
+
+    async def _bounds(self, brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+        """Return where logs begin and end; those whose leaders do not answer are left out.
+
+        Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.
+        """
+        bounds: dict[Key, tuple[int, int]] = {}
+        try:
+            metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in partitions}), channel="reconcile")
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return bounds
+        by_leader: dict[BrokerId, list[Key]] = {}
+        for key in partitions:
+            topic = metadata.topics.get(key[0])
+            found = None if topic is None else topic.partitions.get(key[1])
+            if found is not None and found.leader is not None:
+                by_leader.setdefault(found.leader, []).append(key)
+        for leader, keys in by_leader.items():
+            try:
+                first = await admin.list_offsets(brokers, leader, keys, admin.EARLIEST)
+                last = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
+            except KafkaError as error:
+                if not (error.retriable or isinstance(error, BrokerRefused)):
+                    raise
+                continue
+            bounds |= {
+                key: (first[key].offset, last[key].offset)
+                for key in keys
+                if not (first[key].error_code or last[key].error_code)
+            }
+        return bounds
+
+    async def _shut_out(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+        """Shut the earlier writer out of partitions and read their tails."""
+        jobs = await self._fence(jobs)
+        stretches = [_JobTail(job, self._clock) for job in jobs]
+        await self._tails.read(stretches, lambda read: self._walk(tasks, read, done))
+
+    async def _fence(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        fence = jobs[0].fence
+        if fence is None:
+            return jobs
+        backoff = Backoff(self._rng, most_s=2.0)
+        while True:
+            try:
+                epoch = await fence.shut_out([job.target for job in jobs])
+                return [replace(job, fence_epoch=epoch) for job in jobs]
+            except NotFenceable as error:
+                self._unfenced(str(error), len(jobs))
+                return [replace(job, fence=None) for job in jobs]
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+
+    def _walk(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
+        """Go on with partitions whose tails were read."""
+        walks: list[_WalkStretch] = []
+        again: list[Job] = []
+        for stretch in read:
+            assert isinstance(stretch, _JobTail)  # noqa: S101  (_shut_out reads nothing else)
+            job, tail = stretch.job, stretch.tail
+            if not tail.is_whole:
+                again.append(job)
+            elif not tail.stored:
+                done(_outcome(job, tail, job.position.source_offset, job.position.source_leader_epoch))
+            else:
+                walk = Walk(job.position.source_offset, job.position.source_leader_epoch, tail.stored)
+                walks.append(_WalkStretch(job, tail, walk, self._read_committed, self._clock))
+        if again:
+            self._begin(tasks, again, done)
+        if walks:
+            tasks.create_task(self._walks.read(walks, lambda read: self._judge(tasks, read, done)), name="walk")
+
+    def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
+        """Go on with partitions whose source was walked."""
+        for stretch in read:
+            assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
+            job, walk = stretch.job, stretch.walk
+            if isinstance(walk, Comparison):
+                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
+            elif walk.is_over and walk.agrees_with(stretch.tail) is not False:
+                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
+            else:
+                tasks.create_task(self._compare(tasks, job, done), name="compare")
+
+    async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
+        """Counting does not do: read the tail once more, and look up the source's records in it."""
+        stretch = _JobTail(job, self._clock, keep_records=True)
+        await self._tails.read([stretch], lambda _: None)
+        bounds = await self._bounds(self._source, [job.part.key])
+        if not stretch.tail.is_whole or job.part.key not in bounds:
+            self._begin(tasks, [job], done)
+            return
+        offset, epoch = job.position.source_offset, job.position.source_leader_epoch
+        if bounds[job.part.key][0] > offset:
+            offset, epoch = bounds[job.part.key][0], -1
+        comparison = Comparison(offset, epoch, stretch.tail)
+        walk = _WalkStretch(job, stretch.tail, comparison, self._read_committed, self._clock)
+        await self._walks.read([walk], lambda read: self._judge(tasks, read, done))
+
+
+def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_content: bool = False) -> Outcome:
+    same = source_offset == job.position.source_offset
+    position = Position(
+        source_offset,
+        leader_epoch,
+        tail.next_offset,
+        job.part.copier.target_leader_epoch,
+        skipped=job.position.skipped if same else (),
+    )
+    return Outcome(job, position, tail.stored, by_content, tail.foreign)
+
+
+class _JobTail(TailStretch):
+    """The remote partition of a job."""
+
+    def __init__(self, job: Job, clock: Clock, *, keep_records: bool = False) -> None:
+        tail = Tail(
+            job.target_offset,
+            job.writer,
+            fence_epoch=job.fence_epoch,
+            known_ids=job.known_ids,
+            keep_records=keep_records,
+        )
+        tail.begin_at(job.target_start)
+        super().__init__(job.part.target_topic, job.part.target_topic_id, job.part.partition, tail, clock)
+        self.job = job
+
+
+class _WalkStretch(Stretch):
+    """A source partition from its position to where copying goes on."""
+
+    def __init__(self, job: Job, tail: Tail, walk: Walk | Comparison, read_committed: bool, clock: Clock) -> None:
+        super().__init__(job.part.source_topic, job.part.source_topic_id, job.part.partition)
+        self.job = job
+        self.tail = tail
+        self.walk = walk
+        self._offset = walk.resume_offset
+        self._read_committed = read_committed
+        self._clock = clock
+        self._give_up_at_s = float("inf")
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def refused(self, error: BrokerRefused) -> bool:
+        return True
+
+    def take(self, fetched: FetchedPartition) -> bool:
+        """Over, or given up: the source begins further on, ends too early, or holds what cannot be read."""
+        if fetched.error_code == OFFSET_OUT_OF_RANGE:
+            return True
+        planned = plan(
+            fetched.records,
+            wanted_offset=self._offset,
+            read_committed=self._read_committed,
+            aborted=fetched.aborted,
+            rules=_ANY_SIZE,
+        )
+        self._offset = planned.next_offset
+        if self.walk.take(planned.steps):
+            return True
+        now_s = self._clock.monotonic()
+        if planned.steps or self._give_up_at_s == float("inf"):
+            self._give_up_at_s = now_s + END_PATIENCE_S
+        end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+        return now_s >= self._give_up_at_s and (planned.fault is not None or self._offset >= end)

@@ -1,0 +1,174 @@
+"""Which partitions of a task are being reconciled, and what comes of it.
+
+Two kinds: those that begin with a position of somebody who may have written on, and those whose own batches were
+neither acknowledged nor refused for certain. The second kind comes in crowds when a broker restarts: it is gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.reconciler import Job, Outcome, Reconciler
+from connectors.source.takeover import EarlierLives
+from mm2py.kafka.incarnation import Incarnation, OwnFence
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.records.batch import NO_PRODUCER_ID
+from mm2py.replication.events import Displaced, Event, Reconciled, TargetLost
+from mm2py.replication.lane import CopiedPartition, Handler
+from mm2py.replication.reconcile import ForeignRecords, Tail, Writer
+
+GATHER_S: Final = 0.01
+
+
+@dataclass(slots=True)
+class _Count:
+    """What one round of reconciling found, for one line in the log."""
+
+    partitions: int = 0
+    records: int = 0
+    by_content: int = 0
+    first: str = ""
+
+
+class Reconciliation:
+    """Runs the reconciler for a task."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        incarnation: Incarnation,
+        lives: EarlierLives,
+        *,
+        handle: Handler,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``handle`` gets ``Reconciled`` or ``TargetLost`` for each partition."""
+        self._reconciler = reconciler
+        self._incarnation = incarnation
+        self._lives = lives
+        self._handle = handle
+        self._log = log
+        self._jobs: list[Job] = []
+        self._in_doubt: dict[CopiedPartition, None] = {}
+        self._displaced: dict[CopiedPartition, Displaced] = {}
+        self._foreign_said: set[tuple[str, int]] = set()
+        self._news = asyncio.Event()
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Reconcile partitions with what an earlier life may have written."""
+        self._jobs += jobs
+        self._news.set()
+
+    def lost_track(self, part: CopiedPartition) -> None:
+        """Reconcile a partition with what we may have written ourselves."""
+        self._in_doubt[part] = None
+        self._news.set()
+
+    def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
+        """Look who has written between two target offsets, unless that partition is being looked at already."""
+        if part not in self._displaced:
+            self._displaced[part] = effect
+            self._news.set()
+
+    async def run(self) -> None:
+        """Reconcile what comes in until cancelled.
+
+        Raises:
+            Fenced: somebody has shut us out.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(GATHER_S)
+                self._news.clear()
+                jobs, self._jobs = self._jobs, []
+                if jobs:
+                    tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                own, self._in_doubt = self._in_doubt, {}
+                if self._displaced:
+                    displaced, self._displaced = self._displaced, {}
+                    tasks.create_task(self._look_between(displaced), name="look between")
+                if own:
+                    tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
+
+    async def _reconcile_own(self, parts: Sequence[CopiedPartition]) -> None:
+        fences: dict[ProducerIdentity, OwnFence] = {}
+        jobs: list[Job] = []
+        for part in parts:
+            copier = part.copier
+            fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
+            writer = Writer(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
+            jobs.append(Job(part, copier.position, writer, fence, known_ids=self._lives.known_ids))
+        await self._reconcile(jobs, parts[0].copier.reason)
+
+    async def _reconcile(self, jobs: Sequence[Job], why: str | None) -> None:
+        count = _Count()
+
+        def done(outcome: Outcome) -> None:
+            self._take(outcome, count)
+
+        await self._reconciler.reconcile(jobs, done)
+        if count.partitions:
+            say = self._log.info if why is None else self._log.warning
+            extra = {} if why is None else {"why": why}
+            say(
+                "partitions.reconciled",
+                partitions=count.partitions,
+                first=count.first,
+                records=count.records,
+                by_content=count.by_content,
+                effect="what was stored behind the positions is neither repeated nor left out",
+                **extra,
+            )
+
+    async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
+        """Find out who wrote there. Markers of our own lives are nobody's (M1, M6)."""
+        tails = {}
+        for part, effect in displaced.items():
+            if part.key in self._foreign_said:
+                continue
+            nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
+            tails[part] = Tail(
+                effect.expected, nobody, fence_epoch=None, end=effect.stored_at, known_ids=self._lives.known_ids
+            )
+        await self._reconciler.read_tails(tails)
+        for part, tail in tails.items():
+            for producer_id, met in tail.foreign.items():
+                self._say_foreign(part, producer_id, met)
+
+    def _take(self, outcome: Outcome, count: _Count) -> None:
+        part = outcome.job.part
+        event: Event
+        if outcome.position is None:
+            event = TargetLost(outcome.job.target_offset, outcome.lost_at)
+        else:
+            count.partitions += 1
+            count.records += outcome.stored
+            count.by_content += outcome.by_content
+            count.first = count.first or part.copier.name
+            event = Reconciled(self._incarnation.identity, outcome.position)
+        for producer_id, met in outcome.foreign.items():
+            self._say_foreign(part, producer_id, met)
+        self._handle(part, event)
+
+    def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
+        """Log once for each partition that somebody else writes there."""
+        if part.key in self._foreign_said:
+            return
+        self._foreign_said.add(part.key)
+        self._log.warning(
+            "foreign.writer",
+            topic=part.target_topic,
+            partition=part.partition,
+            producer_id=producer_id,
+            records=met.records,
+            first_offset=met.first_offset,
+            last_offset=met.last_offset,
+            effect="its records stand between the copied ones; mm2py's own stay in order, once each",
+            remedy=f"Let nobody else write to {part.target_topic}.",
+        )

@@ -1,0 +1,103 @@
+"""Taking a flow over from earlier lives: before positions are believed, nobody else may write them any more.
+
+The story: w1 freezes with a position on its way. w2 reads the positions, begins, and w1 wakes: its older position lands
+behind w2's, and the next life believes it (H5 of docs/broker-facts.md). So whoever may still write is shut out of the
+offsets topic first, and only then positions are read for good.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from mm2py.clock import Clock
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.fencing import EarlierProducer, Fence, NotFenceable
+from mm2py.kafka.incarnation import Incarnation, OwnFence
+from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.log_reader import LogReader
+from mm2py.replication.reconcile import Tail, Writer
+from mm2py.replication.tail_stretch import TailStretch
+
+
+class EarlierLives:
+    """Who may still be writing what this flow writes now."""
+
+    def __init__(self, target: Brokers, incarnation: Incarnation, *, rng: random.Random) -> None:
+        self._target = target
+        self._incarnation = incarnation
+        self._rng = rng
+        self._producers: dict[int, EarlierProducer] = {}
+
+    @property
+    def known_ids(self) -> frozenset[int]:
+        """Producer ids of all lives of this flow, this one too."""
+        return frozenset({self._incarnation.identity.producer_id, *self._producers})
+
+    def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
+        """Learn of an earlier producer, or more of one."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = EarlierProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
+            self._producers[producer_id] = known
+        known.epoch = max(known.epoch, epoch)
+        return known
+
+    def fence_of(self, stored: StoredPosition) -> Fence:
+        """Return what shuts out whoever stored a position, which names a producer."""
+        if stored.producer_id is None or stored.producer_epoch is None:
+            raise AssertionError("a position that names no producer has nobody to be shut out")
+        if stored.producer_id == self._incarnation.identity.producer_id:
+            return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
+        return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
+
+    def learn(self, positions: Iterable[StoredPosition]) -> None:
+        """Meet those whom positions name."""
+        for stored in positions:
+            if stored.producer_id is not None and stored.producer_epoch is not None:
+                self.fence_of(stored)
+
+    async def shut_out(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
+        """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.
+
+        Args:
+            topic: fresh metadata; every partition has a leader.
+            unfenced: is told which of them cannot be shut out, and why.
+        Raises:
+            KafkaError: retriable ones; ask again.
+        """
+        for producer in list(self._producers.values()):
+            ends = await self._ends(topic)
+            try:
+                epoch = await producer.shut_out([(topic.name, number) for number in topic.partitions])
+            except NotFenceable as error:
+                unfenced(str(error))
+                continue
+            writer = Writer(producer.producer_id, producer.epoch, 0)
+            left = dict(ends)
+            while left:
+                stretches = [
+                    TailStretch(topic.name, topic.topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
+                    for number, end in left.items()
+                ]
+                await LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile").read(
+                    stretches, lambda _: None
+                )
+                left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
+                if left:  # its leader was away, and the marker was left out (C3)
+                    epoch = await producer.shut_out([(topic.name, number) for number in left])
+        return bool(self._producers)
+
+    async def _ends(self, topic: TopicMetadata) -> dict[int, int]:
+        by_leader: dict[BrokerId, list[int]] = {}
+        for number, part in topic.partitions.items():
+            if part.leader is not None:
+                by_leader.setdefault(part.leader, []).append(number)
+        ends: dict[int, int] = {}
+        for leader, numbers in by_leader.items():
+            keys = [(topic.name, number) for number in numbers]
+            answers = await admin.list_offsets(self._target, leader, keys, admin.LATEST)
+            ends |= {key[1]: answer.offset for key, answer in answers.items() if answer.error_code == 0}
+        return ends

@@ -1,0 +1,257 @@
+"""What mm2py asks of a cluster to fence a producer: transactions that hold nothing, their markers, who writes where.
+
+A fence is a transaction without a single record: partitions are added under the raised epoch, the end of it writes a
+marker of that epoch into each, and a partition that has the marker refuses the old owner (47). The coordinator answers
+before the markers are written, and leaves some out (C3): only what is read back from the log is proof. Plain functions
+over the brokers' port, one request each; errors of single partitions come back beside the results, errors of the whole
+request are raised.
+Source: KafkaApis, TransactionCoordinator, ProducerAppendInfo, Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kio.schema.types import ProducerId, TopicName, TransactionalId
+from kio.static.primitive import i16, i32
+from kio.static.protocol import Payload
+
+from mm2py.kafka import messages
+from mm2py.kafka.errors import BrokerRefused, CorruptReply
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.retry import name_of
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+TOPIC_DENIED: Final = 29
+NOT_ATTEMPTED: Final = 55
+"""This partition was well, but another one of the request was not: none was added (H8)."""
+_CLUSTER_DENIED: Final = 31
+_OF_PARTITIONS: Final = frozenset({0, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DENIED, NOT_ATTEMPTED})
+
+ReplyT = TypeVar("ReplyT", bound=Payload)
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer as a replica of one partition remembers it. ``epoch`` is the highest it has seen: lower ones get 47.
+
+    ``last_sequence`` is -1 if nothing was written in that epoch, ``txn_start_offset`` if it has no transaction open in
+    the partition, ``coordinator_epoch`` if it never had a marker there. ``last_timestamp_ms`` is the newest record's
+    time or the marker's; so long after it that ``producer.id.expiration.ms`` is over, the producer is forgotten (H4).
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    txn_start_offset: int
+    coordinator_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """A transactional id as its coordinator knows it; ``state`` as Kafka spells it: Empty, Ongoing, CompleteAbort."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
+    brokers: Brokers,
+    coordinator: BrokerId,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    partitions: Iterable[TopicPartition],
+    *,
+    channel: str = "control",
+) -> dict[TopicPartition, int]:
+    """Add partitions to the transaction of this producer, which begins with the first; all of them or none (H8).
+
+    Returns:
+        An error code each. Where one has ``UNKNOWN_TOPIC_OR_PARTITION`` or ``TOPIC_DENIED``, all others have
+        ``NOT_ATTEMPTED``: drop the former and ask again.
+    Raises:
+        BrokerRefused: 49, the transactional id is not known or has another producer id by now (C2); 90, somebody has
+            raised the epoch; 51, the markers of the transaction before are still being written; 53, WRITE on the
+            transactional id is missing; 14, 15, 16, it is coordinated elsewhere or nowhere.
+    """
+    by_topic = _by_topic(partitions)
+    request = messages.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TransactionalId(transactional_id),
+        v3_and_below_producer_id=ProducerId(producer_id),
+        v3_and_below_producer_epoch=i16(epoch),
+        v3_and_below_topics=tuple(
+            messages.AddPartitionsToTxnTopic(name=TopicName(topic), partitions=numbers)
+            for topic, numbers in by_topic.items()
+        ),
+    )
+    what = f"Adding partitions to a transaction of {transactional_id}"
+    reply = await _ask(brokers, coordinator, request, messages.AddPartitionsToTxnResponse, channel=channel)
+    codes = {
+        (str(topic.name), int(part.partition_index)): int(part.partition_error_code)
+        for topic in reply.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    }
+    _check_complete(what, by_topic, codes)
+    for code in codes.values():
+        if code not in _OF_PARTITIONS:  # version 3 has no other place for what concerns the whole request
+            raise BrokerRefused(what, code, name_of(code))
+    return codes
+
+
+async def end_txn(
+    brokers: Brokers,
+    coordinator: BrokerId,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    *,
+    channel: str = "control",
+) -> None:
+    """Abort the transaction; its markers are under way when this returns, and the epoch stays as it is.
+
+    Raises:
+        BrokerRefused: 48, no transaction was begun since the producer id was asked for (after one that was aborted it
+            succeeds, and does nothing); 51, it is being aborted already; otherwise as ``add_partitions_to_txn``.
+    """
+    request = messages.EndTxnRequest(
+        transactional_id=TransactionalId(transactional_id),
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+        committed=False,
+    )
+    reply = await _ask(brokers, coordinator, request, messages.EndTxnResponse, channel=channel)
+    code = int(reply.error_code)
+    if code:
+        raise BrokerRefused(f"Aborting the transaction of {transactional_id}", code, name_of(code))
+
+
+async def write_txn_markers(
+    brokers: Brokers,
+    broker: BrokerId,
+    producer_id: int,
+    epoch: int,
+    partitions: Iterable[TopicPartition],
+    *,
+    coordinator_epoch: int = 0,
+    channel: str = "control",
+) -> dict[TopicPartition, int]:
+    """Write markers past the coordinator into partitions that ``broker`` leads, and wait until they are replicated.
+
+    It is what is left when the transactional id has another producer id by now (C2). An epoch that a partition has
+    already is written once more (M1).
+
+    Args:
+        coordinator_epoch: at least that of the producer's last marker in each partition (``ActiveProducer``).
+    Returns:
+        An error code each: 47, the partition has seen a higher epoch; 52, or a higher coordinator epoch.
+    Raises:
+        BrokerRefused: 31, neither ALTER nor CLUSTER_ACTION on the cluster is granted.
+    """
+    by_topic = _by_topic(partitions)
+    marker = messages.WritableTxnMarker(
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+        transaction_result=False,
+        topics=tuple(
+            messages.WritableTxnMarkerTopic(name=TopicName(topic), partition_indexes=numbers)
+            for topic, numbers in by_topic.items()
+        ),
+        coordinator_epoch=i32(coordinator_epoch),
+    )
+    what = f"Writing markers of producer id {producer_id}"
+    request = messages.WriteTxnMarkersRequest(markers=(marker,))
+    reply = await _ask(brokers, broker, request, messages.WriteTxnMarkersResponse, channel=channel)
+    codes = {
+        (str(topic.name), int(part.partition_index)): int(part.error_code)
+        for result in reply.markers
+        for topic in result.topics
+        for part in topic.partitions
+    }
+    _check_complete(what, by_topic, codes)
+    if _CLUSTER_DENIED in codes.values():
+        raise BrokerRefused(what, _CLUSTER_DENIED, name_of(_CLUSTER_DENIED))
+    return codes
+
+
+async def describe_producers(
+    brokers: Brokers, broker: BrokerId, partitions: Iterable[TopicPartition], *, channel: str = "control"
+) -> dict[TopicPartition, Sequence[ActiveProducer] | int]:
+    """Return whom a broker remembers in each partition it has a replica of, or the partition's error code.
+
+    Followers answer too, from a memory of their own: ask the leader.
+    """
+    by_topic = _by_topic(partitions)
+    request = messages.DescribeProducersRequest(
+        topics=tuple(
+            messages.DescribeProducersTopic(name=TopicName(topic), partition_indexes=numbers)
+            for topic, numbers in by_topic.items()
+        )
+    )
+    reply = await _ask(brokers, broker, request, messages.DescribeProducersResponse, channel=channel)
+    found: dict[TopicPartition, Sequence[ActiveProducer] | int] = {
+        (str(topic.name), int(part.partition_index)): int(part.error_code)
+        or [
+            ActiveProducer(
+                int(producer.producer_id),
+                int(producer.producer_epoch),
+                int(producer.last_sequence),
+                int(producer.last_timestamp),
+                int(producer.current_txn_start_offset),
+                int(producer.coordinator_epoch),
+            )
+            for producer in part.active_producers
+        ]
+        for topic in reply.topics
+        for part in topic.partitions
+    }
+    _check_complete("Describing producers", by_topic, found)
+    return found
+
+
+async def list_transactions(
+    brokers: Brokers, broker: BrokerId, *, channel: str = "control"
+) -> Sequence[ListedTransaction]:
+    """Return the transactional ids that ``broker`` coordinates and we may describe.
+
+    Raises:
+        BrokerRefused: 14, it is still loading them.
+    """
+    request = messages.ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    reply = await _ask(brokers, broker, request, messages.ListTransactionsResponse, channel=channel)
+    code = int(reply.error_code)
+    if code:
+        raise BrokerRefused(f"Listing the transactional ids of broker {broker}", code, name_of(code))
+    return [
+        ListedTransaction(str(listed.transactional_id), int(listed.producer_id), listed.transaction_state)
+        for listed in reply.transaction_states
+    ]
+
+
+async def _ask(
+    brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str
+) -> ReplyT:
+    reply = await brokers.send(broker, request, channel=channel)
+    if not isinstance(reply, reply_type):
+        raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
+    return reply
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[i32, ...]]:
+    by_topic: dict[str, list[i32]] = {}
+    for topic, partition in dict.fromkeys(partitions):
+        by_topic.setdefault(topic, []).append(i32(partition))
+    return {topic: tuple(numbers) for topic, numbers in by_topic.items()}
+
+
+def _check_complete(what: str, asked: Mapping[str, Sequence[int]], answered: Mapping[TopicPartition, object]) -> None:
+    """A partition that an answer leaves out would pass for one without an error."""
+    missing = [(topic, number) for topic, numbers in asked.items() for number in numbers]
+    missing = [place for place in missing if place not in answered]
+    if missing:
+        raise CorruptReply("A broker", f"{what}: {len(missing)} partitions are left out, {missing[0]} among them")

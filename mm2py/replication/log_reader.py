@@ -1,0 +1,184 @@
+"""Reads stretches of many partitions of one cluster, in few requests, until each has seen what it looks for.
+
+For what is looked up beside the copying: the tails of remote partitions and the source records that belong to them. A
+partition that moves is followed to its new leader, one without a leader waits by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+
+READ_BYTES: Final = 1 << 20
+REQUEST_BYTES: Final = 16 << 20
+PARTITIONS_A_REQUEST: Final = 1000
+WAIT_MS: Final = 100
+"""How long a read waits for what is not there yet."""
+OFFSET_OUT_OF_RANGE: Final = 1
+
+
+class Stretch(ABC):
+    """A part of one partition's log that somebody wants to see."""
+
+    def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.read_bytes = READ_BYTES
+        self.waits_for = ""
+        """Why it does not get on just now, for status."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    @property
+    @abstractmethod
+    def offset(self) -> int:
+        """Where to read next."""
+
+    @abstractmethod
+    def take(self, fetched: FetchedPartition) -> bool:
+        """Take what was read from ``offset`` on, records or OFFSET_OUT_OF_RANGE; returns whether that was all."""
+
+    def refused(self, error: BrokerRefused) -> bool:
+        """The broker refuses for good, or the topic is gone; returns whether to give up (else it is tried again)."""
+        return False
+
+
+class LogReader:
+    """Reads from the leaders of one cluster."""
+
+    def __init__(self, brokers: Brokers, *, read_committed: bool, rng: random.Random, channel: str) -> None:
+        self._brokers = brokers
+        self._read_committed = read_committed
+        self._rng = rng
+        self._channel = channel
+
+    async def read(self, stretches: Iterable[Stretch], done: Callable[[Sequence[Stretch]], None]) -> None:
+        """Read until every stretch has what it wants; ``done`` gets them as they finish.
+
+        Raises:
+            KafkaError: what no repetition mends.
+        Cancelling is safe: nothing but ``offset`` is kept.
+        """
+        wanted = {stretch.key: stretch for stretch in stretches}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for chunk in _chunks(list(wanted.values())):
+                    tasks.create_task(self._serve({stretch.key: stretch for stretch in chunk}, done, tasks))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _serve(
+        self,
+        wanted: dict[tuple[str, int], Stretch],
+        done: Callable[[Sequence[Stretch]], None],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Read these, whose leaders are likely the same; those of another leader go their own way."""
+        backoff = Backoff(self._rng, first_s=0.05, most_s=1.0)
+        while wanted:
+            try:
+                by_leader = await self._by_leader(wanted.values())
+                first, *others = sorted(by_leader, key=lambda leader: -1 if leader is None else leader)
+                for other in others:
+                    apart = {stretch.key: stretch for stretch in by_leader[other]}
+                    for key in apart:
+                        del wanted[key]
+                    tasks.create_task(self._serve(apart, done, tasks))
+                if first is not None:
+                    while wanted:
+                        if await self._read_once(first, wanted, done):
+                            backoff.reset()
+                        else:
+                            break
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                for stretch in wanted.values():
+                    stretch.waits_for = error.what
+            if wanted:
+                await asyncio.sleep(backoff.next_s())
+
+    async def _by_leader(self, stretches: Iterable[Stretch]) -> dict[BrokerId | None, list[Stretch]]:
+        stretches = list(stretches)
+        metadata = await fetch_metadata(
+            self._brokers, sorted({stretch.topic for stretch in stretches}), channel=self._channel
+        )
+        found: dict[BrokerId | None, list[Stretch]] = {}
+        for stretch in stretches:
+            topic = metadata.topics.get(stretch.topic)
+            part = None if topic is None else topic.partitions.get(stretch.partition)
+            leader = None if part is None else part.leader
+            stretch.waits_for = "" if leader is not None else "the partition has no leader"
+            found.setdefault(leader, []).append(stretch)
+        return found
+
+    async def _read_once(
+        self,
+        leader: BrokerId,
+        wanted: dict[tuple[str, int], Stretch],
+        done: Callable[[Sequence[Stretch]], None],
+    ) -> bool:
+        """Read once from one leader; returns whether it still leads all of them."""
+        by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
+        for stretch in wanted.values():
+            by_topic.setdefault((stretch.topic, stretch.topic_id), []).append(
+                PartitionFetch(stretch.partition, stretch.offset, stretch.read_bytes)
+            )
+        request = FetchRequest(
+            [TopicFetch(topic, topic_id, parts) for (topic, topic_id), parts in by_topic.items()],
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=REQUEST_BYTES,
+            read_committed=self._read_committed,
+            answer_all=True,
+        )
+        reply = await self._brokers.send(leader, request, channel=self._channel)
+        if reply.error_code:
+            return False
+        finished: list[Stretch] = []
+        leads_all = True
+        for fetched in reply.partitions:
+            key = (fetched.topic, fetched.partition)
+            if key not in wanted:
+                continue
+            stretch = wanted[key]
+            if fetched.error_code not in {0, OFFSET_OUT_OF_RANGE}:
+                leads_all = False
+                if self._gives_up(stretch, fetched.error_code):
+                    finished.append(stretch)
+                continue
+            before = stretch.offset
+            if stretch.take(fetched):
+                finished.append(stretch)
+            elif stretch.offset == before and len(fetched.records):
+                stretch.read_bytes *= 2  # its first batch was cut
+            wanted[key] = wanted.pop(key)  # those that were served come last next time
+        for stretch in finished:
+            del wanted[stretch.key]
+        if finished:
+            done(finished)
+        return leads_all
+
+    def _gives_up(self, stretch: Stretch, code: int) -> bool:
+        error = BrokerRefused(f"Reading {stretch.topic}-{stretch.partition}", code, name_of(code))
+        stretch.waits_for = error.what
+        if reaction_to(code) in {Reaction.RETRY, Reaction.REFRESH} and code not in {3, 100, 103}:
+            return False
+        return stretch.refused(error)
+
+
+def _chunks(stretches: Sequence[Stretch]) -> Iterable[Sequence[Stretch]]:
+    for at in range(0, len(stretches), PARTITIONS_A_REQUEST):
+        yield stretches[at : at + PARTITIONS_A_REQUEST]

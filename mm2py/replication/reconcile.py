@@ -1,0 +1,262 @@
+"""How far an earlier writer got in a remote partition, and from which source offset copying goes on. Pure.
+
+The story: w1 stores a position each second and dies. What it wrote since stands in the target, and nobody knows how
+much that is. MM2 copies all of it again. Here the *tail* of the remote partition, from the position on, is read up to
+the marker that shuts w1 out; w1's batches in it tell by their sequences how many records they are. The *walk* over the
+source counts so many records from the position on, and ends where copying goes on. Sequences survive what changes the
+bytes: recompression, repacking, cleaning, retention (C4 of docs/broker-facts.md).
+
+Counting is right as long as the source reads as it did when it was copied. The last record of the tail is the evidence:
+where it is not also the last one of the walk, records were cleaned away meanwhile, or the isolation level was changed,
+and ``Comparison`` goes by the records themselves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mm2py.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    SEQUENCE_MODULUS,
+    BatchHeader,
+    Record,
+    next_sequence,
+    read_header,
+    read_records,
+    split,
+)
+from mm2py.replication.steps import Outgoing, Step
+
+_HALF: Final = SEQUENCE_MODULUS // 2
+
+
+class Writer(NamedTuple):
+    """Who may have written to a remote partition last, and the sequence after what the position tells of."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+
+
+class Content(NamedTuple):
+    """What makes a record the same on both sides."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+    """None where the target sets its own."""
+
+
+@dataclass(slots=True)
+class ForeignRecords:
+    """What one other producer wrote into a remote partition. Offsets are the target's; the last one is inclusive."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+class Tail:
+    """What stands in a remote partition from an offset on, taken in read by read.
+
+    ``stored`` says how many records of the writer follow the position, once the tail ``is_whole``.
+    """
+
+    def __init__(
+        self,
+        from_offset: int,
+        writer: Writer,
+        *,
+        fence_epoch: int | None,
+        end: int | None = None,
+        known_ids: frozenset[int] = frozenset(),
+        keep_records: bool = False,
+    ) -> None:
+        """Begin at the target offset of a position.
+
+        Args:
+            writer: whose batches are counted.
+            fence_epoch: a marker of the writer's id with at least this epoch ends the tail. None: nobody could fence
+                it; the tail ends where the partition ended when it was first read, which proves nothing.
+            end: without a fence epoch, ends the tail at this offset instead.
+            known_ids: producer ids that are not foreign.
+            keep_records: keep the contents of all of the writer's records, for ``Comparison``.
+        """
+        self.next_offset = from_offset
+        self.is_whole = False
+        self.stored = 0
+        self.last_batch: bytes | None = None
+        """The writer's last batch, if that still has records."""
+        self.is_log_append_time = False
+        self.records: list[Content] = []
+        self.foreign: dict[int, ForeignRecords] = {}
+        """By producer id; -1 for those who have none."""
+        self._from_offset = from_offset
+        self._writer = writer
+        self._fence_epoch = fence_epoch
+        self._known_ids = known_ids | {writer.producer_id}
+        self._keep_records = keep_records
+        self._end = end
+        self._trimmed_to: int | None = None
+        self._saw_writer = False
+
+    def begin_at(self, log_start: int) -> None:
+        """Learn where the log begins by now; what stood before that is told by sequences, or by offsets alone."""
+        if log_start > self.next_offset:
+            self.next_offset = self._trimmed_to = log_start
+
+    def take(self, records: memoryview, *, high_watermark: int) -> bool:
+        """Take in what one read from ``next_offset`` brought; returns whether the tail is whole.
+
+        Raises:
+            CorruptBatch: a batch cannot be read.
+        """
+        if self._end is None:
+            self._end = high_watermark
+        for batch in split(records):
+            if self.is_whole:
+                break
+            if batch[MAGIC_AT] != MAGIC or len(batch) < HEADER_BYTES:
+                continue
+            header = read_header(batch)
+            if header.next_offset <= self.next_offset:
+                continue
+            self.next_offset = header.next_offset
+            if header.is_control:
+                self.is_whole = self._shuts_out(header)
+            elif header.producer_id == self._writer.producer_id:
+                self._take_own(header, batch)
+            elif header.producer_id not in self._known_ids:
+                self._take_foreign(header)
+        if self._fence_epoch is None and self.next_offset >= self._end:
+            self.is_whole = True
+        if self.is_whole and self._trimmed_to is not None and not self._saw_writer:
+            self.stored = self._trimmed_to - self._from_offset  # no batch is left to tell; their offsets do
+        return self.is_whole
+
+    def _shuts_out(self, header: BatchHeader) -> bool:
+        return (
+            header.producer_id == self._writer.producer_id
+            and self._fence_epoch is not None
+            and header.producer_epoch >= self._fence_epoch
+        )
+
+    def _take_own(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.producer_epoch != self._writer.epoch:
+            return  # before its epoch was raised: the position tells of those
+        self._saw_writer = True
+        after = next_sequence(header.base_sequence, header.last_offset_delta + 1)
+        ahead = (after - self._writer.next_sequence) % SEQUENCE_MODULUS
+        if self.stored < ahead < _HALF:
+            self.stored = ahead
+        self.last_batch = bytes(batch) if header.record_count else None
+        self.is_log_append_time = header.is_log_append_time
+        if self._keep_records and header.record_count:
+            timed = not header.is_log_append_time
+            self.records += [_content(record, timed=timed) for record in read_records(bytes(batch))]
+
+    def _take_foreign(self, header: BatchHeader) -> None:
+        last = header.next_offset - 1
+        met = self.foreign.setdefault(header.producer_id, ForeignRecords(header.base_offset, last, 0))
+        met.last_offset = last
+        met.records += header.record_count
+
+
+class Walk:
+    """Counts source records from a position on until as many were seen as the target has.
+
+    Steps come from ``plan``, so that the same batches are dropped here that are dropped when copying.
+    """
+
+    def __init__(self, from_offset: int, leader_epoch: int, records: int) -> None:
+        self.resume_offset = from_offset
+        self.leader_epoch = leader_epoch
+        self.last: Record | None = None
+        """The last record counted, with its source offset."""
+        self._left = records
+
+    @property
+    def is_over(self) -> bool:
+        """All records were counted; ``resume_offset`` is where copying goes on."""
+        return self._left == 0
+
+    def take(self, steps: Iterable[Step]) -> bool:
+        """Count what these steps would copy; returns ``is_over``."""
+        for step in steps:
+            if not self._left:
+                break
+            self.leader_epoch = step.leader_epoch
+            if not isinstance(step, Outgoing):
+                self.resume_offset = step.next_offset
+                continue
+            counted = min(self._left, step.record_count)
+            self._left -= counted
+            self.resume_offset = _offset_of(step, counted)
+            if not self._left:
+                self.last = read_records(bytes(step.data))[counted - 1]
+        return self.is_over
+
+    def agrees_with(self, tail: Tail) -> bool | None:
+        """Whether the last record of both is the same; None where the target has kept too little to tell."""
+        if tail.last_batch is None or self.last is None:
+            return None
+        timed = not tail.is_log_append_time
+        return _content(self.last, timed=timed) == _content(read_records(tail.last_batch)[-1], timed=timed)
+
+
+class Comparison:
+    """Looks up source records in a tail, in order, until one comes that is not there: copying goes on with it.
+
+    For sources that read differently than when they were copied. Cleaning only takes records away, so what is left of
+    those that were copied stands in the tail in the same order, with others between them. Where the target was cleaned
+    as well, some are missed: they are copied again, none is lost.
+    """
+
+    def __init__(self, from_offset: int, leader_epoch: int, tail: Tail) -> None:
+        self.resume_offset = from_offset
+        self.leader_epoch = leader_epoch
+        self._timed = not tail.is_log_append_time
+        self._records = deque(tail.records)
+        self._where: dict[Content, int] = {}
+        for record in tail.records:
+            self._where[record] = self._where.get(record, 0) + 1
+
+    def take(self, steps: Iterable[Step]) -> bool:
+        """Look up what these steps would copy; returns whether copying goes on within or before them."""
+        for step in steps:
+            if isinstance(step, Outgoing):
+                for index, record in enumerate(read_records(bytes(step.data))):
+                    if not self._find(_content(record, timed=self._timed)):
+                        if index:
+                            self.resume_offset, self.leader_epoch = _offset_of(step, index), step.leader_epoch
+                        return True
+            self.resume_offset, self.leader_epoch = step.next_offset, step.leader_epoch
+        return not self._records
+
+    def _find(self, wanted: Content) -> bool:
+        """Take records out up to the wanted one, if it is there."""
+        if not self._where.get(wanted):
+            return False
+        while True:
+            found = self._records.popleft()
+            self._where[found] -= 1
+            if found == wanted:
+                return True
+
+
+def _content(record: Record, *, timed: bool) -> Content:
+    return Content(record.key, record.value, tuple(record.headers), record.timestamp_ms if timed else None)
+
+
+def _offset_of(step: Outgoing, index: int) -> int:
+    """Return the source offset of a batch's record, or where copying goes on behind its last one."""
+    if index == step.record_count:
+        return step.next_offset
+    at, offset = max(run for run in step.runs() if run[0] <= index)
+    return offset + index - at
