@@ -24,6 +24,9 @@ Key = tuple[str, int]
 """Topic and partition."""
 
 PARTITIONS_A_CALL: Final = 1000
+TAKEOVERS_MOST: Final = 10
+CONCURRENT_PATIENCE_S: Final = 60.0
+"""How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
 _NOT_ATTEMPTED: Final = 55
 _NO_TRANSACTION: Final = 48
@@ -154,7 +157,7 @@ class EarlierProducer:
     async def shut_out(self, partitions: Collection[Key]) -> int:
         """See ``Fence.shut_out``."""
         async with self._lock:
-            for _ in range(10):  # two who fence the same at once overtake each other, and both are right
+            for _ in range(TAKEOVERS_MOST):  # two who fence the same at once overtake each other, and both are right
                 if self._fence_epoch is None:
                     await self._take_over(partitions)
                 epoch = self._fence_epoch
@@ -174,21 +177,23 @@ class EarlierProducer:
         raise NotFenceable(self.transactional_id, "others raise its epoch again and again")
 
     async def _take_over(self, partitions: Collection[Key]) -> None:
-        """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2)."""
+        """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2).
+
+        An id that the target has forgotten is fenced by markers straight to the partitions' leaders.
+        """
         why = "it has no transactional id"
         if self.transactional_id is not None:
             try:
                 producer_id, epoch = await self._raise_epoch(self.transactional_id)
-            except BrokerRefused as error:
-                why = str(error)
-            else:
-                if producer_id == self.producer_id:
-                    self._fence_epoch = epoch
-                    self._markers = Markers(self._brokers, self.transactional_id, rng=self._rng)
-                    return
-                why = f"the target has forgotten its id, and answers producer {producer_id} for {self.producer_id}"
+            except BrokerRefused as error:  # markers past a coordinator that knows the id would stop it for good (H11)
+                raise NotFenceable(self.transactional_id, str(error)) from error
+            if producer_id == self.producer_id:
+                self._fence_epoch = epoch
+                self._markers = Markers(self._brokers, self.transactional_id, rng=self._rng)
+                return
+            why = f"the target has forgotten its id, and answers producer {producer_id} for {self.producer_id}"
         try:
-            seen = await self._epochs_seen(partitions)
+            seen = [active.epoch for active in await self._active(partitions)]
         except BrokerRefused as error:
             raise NotFenceable(self.transactional_id, f"{why}; {error.what}") from error
         epoch = max([self.epoch, *seen]) + 1
@@ -198,36 +203,53 @@ class EarlierProducer:
 
     async def _raise_epoch(self, transactional_id: str) -> tuple[int, int]:
         backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
+        waited_s = 0.0
         while True:
             try:
                 coordinator = await admin.find_coordinator(self._brokers, transactional_id, transactions=True)
                 return await admin.init_producer_id(self._brokers, coordinator, transactional_id)
             except BrokerRefused as error:
-                if error.code != _CONCURRENT and reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                if error.code == _CONCURRENT:
+                    if waited_s > CONCURRENT_PATIENCE_S:
+                        raise
+                elif reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
                     raise
             except KafkaError as error:
                 if not error.retriable:
                     raise
-            await asyncio.sleep(backoff.next_s())
+            pause_s = backoff.next_s()
+            waited_s += pause_s
+            await asyncio.sleep(pause_s)
 
-    async def _epochs_seen(self, partitions: Collection[Key]) -> list[int]:
-        """Return the epochs in which the partitions' leaders know it; partitions without a leader are left out."""
-        epochs: list[int] = []
+    async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:
+        """Return how the partitions' leaders know it; partitions without a leader are left out."""
+        known: list[transactions.ActiveProducer] = []
         for leader, keys in (await self._by_leader(partitions)).items():
             found = await transactions.describe_producers(self._brokers, leader, keys)
             for active in found.values():
                 if not isinstance(active, int):
-                    epochs += [producer.epoch for producer in active if producer.producer_id == self.producer_id]
-        return epochs
+                    known += [producer for producer in active if producer.producer_id == self.producer_id]
+        return known
 
     async def _write_directly(self, epoch: int, partitions: Collection[Key]) -> None:
-        for leader, keys in (await self._by_leader(partitions)).items():
-            try:
-                codes = await transactions.write_txn_markers(self._brokers, leader, self.producer_id, epoch, keys)
-            except BrokerRefused as error:
-                raise NotFenceable(self.transactional_id, error.what) from error
-            if any(reaction_to(code) is Reaction.DENIED for code in codes.values() if code):
-                raise NotFenceable(self.transactional_id, "writing markers needs ALTER on the cluster")
+        """Write markers without a coordinator; they must not name an older one than the last marker of this id did."""
+        try:
+            active = await self._active(partitions)
+            coordinator_epoch = max([0, *(producer.coordinator_epoch for producer in active)])
+            for leader, keys in (await self._by_leader(partitions)).items():
+                codes = await transactions.write_txn_markers(
+                    self._brokers,
+                    leader,
+                    self.producer_id,
+                    epoch,
+                    keys,
+                    coordinator_epoch=coordinator_epoch,
+                    channel="markers",
+                )
+                if any(reaction_to(code) is Reaction.DENIED for code in codes.values() if code):
+                    raise NotFenceable(self.transactional_id, "writing markers needs ALTER on the cluster")
+        except BrokerRefused as error:
+            raise NotFenceable(self.transactional_id, error.what) from error
 
     async def _by_leader(self, partitions: Collection[Key]) -> dict[BrokerId, list[Key]]:
         metadata = await fetch_metadata(self._brokers, sorted({topic for topic, _ in partitions}))

@@ -146,10 +146,8 @@ class Incarnation:
             try:
                 await self._markers.write(identity.producer_id, identity.epoch, partitions)
                 break
-            except Overtaken as error:  # we raised it ourselves meanwhile, for other partitions; or somebody else did
-                if self.identity == identity:
-                    raise Fenced(self._transactional_id) from error
-                identity = self.identity
+            except Overtaken:  # by ourselves meanwhile, by the coordinator that gave our transaction up, or by a fence
+                identity = await self.renew(identity)
             except BrokerRefused as error:
                 raise EpochRefused(error) from error
         return identity
@@ -166,9 +164,8 @@ class Incarnation:
         identity = self.identity
         try:
             await self._markers.write(identity.producer_id, identity.epoch, [partition])
-        except Overtaken as error:
-            if self.identity == identity:
-                raise Fenced(self._transactional_id) from error
+        except Overtaken:
+            await self.renew(identity)
 
     async def _ask(self, expected: tuple[int, int]) -> ProducerIdentity:
         broker: BrokerId = ANY_BROKER

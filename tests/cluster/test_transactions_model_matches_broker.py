@@ -12,6 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import pytest
+
+from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka.acl_admin import create_topic_acls
 from mm2py.kafka.admin import LATEST, find_coordinator, init_producer_id, list_offsets
@@ -246,98 +249,102 @@ def assert_alike(play: Callable[[Caller], Awaitable[None]], kafka: KafkaCluster,
 T0, T1 = ("t", 0), ("t", 1)
 
 
+async def begin_refuse_and_abort(caller: Caller) -> None:
+    """Ask for what is refused and for what is not, one transaction after the other."""
+    await caller.make("t", 2)
+    pid, _ = await caller.init("x")
+    await caller.state("x", "never")
+    await caller.end("x", (pid, 0))
+    for name, owner in (("x", (pid, 1)), ("x", (pid + 1000, 0)), ("never", (pid, 0)), ("", (pid, 0))):
+        await caller.add(name, owner, T0)
+        await caller.end(name, owner)
+    await caller.add("x", (pid, 0), T0, ("missing", 0), T1, ("t", 9))
+    await caller.state("x")
+    await caller.add("x", (pid, 0), T0)
+    await caller.add("x", (pid, 0), T0)
+    await caller.add("x", (pid, 0), T1)
+    await caller.state("x")
+    await caller.producers(T0, ("t", 9), ("missing", 0))
+    await caller.end("x", (pid, 1))
+    await caller.end("x", (pid, 0))
+    await caller.log(T0, end=1)
+    await caller.log(T1, end=1)
+    await caller.state("x")
+    await caller.producers(T0, T1)
+    await caller.end("x", (pid, 0))
+    await caller.end("x", (pid, 1))
+    await caller.end("x", (pid + 1000, 0))
+    await caller.write(T1, (pid, 0), 0)
+    await caller.add("x", (pid, 0), T1)
+    await caller.end("x", (pid, 0))
+    await caller.log(T1, end=3)
+    await caller.state("x")
+    await caller.write(T1, (pid, 0), 1)
+    await caller.producers(T1)
+    await caller.init("x", (pid, 0))
+    await caller.init("x", (pid, 0))
+    await caller.add("x", (pid, 1), T1)
+    await caller.end("x", (pid, 1))
+    await caller.log(T1, end=5)
+    await caller.state("x")
+    await caller.init("x", (pid, 0))
+    await caller.init("x", (pid, 1))
+    await caller.write(T1, (pid, 0), 2)
+    await caller.write(T1, (pid, 1), 1)
+    await caller.write(T1, (pid, 1), 0)
+    await caller.init("x")
+    await caller.init("x", (pid, 1))
+
+
 def test_transactions_are_begun_refused_and_aborted_alike(target_cluster: KafkaCluster) -> None:
     """All or nothing (H8); who is refused, and with what; a keepalive leaves the epoch as it is (E20)."""
 
-    async def play(caller: Caller) -> None:
-        await caller.make("t", 2)
-        pid, _ = await caller.init("x")
-        await caller.state("x", "never")
-        await caller.end("x", (pid, 0))
-        for name, owner in (("x", (pid, 1)), ("x", (pid + 1000, 0)), ("never", (pid, 0)), ("", (pid, 0))):
-            await caller.add(name, owner, T0)
-            await caller.end(name, owner)
-        await caller.add("x", (pid, 0), T0, ("missing", 0), T1, ("t", 9))
-        await caller.state("x")
-        await caller.add("x", (pid, 0), T0)
-        await caller.add("x", (pid, 0), T0)
-        await caller.add("x", (pid, 0), T1)
-        await caller.state("x")
-        await caller.producers(T0, ("t", 9), ("missing", 0))
-        await caller.end("x", (pid, 1))
-        await caller.end("x", (pid, 0))
-        await caller.log(T0, end=1)
-        await caller.log(T1, end=1)
-        await caller.state("x")
-        await caller.producers(T0, T1)
-        await caller.end("x", (pid, 0))
-        await caller.end("x", (pid, 1))
-        await caller.end("x", (pid + 1000, 0))
-        await caller.write(T1, (pid, 0), 0)
-        await caller.add("x", (pid, 0), T1)
-        await caller.end("x", (pid, 0))
-        await caller.log(T1, end=3)
-        await caller.state("x")
-        await caller.write(T1, (pid, 0), 1)
-        await caller.producers(T1)
-        await caller.init("x", (pid, 0))
-        await caller.init("x", (pid, 0))
-        await caller.add("x", (pid, 1), T1)
-        await caller.end("x", (pid, 1))
-        await caller.log(T1, end=5)
-        await caller.state("x")
-        await caller.init("x", (pid, 0))
-        await caller.init("x", (pid, 1))
-        await caller.write(T1, (pid, 0), 2)
-        await caller.write(T1, (pid, 1), 1)
-        await caller.write(T1, (pid, 1), 0)
-        await caller.init("x")
-        await caller.init("x", (pid, 1))
-
-    got = assert_alike(play, target_cluster)
+    got = assert_alike(begin_refuse_and_abort, target_cluster)
     assert ("add", "x", 55, 3, 55, 3) in got
     assert ("write", T1, 0, 0, 2, 47, -1) in got
+
+
+async def fence_one_of_two(caller: Caller) -> None:
+    """Fence one partition of somebody else, then one of one's own, and let everybody write to both."""
+    await caller.make("t", 2)
+    owner = await caller.init("x")
+    await caller.write(T0, owner, 0)
+    await caller.write(T1, owner, 0)
+    fence = await caller.init("x")
+    await caller.add("x", fence, T0)
+    await caller.end("x", fence)
+    await caller.log(T0, end=2)
+    await caller.write(T0, owner, 1)
+    await caller.write(T1, owner, 1)
+    await caller.producers(T0, T1)
+    await caller.init("x", owner)
+    await caller.add("x", owner, T0)
+    await caller.end("x", owner)
+    await caller.write(T0, fence, 1)
+    await caller.write(T0, fence, 0)
+    await caller.write(T1, fence, 0)
+    await caller.write(T1, owner, 2)
+    await caller.producers(T0, T1)
+    await caller.write(T0, await caller.init("x"), 0)
+    own = await caller.init("y")
+    await caller.write(T0, own, 0)
+    await caller.write(T1, own, 0)
+    raised = await caller.init("y", own)
+    await caller.add("y", raised, T0)
+    await caller.end("y", raised)
+    await caller.log(T0, end=6)
+    await caller.write(T0, own, 1)
+    await caller.write(T0, raised, 0)
+    await caller.write(T1, own, 1)
+    await caller.write(T1, raised, 0)
+    await caller.log(T0, end=7)
+    await caller.log(T1, end=6)
 
 
 def test_a_fence_shuts_the_old_owner_out_where_its_marker_is(target_cluster: KafkaCluster) -> None:
     """E9: a fence of one of two partitions; E9b: the same with oneself."""
 
-    async def play(caller: Caller) -> None:
-        await caller.make("t", 2)
-        owner = await caller.init("x")
-        await caller.write(T0, owner, 0)
-        await caller.write(T1, owner, 0)
-        fence = await caller.init("x")
-        await caller.add("x", fence, T0)
-        await caller.end("x", fence)
-        await caller.log(T0, end=2)
-        await caller.write(T0, owner, 1)
-        await caller.write(T1, owner, 1)
-        await caller.producers(T0, T1)
-        await caller.init("x", owner)
-        await caller.add("x", owner, T0)
-        await caller.end("x", owner)
-        await caller.write(T0, fence, 1)
-        await caller.write(T0, fence, 0)
-        await caller.write(T1, fence, 0)
-        await caller.write(T1, owner, 2)
-        await caller.producers(T0, T1)
-        await caller.write(T0, await caller.init("x"), 0)
-        own = await caller.init("y")
-        await caller.write(T0, own, 0)
-        await caller.write(T1, own, 0)
-        raised = await caller.init("y", own)
-        await caller.add("y", raised, T0)
-        await caller.end("y", raised)
-        await caller.log(T0, end=6)
-        await caller.write(T0, own, 1)
-        await caller.write(T0, raised, 0)
-        await caller.write(T1, own, 1)
-        await caller.write(T1, raised, 0)
-        await caller.log(T0, end=7)
-        await caller.log(T1, end=6)
-
-    got = assert_alike(play, target_cluster)
+    got = assert_alike(fence_one_of_two, target_cluster)
     assert ("write", T0, 0, 0, 1, 47, -1) in got
     assert ("write", T1, 0, 0, 1, 0, 1) in got
     assert ("init", "x", 90) in got
@@ -520,3 +527,33 @@ def test_a_partition_without_leader_is_left_out_of_a_fence_that_succeeds(
     got = assert_alike(play, make_cluster(nodes=3), nodes=3)
     codes = [answer[4] for answer in got if answer[0] == "place" and len(answer) == 6]
     assert codes == [0, 0, 47, 0]
+
+
+@pytest.mark.compat
+@pytest.mark.timeout(600)  # jars may have to be fetched
+@pytest.mark.parametrize("version", ["3.3.2", "3.9.2"])
+def test_older_brokers_speak_the_same_versions_and_fence_alike(
+    make_cluster: Callable[..., KafkaCluster], version: str
+) -> None:
+    """But for one thing: an owner whose transaction the coordinator aborted is not given the raised epoch."""
+    try:
+        kafka = make_cluster(kafka_version=version)
+    except MissingTool as missing:
+        pytest.skip(f"older brokers cannot be had: {missing.what}")
+    assert_alike(begin_refuse_and_abort, kafka)
+    assert_alike(fence_one_of_two, kafka)
+
+    async def play(world: World) -> list[Answer]:
+        caller = Caller(world)
+        await caller.make("t")
+        owner = await caller.init("x")
+        await caller.add("x", owner, T0)
+        await caller.init_once("x")
+        await caller.log(T0, end=1)
+        await caller.state("x")
+        await caller.init("x", owner)
+        return caller.answers
+
+    younger, older = on_both(play, kafka, now_ms=time.time_ns() // 1_000_000)
+    assert younger[:-1] == older[:-1]
+    assert (younger[-1], older[-1]) == (("init", "x", 0, 1), ("init", "x", 90))

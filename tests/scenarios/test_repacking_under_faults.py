@@ -24,12 +24,25 @@ TOPICS = {name: f"A.{name}" for name in ("orders", "raw", "clicks")}
 LISTS = {"A->B.copy.mode.pass.topics": "raw", "A->B.copy.mode.repack.topics": "clicks"}
 
 
-def fill_small(world: World, topic: str, rng: random.Random, batches: int, *, codec: str | None = None) -> None:
-    """Append batches of one or two records, mostly of one codec, as many producers without linger leave them."""
+def fill_small(
+    world: World,
+    topic: str,
+    rng: random.Random,
+    batches: int,
+    *,
+    codec: str | None = None,
+    timestamp_ms: int | None = 1_000,
+) -> None:
+    """Append batches of one or two records, mostly of one codec, as many producers without linger leave them.
+
+    Without a timestamp they are of now; of old ones the target forgets at once that it stored them (C1).
+    """
     usual = codec or rng.choice(CODECS)
     for number in range(batches):
         records = [
-            Record(value=b"%d-" % number + rng.randbytes(rng.choice([3, 3, 90, 900])), key=b"k", timestamp_ms=1_000)
+            Record(
+                value=b"%d-" % number + rng.randbytes(rng.choice([3, 3, 90, 900])), key=b"k", timestamp_ms=timestamp_ms
+            )
             for _ in range(rng.choice([1, 1, 2]))
         ]
         partition = rng.randrange(len(world.source.topics[topic].partitions))
@@ -86,7 +99,7 @@ def test_lost_answers_alone_repeat_nothing_whatever_is_merged() -> None:
         async with world.worker() as herder:
             for _ in range(60):
                 for name in TOPICS:
-                    fill_small(world, name, world.rng, 25)
+                    fill_small(world, name, world.rng, 25, timestamp_ms=None)
                 await asyncio.sleep(world.rng.uniform(0.1, 3.0))
             world.target.heal()
             await world.copied(TOPICS, deadline_s=600)

@@ -34,6 +34,8 @@ class _World:
     open: list[tuple[ProduceRequest, asyncio.Future[ProduceReply]]] = field(default_factory=list)
     partitions: dict[int, CopiedPartition] = field(default_factory=dict)
     read_again: list[int] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Where the next batch of each partition is stored."""
 
     def monotonic(self) -> float:
         return self.now_s
@@ -53,15 +55,12 @@ class _World:
 
     async def answer(self) -> None:
         request, reply = self.open.pop(0)
-        reply.set_result(
-            ProduceReply(
-                [
-                    ProducedPartition(topic.name, each.partition, 0, base_offset=0)
-                    for topic in request.topics
-                    for each in topic.partitions
-                ]
-            )
-        )
+        stored = []
+        for each in (each for topic in request.topics for each in topic.partitions):
+            at = self.ends.get(each.partition, 0)
+            self.ends[each.partition] = at + 1  # every batch here has one record
+            stored.append(ProducedPartition("A.t", each.partition, 0, base_offset=at))
+        reply.set_result(ProduceReply(stored))
         await settle()
 
 
