@@ -26,7 +26,7 @@ from connectors.heartbeat.path import PathConnector
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
-from mm2py import __version__
+from mm2py import __version__, replay_command
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import load_configuration
@@ -76,6 +76,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = _Parser(
         prog="mm2py",
         description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
+        epilog="mm2py replay --help tells how to take records out of quarantine.",
         allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -255,6 +256,8 @@ async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
+    if arguments[:1] == ["replay"]:
+        return replay_command.run(arguments[1:])
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
     log = make_logger(

@@ -388,6 +388,7 @@ class Beginning:
             identity,
             ready_max_bytes=self._settings.fetch_partition_max_bytes,
             reconciling=self._is_continued(key),
+            quarantines=self._settings.quarantines,
         )
         copier.target_leader_epoch = remote.partitions[number].leader_epoch
         return CopiedPartition(

@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import remote_topics, start, syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
+from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import (
     FlowRefused,
     OneCluster,
@@ -184,6 +185,16 @@ class SourceConnector:
             guarantee=self._guarantee(),
         )
         self._say_topic_ids()
+        quarantine = Quarantine(
+            settings,
+            self._source.brokers,
+            target,
+            source_id=self._source_id,
+            incarnation=self._incarnation,
+            clock=self._clock,
+            rng=self._rng,
+            log=self._log,
+        )
         task = SourceTask(
             settings,
             Cluster(self._source_id, self._source.brokers),
@@ -191,6 +202,7 @@ class SourceConnector:
             incarnation=self._incarnation,
             lives=lives,
             store=store,
+            keep=quarantine.keep,
             budget=self._budget,
             producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
             clock=self._clock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,7 +28,19 @@ from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
-from mm2py.replication.events import Displaced, Drain, Effect, Event, Need, OffsetsFound, PositionStored, Report, Tick
+from mm2py.replication.events import (
+    Displaced,
+    Drain,
+    Effect,
+    Event,
+    Need,
+    OffsetsFound,
+    Poison,
+    PositionStored,
+    Quarantined,
+    Report,
+    Tick,
+)
 from mm2py.replication.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryAccount, MemoryBudget
@@ -75,12 +87,14 @@ class SourceTask:
         incarnation: Incarnation,
         lives: EarlierLives,
         store: PositionStore,
+        keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
         producer_expiry_ms: int,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
+        """``keep`` puts a record into quarantine and tells whether it is there."""
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.metadata_wanted = asyncio.Event()
         self.fetch_lanes: dict[BrokerId, FetchLane] = {}
@@ -90,6 +104,9 @@ class SourceTask:
         self._target = target
         self._incarnation = incarnation
         self._store = store
+        self._keep = keep
+        self._looked_up: dict[CopiedPartition, int] = {}
+        """For which source offset the limits were last looked up before it went into quarantine."""
         self._budget = budget
         self._accounts: dict[BrokerId, MemoryAccount] = {}
         self._producer_expiry_ms = producer_expiry_ms
@@ -186,6 +203,7 @@ class SourceTask:
             self._stored.pop(part.key, None)
             self._waiting.pop(part, None)
             self._leaderless.pop(part, None)
+            self._looked_up.pop(part, None)
             self._first_acts.discard(part)
             if part.source_leader in self.fetch_lanes:
                 self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
@@ -347,6 +365,8 @@ class SourceTask:
                     )
                     way_out = {"remedy": remedy}
                 write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text, **way_out)
+            case Poison():
+                self._once(("quarantine", part.copier.name), self._quarantine(part, effect))
             case Need.STORE_POSITION:
                 self._first_acts.add(part)
                 self._store_now.set()
@@ -416,6 +436,18 @@ class SourceTask:
     async def _retry_blocked(self, part: CopiedPartition) -> None:
         await self._find_limits(part)
         self._handle(part, Tick(self._clock.monotonic()))
+
+    async def _quarantine(self, part: CopiedPartition, poison: Poison) -> None:
+        """Keep a record that the target refuses; one that was not sent, only if its settings are still the same."""
+        if not poison.was_sent and self._looked_up.get(part) != poison.offset:
+            self._looked_up[part] = poison.offset
+            before = part.rules
+            await self._find_limits(part)
+            if part.rules != before:
+                self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))
+                return
+        if await self._keep(part, poison):
+            self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))
 
     def _note_unfenced(self, why: str, partitions: int) -> None:
         self.unfenced = why

@@ -314,6 +314,7 @@ class FlowsReading:
             copy_modes=copy_modes,
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),
+            quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",
             mm2_group_id=value(worker, keys.GROUP_ID),
             mm2_configs_topic=value(worker, keys.CONFIGS_TOPIC),
             group=value(own, keys.GROUP),

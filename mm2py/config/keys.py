@@ -124,6 +124,7 @@ TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
 MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
 MANY_TO_ONE = Key("many.to.one", boolean, False)
+ON_POISON_RECORD = Key("on.poison.record", one_of("stop", "quarantine"), "stop")
 COPY_MODE = Key("copy.mode", one_of("auto", "pass", "repack"), "auto")
 COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.pass.topics", strings, ())
 COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.repack.topics", strings, ())
@@ -144,11 +145,20 @@ OWN_TOP = _table(
     BYTES_PER_SECOND_MAX,
     MANY_TO_ONE,
     GROUP,
+    ON_POISON_RECORD,
     _OWN_SYNC,
     _OWN_COPY_MODE,
 )
 OWN_CLUSTER = _table(OWN_SECURITY, GROUP)
-OWN_FLOW = _table(OWN_SECURITY, TOPICS_WATCH_INTERVAL, BYTES_PER_SECOND_MAX, MANY_TO_ONE, _OWN_SYNC, _OWN_COPY_MODE)
+OWN_FLOW = _table(
+    OWN_SECURITY,
+    TOPICS_WATCH_INTERVAL,
+    BYTES_PER_SECOND_MAX,
+    MANY_TO_ONE,
+    ON_POISON_RECORD,
+    _OWN_SYNC,
+    _OWN_COPY_MODE,
+)
 
 EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
     "topics.blacklist": Key("topics.blacklist", strings, (), note="topics.exclude"),

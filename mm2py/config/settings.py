@@ -77,6 +77,8 @@ class FlowSettings:
     copy_modes: CopyModes
     bytes_per_second_max: int | None
     many_to_one: bool
+    quarantines: bool
+    """A record that the target refuses is kept in the quarantine topic; else its partition stops there."""
     mm2_group_id: str
     """The group in which a live MirrorMaker 2 would run this flow, on the target."""
     mm2_configs_topic: str

@@ -183,10 +183,20 @@ async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: st
 
 async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -> str | None:
     """Return one setting of a broker; None where it is unknown there or we may not ask."""
+    entry = await broker_config_entry(brokers, broker, key)
+    return None if entry is None or isinstance(entry, BrokerRefused) else entry.value
+
+
+async def broker_config_entry(brokers: Brokers, broker: BrokerId, key: str) -> ConfigEntry | BrokerRefused | None:
+    """Return one setting of a broker, None if it has none of that name, or why it could not be read.
+
+    Of a setting that Kafka itself does not know, such as an authorizer's, brokers tell that it is set and hide the
+    value (None).
+    """
     found = (await _describe_configs(brokers, broker, _BROKER_RESOURCE, [str(broker)], [key]))[str(broker)]
     if isinstance(found, BrokerRefused):
-        return None
-    return next((entry.value for entry in found if entry.name == key), None)
+        return found
+    return next((entry for entry in found if entry.name == key), None)
 
 
 async def _describe_configs(

@@ -50,17 +50,22 @@ class Incarnation:
     def __init__(
         self,
         brokers: Brokers,
-        transactional_id: str,
+        transactional_id: str | None,
         *,
         clock: Clock,
         rng: random.Random,
         report: Callable[[str], None],
         waiting: Callable[[str], None],
     ) -> None:
-        """``report`` is told when the id is a lesser one, ``waiting`` every few seconds why there is none yet."""
+        """``report`` is told when the id is a lesser one, ``waiting`` every few seconds why there is none yet.
+
+        Without ``transactional_id`` it is a plain producer id, which nobody can fence.
+        """
         self._brokers = brokers
-        self._transactional_id: str | None = transactional_id
-        self._markers: Markers | None = Markers(brokers, transactional_id, rng=rng)
+        self._transactional_id = transactional_id
+        self._markers: Markers | None = None
+        if transactional_id is not None:
+            self._markers = Markers(brokers, transactional_id, rng=rng)
         self._clock = clock
         self._rng = rng
         self._report = report

@@ -1,4 +1,4 @@
-"""Writes our own records (positions) to an internal topic, under the producer id of the flow.
+"""Writes our own records (positions, records in quarantine) to a topic, under the producer id of the flow.
 
 One batch of a partition is in flight at a time, so records of one partition never change their order; a batch is sent
 again under the same sequence until it is acknowledged.
@@ -28,13 +28,24 @@ class TopicWriter:
     """Appends records to partitions of one topic; ``write`` returns when all are acknowledged."""
 
     def __init__(
-        self, brokers: Brokers, topic: str, incarnation: Incarnation, *, rng: random.Random, timeout_ms: int
+        self,
+        brokers: Brokers,
+        topic: str,
+        incarnation: Incarnation,
+        *,
+        rng: random.Random,
+        timeout_ms: int,
+        remedy: str | None = None,
+        channel: str = "positions",
     ) -> None:
+        """``remedy``: what an operator can do where the target refuses for good."""
         self._brokers = brokers
         self._topic = topic
         self._incarnation = incarnation
         self._rng = rng
         self._timeout_ms = timeout_ms
+        self._remedy = remedy or f"mm2py needs WRITE on {topic} to keep its positions."
+        self._channel = channel
         self._leaders: dict[int, BrokerId | None] = {}
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
@@ -82,7 +93,7 @@ class TopicWriter:
                     code,
                     name_of(code),
                     message=text,
-                    remedy=f"mm2py needs WRITE on {self._topic} to keep its positions.",
+                    remedy=self._remedy,
                 )
             await asyncio.sleep(backoff.next_s())
 
@@ -100,7 +111,7 @@ class TopicWriter:
             request = ProduceRequest(
                 [TopicProduce(self._topic, None, [PartitionProduce(partition, batch)])], timeout_ms=self._timeout_ms
             )
-            reply = await self._brokers.send(leader, request, channel="positions")
+            reply = await self._brokers.send(leader, request, channel=self._channel)
         except KafkaError as error:
             if not error.retriable:
                 raise

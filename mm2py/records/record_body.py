@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mm2py.records.batch import INT64_MAX, NO_TIMESTAMP, CorruptBatch, read_raw, varint
+from mm2py.records.batch import INT64_MAX, NO_TIMESTAMP, CorruptBatch, read_raw, read_varint, read_varlong, varint
 
 
 class RecordBody(NamedTuple):
@@ -120,6 +120,19 @@ def _skip_headers(data: bytes | bytearray, position: int) -> int:
         if not raw & 1:
             position += raw >> 1
     return position
+
+
+def offsets_of(body: RecordBody, position: int, record_count: int) -> list[int]:
+    """Return the source offsets of ``record_count`` surveyed records from ``position`` on."""
+    data = body.data
+    offsets: list[int] = []
+    for _ in range(record_count):
+        length, content_at = read_varint(data, position)
+        _, delta_at = read_varlong(data, content_at + 1)
+        delta, _ = read_varint(data, delta_at)
+        offsets.append(body.base_offset + delta)
+        position = content_at + length
+    return offsets
 
 
 class Renumbered(NamedTuple):

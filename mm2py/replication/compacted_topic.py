@@ -1,8 +1,8 @@
-"""A compacted topic read as a table: the last value of every key."""
+"""A topic of our own read from its start to its end, and a compacted one as a table: the last value of every key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from mm2py.errors import Mm2Error
@@ -10,7 +10,7 @@ from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import name_of
-from mm2py.records.batch import read_records
+from mm2py.records.batch import Record, read_records
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Outgoing, TargetRules
 
@@ -42,6 +42,17 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
         BrokerUnreachable, RequestTimedOut: as ``Brokers.send``; nothing is remembered, read again from the start.
     """
     count = 0
+    async for record in each_record(brokers, topic):
+        take(record.key, record.value)
+        count += 1
+    return count
+
+
+async def each_record(brokers: Brokers, topic: TopicMetadata) -> AsyncIterator[Record]:
+    """Yield every committed record of ``topic``; partitions by turns, each in order. Arguments, errors: ``read_table``.
+
+    What one fetch brought is in memory meanwhile.
+    """
     by_leader: dict[BrokerId, dict[int, int]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
@@ -51,8 +62,9 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
     for leader, offsets in by_leader.items():
         while offsets:
             for part in await _fetch(brokers, leader, topic, offsets):
-                count += _take_part(topic, part, offsets, take)
-    return count
+                for step in _steps_of(topic, part, offsets):
+                    for record in read_records(step.data):
+                        yield record
 
 
 async def _fetch(
@@ -76,28 +88,17 @@ async def _fetch(
     return list(reply.partitions)
 
 
-def _take_part(
-    topic: TopicMetadata,
-    part: FetchedPartition,
-    offsets: dict[int, int],
-    take: Callable[[bytes | None, bytes | None], None],
-) -> int:
+def _steps_of(topic: TopicMetadata, part: FetchedPartition, offsets: dict[int, int]) -> list[Outgoing]:
     number, offset = part.partition, offsets[part.partition]
     if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > offset:
         offsets[number] = part.log_start_offset
-        return 0
+        return []
     if part.error_code:
         raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code))
     planned = plan(part.records, wanted_offset=offset, read_committed=True, aborted=part.aborted, rules=_ANY_SIZE)
     if planned.fault is not None:
         raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)
-    count = 0
-    for step in planned.steps:
-        if isinstance(step, Outgoing):
-            for record in read_records(step.data):
-                take(record.key, record.value)
-                count += 1
     offsets[number] = planned.next_offset
     if planned.next_offset >= part.last_stable_offset:
         del offsets[number]
-    return count
+    return [step for step in planned.steps if isinstance(step, Outgoing)]

@@ -44,9 +44,11 @@ from mm2py.replication.events import (
     Lease,
     Need,
     OffsetsFound,
+    Poison,
     PositionStored,
     ProduceLost,
     ProduceRefused,
+    Quarantined,
     Reconciled,
     Report,
     TargetLost,
@@ -63,6 +65,8 @@ MAX_CUT_READS = 20
 
 MAX_QUEUED = 5
 """At the end of its log a partition is not read while so many batches wait behind those under way."""
+REPORT_QUARANTINED = 1000
+"""Of records in quarantine that follow each other the first is reported, and of a partition one in so many."""
 MAX_CORRUPT_READS = 3
 """A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
 
@@ -73,10 +77,13 @@ _WAYS_OUT = {
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 _OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 47, 59, 90
 _OUTCOME_UNKNOWN = frozenset({7, 20, _OUT_OF_ORDER, _DUPLICATE, _UNKNOWN_PRODUCER})
-_NOT_ENOUGH_REPLICAS, _DENIED, _POLICY = 19, 29, 44
+_NOT_ENOUGH_REPLICAS, _DENIED = 19, 29
 _TOO_LARGE = frozenset({10, 18})
-_REFUSED_RECORDS = frozenset({32, 87})
-_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER, _NOT_ENOUGH_REPLICAS, _DENIED, _POLICY}
+_REFUSED_RECORDS = frozenset({32, 44, 87})
+"""Invalid timestamp, policy violation, invalid record: of a batch, said of any of its records."""
+_POISONS = {"too large": 10, "null key on compacted target": 87}
+"""What the target's settings refuse, seen before it is sent, and the code that it would answer."""
+_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER, _NOT_ENOUGH_REPLICAS, _DENIED}
 """Answers that a broker gives before it stores anything. Of a repeat they say nothing: its first may be stored."""
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
@@ -154,8 +161,14 @@ class Copier:
         *,
         ready_max_bytes: int,
         reconciling: bool = False,
+        quarantines: bool = False,
     ) -> None:
-        """``reconciling``: others may have written behind ``position``; the shell finds out, see ``Reconciled``."""
+        """Make one that waits for its position to be stored.
+
+        Args:
+            reconciling: others may have written behind ``position``; the shell finds out, see ``Reconciled``.
+            quarantines: a record that the target refuses is kept elsewhere, and not waited for.
+        """
         self.name = name
         self.position = position._replace(sequence=0)
         self.identity = identity
@@ -175,6 +188,13 @@ class Copier:
         self.pass_until = -1
         """Below this source offset nothing is to be merged: the target refused a batch that was. Those before the
         record that it does not take are stored so, and it is named."""
+        self.cut_until = -1
+        """Batches that begin below this source offset are to be cut, down to single records: the target refused one."""
+        self._quarantines = quarantines
+        self._poison: Poison | None = None
+        """The record that is to be kept in quarantine, as long as nothing was read again."""
+        self._is_kept = False
+        """It is there: as soon as nothing is in flight, copying goes on behind it."""
         self._ready: deque[_Entry] = deque()
         self._ready_bytes = 0
         self._ready_max_bytes = ready_max_bytes
@@ -342,6 +362,8 @@ class Copier:
                     "target.truncated",
                     f"the remote partition ends at offset {event.end}, and all up to {event.expected} had been stored",
                 )
+            case Quarantined():
+                return self._quarantined(event)
             case Drain():
                 return self._drain()
             case Tick():
@@ -391,7 +413,11 @@ class Copier:
             self._corrupt_reads += 1
             return self._fail(now_s, f"a batch was damaged on the way: {fault.text}")
         text = f"source offset {fault.offset} cannot be copied: {fault.text}{_WAYS_OUT.get(fault.kind, '')}"
-        return self._block(now_s, f"source.{fault.kind.replace(' ', '_')}", text)
+        report, code = f"source.{fault.kind.replace(' ', '_')}", _POISONS.get(fault.kind)
+        if code is None or fault.next_offset is None:
+            return self._block(now_s, report, text)
+        poison = Poison(fault.offset, fault.next_offset, fault.leader_epoch, code, fault.text, was_sent=False)
+        return self._meet_poison(now_s, poison, report, text)
 
     def _acked(self, event: Acked) -> Sequence[Effect]:
         entry = self._answered(event.token)
@@ -456,16 +482,8 @@ class Copier:
                 f"the batch of source offset {_first(entry)}, {self.refused_bytes} bytes, is too large for the target"
             )
             return self._fail(event.now_s, text, Need.LIMITS)
-        if code in _REFUSED_RECORDS and isinstance(entry.step, Outgoing) and entry.step.reason == "repack":
-            self.pass_until = entry.step.next_offset
-            text = f"the target refuses a batch made of several, of source offset {_first(entry)}, with {what}"
-            return self._lost_track(event.now_s, text) if entry.repeated else self._fail(event.now_s, text)
-        if code in _REFUSED_RECORDS:
-            return self._block(
-                event.now_s,
-                "target.refuses",
-                f"the target refuses the batch of source offset {_first(entry)} with {what}",
-            )
+        if code in _REFUSED_RECORDS and isinstance(entry.step, Outgoing):
+            return self._records_refused(event, entry.step, what, repeated=entry.repeated)
         match reaction_to(code):
             case Reaction.RETRY:
                 return self._fail(event.now_s, f"the target answered {what}")
@@ -481,6 +499,63 @@ class Copier:
             case Reaction.FAIL:
                 text = f"the target refuses the batch of source offset {_first(entry)} with {what}"
                 return self._block(event.now_s, "target.refuses", text)
+
+    def _records_refused(
+        self, event: ProduceRefused, batch: Outgoing, what: str, *, repeated: bool
+    ) -> Sequence[Effect]:
+        """Find the record that the target refuses: what was merged is parted, a batch is cut, a record is poison."""
+        first = batch.first_offset
+        if batch.reason == "repack":
+            self.pass_until = batch.next_offset
+            text = f"the target refuses a batch made of several, of source offset {first}, with {what}"
+        elif batch.record_count > 1:
+            self.cut_until = max(self.cut_until, batch.next_offset)
+            text = f"the target refuses a batch of {batch.record_count} records, of source offset {first}, with {what}"
+        else:
+            text = f"the target refuses the record of source offset {first} with {what}"
+            if not repeated or not self._quarantines:
+                poison = Poison(first, batch.next_offset, batch.leader_epoch, event.code, what, was_sent=True)
+                return self._meet_poison(event.now_s, poison, "target.refuses", text)
+        if not repeated:
+            return self._fail(event.now_s, text)
+        effects = self._lost_track(event.now_s, text)
+        self._careful_until = -1  # nothing was sent under the epoch to come
+        return effects
+
+    def _meet_poison(self, now_s: float, poison: Poison, report: str, text: str) -> Sequence[Effect]:
+        """Wait for an operator at a record that the target refuses, or for the quarantine to keep it."""
+        if not self._quarantines or self.phase is not Phase.COPYING:
+            return self._block(now_s, report, text)
+        effects = self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S)
+        self.is_blocked = True
+        self._poison, self._is_kept = poison, False
+        return [*effects, poison]
+
+    def _quarantined(self, event: Quarantined) -> Sequence[Effect]:
+        if self._poison is None or event.offset != self._poison.offset:
+            return ()  # it was tried again meanwhile: it may be stored by now
+        self._is_kept = True
+        self._resume_at_s = event.now_s
+        return self._tick(event.now_s)
+
+    def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
+        """Leave a record out that is kept in quarantine. What is in doubt behind it has the sequences that come next:
+        then only a higher epoch may follow."""
+        before = self.position.skipped
+        self.position = self.position.behind(poison.next_offset, poison.leader_epoch)
+        self.tally.dropped["quarantined"] += 1
+        self._failures = 0
+        self._rewind()
+        self.phase = Phase.COPYING if self._in_doubt else Phase.STORING  # the next life must not count the hole
+        effects: list[Effect] = [Need.STORE_POSITION]
+        if len(self.position.skipped) != len(before) or self.tally.dropped["quarantined"] % REPORT_QUARANTINED == 0:
+            text = (
+                f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; it goes on behind it"
+            )
+            effects.append(Report("record.quarantined", text, severe=False))
+        if self._in_doubt:
+            effects += self._lost_track(now_s, "records in doubt stand behind one that is in quarantine")
+        return effects
 
     def _fetch_refused(self, event: FetchRefused) -> Sequence[Effect]:
         what = f"{name_of(event.code)} ({event.code})"
@@ -555,6 +630,8 @@ class Copier:
                 return [Need.RECONCILE]
             self._failed = False
             self._trust_refusals()
+            if self._poison is not None and self._is_kept:
+                return self._go_on_behind(self._poison, now_s)
             self._rewind()
             self.phase = Phase.COPYING
         return ()
@@ -677,7 +754,7 @@ class Copier:
         """Read again from the position, with the sequence that belongs to it."""
         self._let_go()
         self._unanswered = 0
-        self._fault = None
+        self._fault = self._poison = None
         self._forget()
         self.fetch_offset = self.position.source_offset
         self.fetched_epoch = self.position.source_leader_epoch

@@ -103,6 +103,14 @@ class TargetLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Answer to ``Poison``: the record at this source offset is kept in the quarantine topic."""
+
+    offset: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop reading; settle what is in flight."""
 
@@ -123,6 +131,7 @@ Event = (
     | PositionStored
     | Reconciled
     | TargetLost
+    | Quarantined
     | Drain
     | Tick
 )
@@ -159,4 +168,22 @@ class Displaced:
     stored_at: int
 
 
-Effect = Need | Report | Displaced
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A record that the target refuses, alone, and that is to be kept in quarantine: the copy then goes on behind it.
+
+    ``Quarantined`` answers it; until then the partition waits, and is tried again now and then.
+    """
+
+    offset: int
+    next_offset: int
+    """Where copying goes on behind it."""
+    leader_epoch: int
+    code: int
+    """What the target answered, by Kafka's codes; or would have, where it was not sent."""
+    text: str
+    was_sent: bool
+    """The target itself refused it; else its settings, as they were last looked up, do."""
+
+
+Effect = Need | Report | Displaced | Poison

@@ -290,6 +290,7 @@ class FetchLane:
                 rules=part.rules,
                 merging=part.merging,
                 sent_before=part.copier.sent_before,
+                cut_until=part.copier.cut_until,
             )
             if planned.next_offset > max(fetched.high_watermark, fetch_offset):
                 # A base offset stands outside every checksum; only the log's end shows that one was damaged on the way.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+RANGES_MAX: Final = 100
+"""So many ranges are told apart; a position is a record of some hundred bytes."""
 
 
 class Position(NamedTuple):
@@ -15,3 +18,17 @@ class Position(NamedTuple):
     sequence: int = 0
     skipped: tuple[tuple[int, int], ...] = ()
     """Ranges (first, last) left out since the last copied record."""
+
+    def behind(self, next_offset: int, leader_epoch: int) -> Position:
+        """Return the position behind what is left out from here to before ``next_offset``.
+
+        Ranges that touch become one. Beyond ``RANGES_MAX`` the two oldest do: between them nothing was copied either.
+        """
+        first, last = self.source_offset, next_offset - 1
+        ranges = [*self.skipped]
+        if ranges and ranges[-1][1] + 1 >= first:
+            first = ranges.pop()[0]
+        ranges.append((first, last))
+        if len(ranges) > RANGES_MAX:
+            ranges[:2] = [(ranges[0][0], ranges[1][1])]
+        return self._replace(source_offset=next_offset, source_leader_epoch=leader_epoch, skipped=tuple(ranges))

@@ -5,17 +5,22 @@ missing in a batch (brokers refuse one whose last offset delta does not fit its 
 the source's log append times, where the copy starts inside it, and where it is too large for the target, of an old
 format, or compressed with another codec than is wanted.
 
+A batch of which the target refuses a record is cut into batches of 1, 2, 4, ... records: those before the one that is
+refused are stored, and the next read begins anew with one record close to it. So it stands alone after a few reads.
+
 Keys, values and headers are copied as the bytes they are; nothing here knows what they mean.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
 from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
 from mm2py.records.message_set import WrongCrc
-from mm2py.records.record_body import RecordBody, renumber, survey
+from mm2py.records.record_body import RecordBody, offsets_of, renumber, survey
 from mm2py.replication.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
 
 UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
@@ -55,14 +60,25 @@ def kind_of(error: Exception) -> FaultKind:
 class Rebuilder:
     """Appends to the steps of one plan what becomes of batches that have to be decoded."""
 
-    __slots__ = ("_rules", "_steps", "_wanted_offset", "decoded_bytes")
+    __slots__ = ("_part_records", "_rules", "_sent_before", "_steps", "_wanted_offset", "cut_until", "decoded_bytes")
 
-    def __init__(self, rules: TargetRules, wanted_offset: int, steps: list[Step]) -> None:
+    def __init__(
+        self,
+        rules: TargetRules,
+        wanted_offset: int,
+        steps: list[Step],
+        sent_before: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self.decoded_bytes = 0
         """So many decompressed bytes were decoded, here or by whoever adds to it."""
         self._rules = rules
         self._wanted_offset = wanted_offset
         self._steps = steps
+        self.cut_until = -1
+        """Batches that begin below this source offset are cut: the target refused a record of one of them."""
+        self._sent_before = dict(sent_before)
+        self._part_records = 1
+        """How many records the next part of a batch has that is cut."""
 
     @property
     def is_spent(self) -> bool:
@@ -93,7 +109,9 @@ class Rebuilder:
             codec if rules.compression is None else rules.compression,
         )
         reason: RebuildReason | None = None
-        if header.base_offset < self._wanted_offset:
+        if header.base_offset < self.cut_until:
+            reason = "refused"
+        elif header.base_offset < self._wanted_offset:
             reason = "straddles start"
         elif one_timestamp:
             reason = "log append time"
@@ -140,14 +158,33 @@ class Rebuilder:
         refused_offset = None if kept.null_key_delta is None else body.base_offset + kept.null_key_delta
         if kept.record_count:
             end_offset = body.next_offset if refused_offset is None else refused_offset
-            self._emit(body, kept.position, kept.record_count, end_offset, reason or "null key")
+            if body.base_offset < self.cut_until:
+                self._emit_parts(body, kept.position, kept.record_count, end_offset)
+            else:
+                self._emit(body, kept.position, kept.record_count, end_offset, reason or "null key")
         elif refused_offset is None:
             steps.append(
                 Dropped(max(body.next_offset, self._wanted_offset), body.record_count, "below start", body.leader_epoch)
             )
         if refused_offset is not None:
             text = f"The record at offset {refused_offset} has no key, which a compacted topic does not take."
-            raise self._stop("null key on compacted target", refused_offset, refused_offset + 1, text)
+            raise self._stop(
+                "null key on compacted target", refused_offset, refused_offset + 1, text, body.leader_epoch
+            )
+
+    def _emit_parts(self, body: RecordBody, position: int, record_count: int, next_offset: int) -> None:
+        """Plan records in batches of 1, 2, 4, ... records; what was sent before ends where it ended then."""
+        offsets = offsets_of(body, position, record_count)
+        at = 0
+        while at < record_count:
+            sent_to = self._sent_before.get(offsets[at])
+            if sent_to is None:
+                until = min(at + self._part_records, record_count)
+                self._part_records *= 2
+            else:
+                until = bisect_left(offsets, sent_to, at + 1)
+            position = self._emit(body, position, until - at, next_offset if until == record_count else None, "refused")
+            at = until
 
     def _emit(
         self, body: RecordBody, position: int, record_count: int, next_offset: int | None, reason: RebuildReason
@@ -187,14 +224,14 @@ class Rebuilder:
                 f"The record at offset {first_offset} makes a batch of {len(batch)} bytes, "
                 f"the target takes {self._rules.max_message_bytes}."
             )
-            raise self._stop("too large", first_offset, first_offset + 1, text)
+            raise self._stop("too large", first_offset, first_offset + 1, text, body.leader_epoch)
         del copied, batch  # each may be as large as the limit for decompressed data
         half = record_count // 2
         middle = self._emit(body, position, half, None, reason)
         return self._emit(body, middle, record_count - half, next_offset, reason)
 
-    def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
-        return stopped(Fault(kind, offset, next_offset, text), self._steps, self._wanted_offset)
+    def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str, leader_epoch: int = -1) -> Stop:
+        return stopped(Fault(kind, offset, next_offset, text, leader_epoch), self._steps, self._wanted_offset)
 
 
 def _whole(

@@ -52,6 +52,7 @@ def plan(
     rules: TargetRules,
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
+    cut_until: int = -1,
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
 
@@ -65,13 +66,15 @@ def plan(
         sent_before: (first, next) source offset of each batch that was sent and not acknowledged, in order. They are
             cut in the same way again, whatever ``merging`` says: only then does the target recognise a repeat. One that
             is not here whole is left for a larger read.
+        cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
+            target refused one of them.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         Nothing in ``records`` makes it raise; whatever is wrong there is the plan's ``fault``.
     """
-    return _Planner(
-        records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before
-    ).run()
+    planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
+    planner.rebuilder.cut_until = cut_until
+    return planner.run()
 
 
 class _Planner:
@@ -115,7 +118,7 @@ class _Planner:
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
         self.plan = Plan(next_offset=wanted_offset)
-        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps)
+        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before)
         self.log_offset = 0
         """Where the last batch seen ended: offsets never fall within a log."""
 
@@ -136,6 +139,7 @@ class _Planner:
         """Go through the batches. What passes is decided in this one loop, without a call per batch: the hot path."""
         records, end = self.records, len(self.records)
         rules, wanted_offset, read_committed = self.rules, self.wanted_offset, self.read_committed
+        passed_from = max(wanted_offset, self.rebuilder.cut_until)
         max_message_bytes, wanted_codec = rules.max_message_bytes, rules.compression
         takes = [codec in _KNOWN_CODECS and not rules.compacted for codec in range(8)]
         append = self.plan.steps.append
@@ -211,7 +215,7 @@ class _Planner:
                     append(Dropped(max(next_offset, wanted_offset), record_count, "aborted", leader_epoch))
                     continue
             if (
-                base_offset >= wanted_offset
+                base_offset >= passed_from
                 and last_offset_delta + 1 == record_count
                 and size <= max_message_bytes
                 and takes[attributes & CODEC_MASK]

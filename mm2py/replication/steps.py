@@ -13,7 +13,15 @@ from mm2py.records.compression import DECOMPRESSED_MAX_BYTES
 from mm2py.replication.repack import MERGED_MAX_BYTES
 
 RebuildReason = Literal[
-    "offset gaps", "log append time", "straddles start", "too large", "old format", "compression", "null key", "repack"
+    "offset gaps",
+    "log append time",
+    "straddles start",
+    "too large",
+    "old format",
+    "compression",
+    "null key",
+    "repack",
+    "refused",
 ]
 DropReason = Literal["control", "aborted", "empty", "below start"]
 FaultKind = Literal[
@@ -95,6 +103,8 @@ class Fault(NamedTuple):
     """Where copying could go on if an operator gives ``offset`` and what follows up; None if that cannot be known."""
     text: str
     """One sentence for the operator, without the partition."""
+    leader_epoch: int = -1
+    """As of ``Outgoing``, where one record is at fault; else -1."""
 
 
 @dataclass(slots=True)

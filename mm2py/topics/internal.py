@@ -17,6 +17,8 @@ from mm2py.topics.replication_policy import DEFAULT_SEPARATOR
 FENCE_TOPIC = TopicName("mm2-fence.internal")
 
 COMPACT = {"cleanup.policy": "compact"}
+QUARANTINED_MAX_BYTES = 100 * 1024 * 1024
+"""Kafka's default for ``socket.request.max.bytes``: brokers close a connection over which more is sent at once."""
 DAY_MS = 24 * 60 * 60 * 1000
 CONTROL_LOG_RETENTION_MS = 7 * DAY_MS
 CONTROL_LOG_SEGMENT_MS = 60 * 60 * 1000
@@ -71,12 +73,21 @@ def offset_ledger(source_alias: ClusterAlias) -> InternalTopic:
 
 
 def quarantine(source_alias: ClusterAlias) -> InternalTopic:
-    """Records that the target refused, kept until an operator has looked at them: nothing expires."""
+    """Records that the target refused, kept until an operator has looked at them: nothing expires.
+
+    Its timestamps are ours, and its records may be as large as a request to a broker with default settings.
+    """
     return InternalTopic(
         TopicName(f"mm2-quarantine.{source_alias}.internal"),
         partitions=1,
         replication_factor_key="offset.storage.replication.factor",
-        configs={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(QUARANTINED_MAX_BYTES),
+            "message.timestamp.type": "CreateTime",
+        },
     )
 
 

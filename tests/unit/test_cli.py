@@ -289,3 +289,30 @@ def test_identity_both_ways_is_refused_for_both_flows(run: Run, tmp_path: Path) 
         r"flow\.refused flow=A->B .*come back by B -> A and be copied without end \(.*keep the default", err
     )
     assert re.search(r"flow\.refused flow=B->A .*come back by A -> B and be copied without end", err)
+
+
+# -- replay ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "The following arguments are required: FILE, A->B:TOPIC. Try mm2py replay --help."),
+        (["FILE", "A->B:orders"], "One of the arguments --export --append is required. Try mm2py replay --help."),
+        (["FILE", "A->B", "--append"], "'A->B' names no topic. Write it as A->B:TOPIC."),
+        (["FILE", "A->B:../orders", "--export", "."], "'A->B:../orders' names no topic. Write it as A->B:TOPIC."),
+        (["FILE", "B->A:orders", "--append"], "FILE enables no flow B->A. Name a flow of the file."),
+    ],
+)
+def test_a_replay_that_cannot_be_meant_is_refused(run: Run, tmp_path: Path, arguments: list[str], line: str) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text(GOOD)
+    given = [str(file) if argument == "FILE" else argument for argument in arguments]
+    assert one_line(run("replay", *given)).replace(str(file), "FILE") == line
+
+
+def test_help_tells_of_replay(run: Run) -> None:
+    assert "mm2py replay --help" in " ".join(run("--help")[1].split())
+    code, out, _ = run("replay", "--help")
+    assert code == 0
+    assert "their order among the others is lost" in " ".join(out.split())

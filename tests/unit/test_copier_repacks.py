@@ -356,7 +356,7 @@ def test_a_record_that_the_target_refuses_holds_up_none_before_it_in_its_merged_
     (merged,) = part.send()
     assert part.answer(merged) == 87
     assert part.copier.pass_until == 10
-    with pytest.raises(AssertionError, match="the batch of source offset 6"):
+    with pytest.raises(AssertionError, match="the record of source offset 6"):
         part.copy_all(PASS_ALL)
     assert part.target.log == list(range(6))
     assert len(part.new_epochs) == lost

@@ -394,9 +394,8 @@ def test_all_connections_can_be_reset(proxy: KafkaProxy) -> None:
 def test_a_broker_that_is_gone_looks_gone(broker: Toy) -> None:
     with toy() as other:
         pass
-    with KafkaProxy(other.bootstrap) as proxy:
-        with pytest.raises(ConnectionResetError):  # when it connects, or when it reads
-            new_client(proxy).socket.recv(1)
+    with KafkaProxy(other.bootstrap) as proxy, pytest.raises(ConnectionResetError):  # when it connects or when it reads
+        new_client(proxy).socket.recv(1)
 
 
 # -- clients stay behind it --------------------------------------------------------------------------------------------

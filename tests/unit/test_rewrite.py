@@ -123,11 +123,19 @@ def planned(
     read_committed: bool = False,
     aborted: Sequence[tuple[int, int]] = (),
     rules: TargetRules = ROOMY,
+    cut_until: int = -1,
 ) -> Plan:
     """Plan a fetch of these batches, and check what holds for every plan."""
     records = memoryview(bytearray(b"".join(batches)))
     before = bytes(records)
-    result = plan(records, wanted_offset=wanted_offset, read_committed=read_committed, aborted=aborted, rules=rules)
+    result = plan(
+        records,
+        wanted_offset=wanted_offset,
+        read_committed=read_committed,
+        aborted=aborted,
+        rules=rules,
+        cut_until=cut_until,
+    )
     assert records == before
     check_steps(result, wanted_offset, rules)
     return result
@@ -389,6 +397,52 @@ def test_a_batch_of_many_records_is_renumbered_to_the_last() -> None:
 
 
 # Old formats
+
+
+# Cutting, since the target refuses one of the records
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_batch_of_which_a_record_was_refused_is_cut_into_ever_larger_ones(codec: int) -> None:
+    records = [Seen(offset, headers=[("h", b"1")] * 2) for offset in (100, *range(105, 117))]
+    result = planned(
+        batch_of(records, codec=codec, next_offset=120), batch_of(run_of(120, 9)), wanted_offset=100, cut_until=120
+    )
+    sizes = [step.record_count for step in outgoing(result.steps)]
+    assert sizes == [1, 2, 4, 6, 9]
+    assert [step.next_offset for step in result.steps] == [101, 107, 111, 120, 129]
+    assert reasons(result) == ["refused"] * 4 + [None]
+    assert [seen.offset for seen in delivered(result.steps)] == [seen.offset for seen in [*records, *run_of(120, 9)]]
+
+
+def test_cutting_begins_anew_with_one_record_where_the_position_is() -> None:
+    result = planned(batch_of(run_of(0, 10)), wanted_offset=6, cut_until=10)
+    assert [(step.first_offset, step.record_count) for step in outgoing(result.steps)] == [(6, 1), (7, 2), (9, 1)]
+
+
+def test_a_cut_batch_that_was_sent_before_ends_where_it_ended_then() -> None:
+    result = plan(
+        memoryview(bytearray(batch_of(run_of(0, 20)))),
+        wanted_offset=3,
+        read_committed=False,
+        aborted=(),
+        rules=ROOMY,
+        sent_before=[(3, 7), (7, 15)],
+        cut_until=20,
+    )
+    assert [(step.first_offset, step.record_count) for step in outgoing(result.steps)] == [
+        (3, 4),
+        (7, 8),
+        (15, 1),
+        (16, 2),
+        (18, 2),
+    ]
+
+
+def test_messages_of_an_old_format_are_cut_as_well() -> None:
+    result = planned(old_message_set(old_records(1), magic=1), cut_until=1 << 40)
+    assert [step.record_count for step in outgoing(result.steps)][:2] == [1, 2]
+    assert {step.reason for step in outgoing(result.steps)} == {"refused"}
 
 
 def old_records(magic: int) -> list[Seen]:

@@ -1,0 +1,163 @@
+"""A record in quarantine: what the target refused, whole, with where it came from. Pure.
+
+MirrorMaker 2 has no such record. One record of ``mm2-quarantine.A.internal`` is one source record:
+
+- **key**: ``["orders",3,17]``, topic, partition and source offset. What is stored twice has the same key twice.
+- **value**: the source record's value, unchanged, null as null: any consumer shows it, and nothing grows by encoding.
+- **timestamp**: when it was put here. The source's may be what the target refused, so it stands in the provenance.
+- **headers**: first ``mm2py-quarantined`` (the provenance, as JSON), then ``mm2py-key`` (the source record's key
+  unchanged, null as null), then the source record's own headers, unchanged and in order.
+
+Ours are told from the record's own by their place, not by their name: a source record may carry headers of the same
+names, having been in quarantine on another cluster before.
+
+A record whose first header is ``mm2py-replayed`` is a *mark*: the record of its key was appended to the remote topic.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mm2py.errors import Mm2Error
+from mm2py.records.batch import NewRecord, Record
+
+FORMAT_VERSION: Final = 1
+PROVENANCE_HEADER: Final = "mm2py-quarantined"
+KEY_HEADER: Final = "mm2py-key"
+REPLAYED_HEADER: Final = "mm2py-replayed"
+
+
+class NotQuarantined(Mm2Error):
+    """A record of the quarantine topic is none that mm2py wrote."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"This is no record of a quarantine topic: {detail}.",
+            remedy="Only mm2py writes there; look at it with kafka-console-consumer.sh.",
+        )
+
+
+class Origin(NamedTuple):
+    """Which source record it is. ``topic_id`` tells apart two lives of a topic; None where brokers have none."""
+
+    topic: str
+    partition: int
+    offset: int
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a record came from and why it is here."""
+
+    flow: str
+    source_cluster: str | None
+    origin: Origin
+    timestamp_ms: int
+    """The source record's."""
+    error_code: int
+    """What the target answered, by Kafka's codes; or would have, where the record was not even sent."""
+    error_text: str
+    quarantined_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    provenance: Provenance
+    record: NewRecord
+    """The source record as it was: key, value, timestamp, headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The mark of a record that was appended to its remote topic."""
+
+    origin: Origin
+    remote_topic: str
+    replayed_at_ms: int
+
+
+def encode_quarantined(kept: Quarantined) -> NewRecord:
+    """Return the record to be written. Key, value and headers of the source record are not looked into."""
+    origin, record, provenance = kept.provenance.origin, kept.record, kept.provenance
+    fields = {
+        "mm2py": FORMAT_VERSION,
+        "flow": provenance.flow,
+        "source_cluster": provenance.source_cluster,
+        **origin._asdict(),
+        "timestamp_ms": provenance.timestamp_ms,
+        "error_code": provenance.error_code,
+        "error_text": provenance.error_text,
+        "quarantined_at_ms": provenance.quarantined_at_ms,
+    }
+    headers = [(PROVENANCE_HEADER, _dump(fields)), (KEY_HEADER, record.key), *record.headers]
+    return NewRecord(_key(origin), record.value, provenance.quarantined_at_ms, headers)
+
+
+def encode_replayed(mark: Replayed) -> NewRecord:
+    fields = {
+        "mm2py": FORMAT_VERSION,
+        **mark.origin._asdict(),
+        "remote_topic": mark.remote_topic,
+        "replayed_at_ms": mark.replayed_at_ms,
+    }
+    return NewRecord(_key(mark.origin), None, mark.replayed_at_ms, [(REPLAYED_HEADER, _dump(fields))])
+
+
+def decode(record: Record | NewRecord) -> Quarantined | Replayed:
+    """Return what a record of the quarantine topic says.
+
+    Raises:
+        NotQuarantined: somebody else wrote it, or a version whose layout is not known here.
+    """
+    headers = list(record.headers)
+    if not headers or headers[0][0] not in {PROVENANCE_HEADER, REPLAYED_HEADER}:
+        raise NotQuarantined("its first header is not ours")
+    name, text = headers[0]
+    try:
+        fields = json.loads(text or b"")
+        if fields["mm2py"] != FORMAT_VERSION:
+            raise NotQuarantined(f"it has layout {fields['mm2py']!r}, known here is {FORMAT_VERSION}")
+        origin = Origin(
+            _of(str, fields, "topic"),
+            _of(int, fields, "partition"),
+            _of(int, fields, "offset"),
+            _of_or_none(str, fields, "topic_id"),
+        )
+        if name == REPLAYED_HEADER:
+            return Replayed(origin, _of(str, fields, "remote_topic"), _of(int, fields, "replayed_at_ms"))
+        provenance = Provenance(
+            _of(str, fields, "flow"),
+            _of_or_none(str, fields, "source_cluster"),
+            origin,
+            _of(int, fields, "timestamp_ms"),
+            _of(int, fields, "error_code"),
+            _of(str, fields, "error_text"),
+            _of(int, fields, "quarantined_at_ms"),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NotQuarantined(f"its provenance cannot be read ({error})") from error
+    if len(headers) < 2 or headers[1][0] != KEY_HEADER:
+        raise NotQuarantined("its second header is not the source record's key")
+    return Quarantined(provenance, NewRecord(headers[1][1], record.value, provenance.timestamp_ms, tuple(headers[2:])))
+
+
+def _key(origin: Origin) -> bytes:
+    return _dump([origin.topic, origin.partition, origin.offset])
+
+
+def _dump(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _of(kind: type, fields: dict[str, Any], name: str) -> Any:
+    value = fields[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name} is no {kind.__name__}")
+    return value
+
+
+def _of_or_none(kind: type, fields: dict[str, Any], name: str) -> Any:
+    return None if fields.get(name) is None else _of(kind, fields, name)

@@ -1,0 +1,199 @@
+"""The command ``mm2py replay``: takes records out of quarantine, into a file or into their remote topic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final, NoReturn
+
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import TopicName, parse_flow
+from mm2py.kafka.access import Access
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.frames import FrameMemory
+from mm2py.kafka.port import Brokers
+from mm2py.replication.replay import Selection, append, export, survey
+from mm2py.topics import internal
+
+EXIT_DONE: Final = 0
+EXIT_REFUSED: Final = 1
+FRAMES_BYTES: Final = 64 << 20
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class CannotExport(Mm2Error):
+    """The file cannot be written."""
+
+
+class Arguments(argparse.Namespace):
+    """What the command line says."""
+
+    file: Path
+    what: str
+    export: Path | None
+    append: bool
+    yes: bool
+    partition: int | None
+    offset: int | None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py replay --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what stands behind ``replay``.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = _Parser(
+        prog="mm2py replay",
+        description="Takes records that the target refused out of quarantine (on.poison.record=quarantine).",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the properties file of the flow")
+    parser.add_argument("what", metavar="A->B:TOPIC", help="the flow, and the topic as its source calls it")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument(
+        "--export", metavar="DIR", type=Path, help="write them to DIR/TOPIC.jsonl, one line of JSON a record"
+    )
+    way.add_argument(
+        "--append", action="store_true", help="append them to the remote topic: their order among the others is lost"
+    )
+    parser.add_argument("--yes", action="store_true", help="do append; without it, --append only says what it would do")
+    parser.add_argument("--partition", metavar="N", type=int, help="only those of this source partition")
+    parser.add_argument("--offset", metavar="N", type=int, help="only the one of this source offset")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code."""
+    options = parse_arguments(arguments)
+    settings, topic = _flow_and_topic(options)
+    selection = Selection(topic, options.partition, options.offset)
+
+    async def main_task() -> int:
+        rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        target = Cluster(
+            settings.target.alias,
+            settings.target.bootstrap_servers,
+            rng=rng,
+            client_id=f"{settings.flow}|mm2py-replay",
+            request_timeout_s=settings.target_request_timeout_s,
+            admin_timeout_s=settings.target.request_timeout_s,
+            access=Access(settings.target.alias, settings.target.security, rng=rng, report=_warn),
+            frames=FrameMemory(FRAMES_BYTES),
+        )
+        try:
+            if options.export is not None:
+                return await export_to(settings, target, selection, options.export)
+            return await append_to(settings, target, selection, yes=options.yes, clock=SystemClock(), rng=rng)
+        finally:
+            await target.close()
+
+    return asyncio.run(main_task())
+
+
+def _flow_and_topic(options: Arguments) -> tuple[FlowSettings, str]:
+    text, colon, topic = options.what.rpartition(":")
+    if not colon or not _FILE_NAME.fullmatch(topic):
+        raise ConfigError(f"{options.what!r} names no topic.", remedy="Write it as A->B:TOPIC.")
+    flow = parse_flow(text)
+    configuration = load_configuration(options.file, None)
+    for settings in configuration.flows:
+        if settings.flow == flow:
+            return settings, topic
+    refused = configuration.refused.get(flow)
+    if refused is not None:
+        raise refused
+    raise ConfigError(f"{options.file} enables no flow {flow}.", remedy="Name a flow of the file.")
+
+
+async def export_to(settings: FlowSettings, target: Brokers, selection: Selection, directory: Path) -> int:
+    """Write the selected records to a new file that only its owner may read."""
+    quarantine, path = _quarantine(settings), directory / f"{selection.topic}.jsonl"
+    file: IO[str] | None = None
+
+    def write(line: str) -> None:
+        nonlocal file
+        if file is None:
+            file = _new_file(path)
+        file.write(line)
+
+    try:
+        count = await export(target, quarantine, selection, write)
+    except OSError as error:
+        raise CannotExport(f"Writing {path} failed: {error.strerror}.", remedy="What it holds is not whole.") from error
+    finally:
+        if file is not None:
+            file.close()
+    if count:
+        _say(f"{count} record(s) of {quarantine} are in {path}.")
+    else:
+        _say(_nothing(settings, selection))
+    return EXIT_DONE
+
+
+async def append_to(
+    settings: FlowSettings, target: Brokers, selection: Selection, *, yes: bool, clock: Clock, rng: random.Random
+) -> int:
+    """Append the selected records to the remote topic, if ``yes``; say what is done and what it costs."""
+    quarantine = _quarantine(settings)
+    remote = str(settings.policy.format_remote_topic(settings.flow.source, TopicName(selection.topic)))
+    found = await survey(target, quarantine, selection, remote)
+    if found.unreadable:
+        _say(f"{quarantine} has {found.unreadable} record(s) that mm2py did not write; they are left out.")
+    if not found.origins:
+        _say(_nothing(settings, selection))
+        return EXIT_DONE
+    if found.replayed:
+        _say(f"{len(found.replayed)} record(s) were appended to {remote} before; they are left out.")
+    waiting = len(found.origins) - len(found.replayed)
+    if not waiting:
+        return EXIT_DONE
+    _say(
+        f"{waiting} record(s) go to the end of {remote} on {settings.target.alias}, behind what was copied since: "
+        "their order among the others is given up."
+    )
+    if not yes:
+        raise ConfigError("Nothing was appended.", remedy="Pass --yes to append.")
+    done = await append(target, quarantine, selection, remote, already=found.replayed, clock=clock, rng=rng)
+    _say(f"{done.records} record(s) were appended to {remote}, and marked in {quarantine}.")
+    for refusal in done.refused:
+        _say(f"{remote} still refuses {refusal}.")
+    return EXIT_REFUSED if done.refused else EXIT_DONE
+
+
+def _quarantine(settings: FlowSettings) -> str:
+    return internal.quarantine(settings.flow.source).name
+
+
+def _nothing(settings: FlowSettings, selection: Selection) -> str:
+    return f"{_quarantine(settings)} on {settings.target.alias} holds nothing of that kind of {selection.topic}."
+
+
+def _new_file(path: Path) -> IO[str]:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise CannotExport(f"{path} is there already.", remedy="Name another directory.") from None
+    return open(descriptor, "w", encoding="ascii")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,193 @@
+"""Takes records out of quarantine: into a file, or behind what their remote topics hold by now.
+
+MirrorMaker 2 has nothing like it. What is appended has lost its place among the others, for ever; it is written under a
+plain producer id of its own, so that for the flow, which goes on meanwhile, it comes from a foreign writer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, Replayed, decode, encode_replayed
+from mm2py.replication.compacted_topic import each_record
+
+CHANNEL: Final = "replay"
+TIMEOUT_MS: Final = 15_000
+_UNKNOWN_TOPIC: Final = 3
+
+
+class NowhereToReplay(Mm2Error):
+    """The remote topic, or its partition, is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records of one source topic are meant; None: all."""
+
+    topic: str
+    partition: int | None = None
+    offset: int | None = None
+
+    def holds(self, origin: Origin) -> bool:
+        return (
+            origin.topic == self.topic
+            and self.partition in {None, origin.partition}
+            and self.offset in {None, origin.offset}
+        )
+
+
+@dataclass(slots=True)
+class Survey:
+    """What the quarantine holds of a selection."""
+
+    origins: set[Origin] = field(default_factory=set)
+    replayed: set[Origin] = field(default_factory=set)
+    """Of these, those that were appended to the remote topic before."""
+    unreadable: int = 0
+    """Records of the quarantine topic, of whatever topic, that are none of mm2py's."""
+
+
+@dataclass(slots=True)
+class Appended:
+    records: int = 0
+    refused: list[str] = field(default_factory=list)
+    """What the target still refuses, one sentence each."""
+
+
+async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote: str) -> Survey:
+    """Look through the quarantine. Raises: as ``read_table``."""
+    found = Survey()
+    async for entry in _entries(brokers, quarantine, found):
+        if isinstance(entry, Replayed):
+            if entry.remote_topic == remote:
+                found.replayed.add(entry.origin)
+        elif selection.holds(entry.provenance.origin):
+            found.origins.add(entry.provenance.origin)
+    found.replayed &= found.origins
+    return found
+
+
+async def export(brokers: Brokers, quarantine: str, selection: Selection, write: Callable[[str], None]) -> int:
+    """Hand each selected record to ``write`` once, as a line of JSON; return how many there were."""
+    seen: set[Origin] = set()
+    async for entry in _entries(brokers, quarantine, Survey()):
+        if isinstance(entry, Quarantined) and _is_new(entry, selection, seen):
+            write(as_line(entry))
+    return len(seen)
+
+
+def as_line(kept: Quarantined) -> str:
+    """Return a record as one line of JSON; key, value and header values in base64, null as null.
+
+    A header name that is not UTF-8 has its odd bytes as ``\\udc80`` to ``\\udcff``.
+    """
+    record, provenance = kept.record, kept.provenance
+    content = {
+        **provenance.origin._asdict(),
+        "timestamp_ms": record.timestamp_ms,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+        "flow": provenance.flow,
+        "source_cluster": provenance.source_cluster,
+        "error_code": provenance.error_code,
+        "error_text": provenance.error_text,
+        "quarantined_at_ms": provenance.quarantined_at_ms,
+    }
+    return json.dumps(content, separators=(",", ":")) + "\n"
+
+
+async def append(
+    brokers: Brokers,
+    quarantine: str,
+    selection: Selection,
+    remote: str,
+    *,
+    already: set[Origin],
+    clock: Clock,
+    rng: random.Random,
+) -> Appended:
+    """Append each selected record once to its partition of ``remote``, and mark it in the quarantine.
+
+    Args:
+        already: those to be left out, which were appended before.
+    Raises:
+        NowhereToReplay: the remote topic or the partition is not there.
+        BrokerRefused: a right is missing.
+    Cancelling, or a crash, may leave the last record appended and not marked: it is then appended once more.
+    """
+    found = (await fetch_metadata(brokers, [remote])).topics.get(remote)
+    incarnation = Incarnation(brokers, None, clock=clock, rng=rng, report=_ignore, waiting=_ignore)
+    await incarnation.start()
+    writer = _writer(brokers, remote, incarnation, rng)
+    marks = _writer(brokers, quarantine, incarnation, rng)
+    done, seen = Appended(), set(already)
+    async for entry in _entries(brokers, quarantine, Survey()):
+        if not isinstance(entry, Quarantined) or not _is_new(entry, selection, seen):
+            continue
+        origin = entry.provenance.origin
+        if found is None or origin.partition not in found.partitions:
+            raise NowhereToReplay(
+                f"{remote} has no partition {origin.partition}.", remedy="Export the records, or let the flow make it."
+            )
+        try:
+            await writer.write({origin.partition: [entry.record]})
+        except BrokerRefused as error:
+            if reaction_to(error.code) is not Reaction.FAIL:
+                raise
+            where = f"{origin.topic}-{origin.partition} at offset {origin.offset}"
+            done.refused.append(f"{where}: {name_of(error.code)} ({error.code})")
+        else:
+            await marks.write({0: [encode_replayed(Replayed(origin, remote, clock.wall_ms()))]})
+            done.records += 1
+    return done
+
+
+async def _entries(brokers: Brokers, quarantine: str, found: Survey) -> AsyncIterator[Quarantined | Replayed]:
+    topic: TopicMetadata | None = (await fetch_metadata(brokers, [quarantine])).topics.get(quarantine)
+    if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+        return
+    if topic.error_code:
+        raise BrokerRefused(f"Reading {quarantine}", topic.error_code, name_of(topic.error_code))
+    async for record in each_record(brokers, topic):
+        try:
+            entry = decode(record)
+        except NotQuarantined:
+            found.unreadable += 1
+        else:
+            yield entry
+
+
+def _is_new(entry: Quarantined, selection: Selection, seen: set[Origin]) -> bool:
+    """Whether a record is meant and did not come before: a crash may have put it into quarantine twice."""
+    origin = entry.provenance.origin
+    if origin in seen or not selection.holds(origin):
+        return False
+    seen.add(origin)
+    return True
+
+
+def _writer(brokers: Brokers, topic: str, incarnation: Incarnation, rng: random.Random) -> TopicWriter:
+    remedy = f"Grant WRITE on {topic}."
+    return TopicWriter(brokers, topic, incarnation, rng=rng, timeout_ms=TIMEOUT_MS, remedy=remedy, channel=CHANNEL)
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode("ascii")
+
+
+def _ignore(text: str) -> None:
+    """A plain producer id is what is asked for."""
