@@ -26,7 +26,7 @@ from connectors.heartbeat.path import PathConnector
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
-from mm2py import __version__, replay_command
+from mm2py import __version__, gaps_command, replay_command
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import load_configuration
@@ -38,6 +38,7 @@ from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.frames import FrameMemory
 from mm2py.logs import LEVELS, make_logger
+from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
@@ -75,7 +76,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """
     parser = _Parser(
         prog="mm2py",
-        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
+        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files. mm2py gaps FILE lists what "
+        "could not be copied and waits for you: see mm2py gaps --help.",
         epilog="mm2py replay --help tells how to take records out of quarantine.",
         allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
     )
@@ -134,6 +136,7 @@ def make_herder(
     """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
     clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
     budget = MemoryBudget(configuration.memory_max_bytes)
+    metrics = Metrics()
     frames = FrameMemory(configuration.memory_max_bytes // 2)
     caps = _version_caps()
     incarnation = uuid.uuid4().hex[:12]
@@ -196,6 +199,7 @@ def make_herder(
                 claims=claims[settings.flow.target],
                 allow_recopy=set(recopies.get(settings.flow, ())),
                 budget=budget,
+                metrics=metrics,
                 clock=clock,
                 rng=rng,
                 log=log.bind(flow=str(settings.flow)),
@@ -258,6 +262,8 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     if arguments[:1] == ["replay"]:
         return replay_command.run(arguments[1:])
+    if arguments[:1] == ["gaps"]:
+        return gaps_command.run(arguments[1:], sys.stdout.write, lambda text: _say(f"mm2py: {text}"))
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
     log = make_logger(
@@ -304,14 +310,18 @@ def main() -> NoReturn:
     try:
         code = run(sys.argv[1:])
     except Mm2Error as error:
-        line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in f"mm2py: {error}")
-        _LogFile(STDERR).write_line(line)  # the logger may not exist yet
+        _say(f"mm2py: {error}")
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     finally:
         _flush_output()
     sys.exit(code)
+
+
+def _say(text: str) -> None:
+    """Write one line to standard error: the logger may not exist yet."""
+    _LogFile(STDERR).write_line("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
 
 
 class _LogFile(io.TextIOBase):

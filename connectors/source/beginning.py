@@ -7,7 +7,8 @@ empty; ``--allow-recopy`` is the operator's word that it need not be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,11 +23,12 @@ from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka import admin
-from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.records.compression import Codec
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
+from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
@@ -68,8 +70,10 @@ class Beginning:
         store: PositionStore,
         lives: EarlierLives,
         allow_recopy: frozenset[str],
+        met_gap: Callable[[GapKind, str, Mapping[int, int], str], Done],
         log: FilteringBoundLogger,
     ) -> None:
+        """``met_gap`` takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do."""
         self.positions = positions
         self._settings = settings
         self._flow = settings.flow
@@ -79,6 +83,9 @@ class Beginning:
         self._store = store
         self._lives = lives
         self._allow_recopy = allow_recopy
+        self._met_gap = met_gap
+        self._wished: set[Key] = set()
+        """What policies want copied from its start, until that is stored."""
         self._recopied: set[Key] = set()
         """For what ``--allow-recopy`` was used: it works once each."""
         self._width_at_first: dict[str, int] = {}
@@ -167,7 +174,7 @@ class Beginning:
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
     def _recopies(self, key: Key) -> bool:
-        return key[0] in self._allow_recopy and key not in self._recopied
+        return key in self._wished or (key[0] in self._allow_recopy and key not in self._recopied)
 
     def _say_unused_recopies(self, new: Iterable[Key]) -> None:
         for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
@@ -204,30 +211,37 @@ class Beginning:
         can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
         """
         name = upstream.name
-        stale: dict[Key, str] = {}
+        stale: dict[Key, tuple[GapKind, str]] = {}
         beyond = [number for number in stored if number not in upstream.partitions]
         anew = f"it was deleted and made anew upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
         if beyond and all(position.source_topic_id is None for position in stored.values()):
-            stale |= {(name, number): anew for number in stored}
+            stale |= {(name, number): (GapKind.RECREATED, anew) for number in stored}
         for number in upstream.partitions:
             position = stored.get(number)
             if position is None:
                 continue
             if position.source_cluster not in {None, self._source_id}:
                 stale[name, number] = (
-                    f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}"
+                    GapKind.RECREATED,
+                    f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}",
                 )
             elif position.source_topic_id not in {None, upstream.topic_id}:
-                stale[name, number] = anew
+                stale[name, number] = (GapKind.RECREATED, anew)
             elif position.target_topic_id not in {None, remote.topic_id}:
-                stale[name, number] = f"{remote.name} on {self._flow.target} was deleted and made anew"
+                text = f"{remote.name} on {self._flow.target} was deleted and made anew"
+                stale[name, number] = (GapKind.TARGET_DELETED, text)
         if not stale:
             return
+        for met in dict.fromkeys(stale.values()):
+            numbers = [key[1] for key, found in stale.items() if found == met and not self._recopies(key)]
+            at = {number: stored[number].next_source for number in numbers}
+            if at and self._met_gap(met[0], name, at, met[1]) is not Done.STOPPED:
+                self._wished |= {(name, number) for number in numbers}
         if all(map(self._recopies, stale)):
             for key in stale:
                 del self.positions[key]
         else:
-            refused[name] = Recreated(self._flow, name, next(iter(stale.values())))
+            refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
 
     async def _refuse_filled(
         self,
@@ -304,22 +318,55 @@ class Beginning:
         if not starts:
             return
         operators = {
-            key: StoredPosition(
-                next_source=start,
-                source_cluster=self._source_id,
-                source_topic_id=pairs[key][0].topic_id,
-                target_topic_id=pairs[key][1].topic_id,
-                by=BY_OPERATOR,
-            )
-            for key, start in starts.items()
+            key: self._operators(start, pairs[key][0].topic_id, pairs[key][1].topic_id) for key, start in starts.items()
         }
         await self._store.store(operators)
         self.positions.update(operators)
-        self._recopied |= operators.keys()
+        by_policy = {name for name, number in starts if (name, number) in self._wished}
+        self._recopied |= operators.keys() - self._wished
+        self._wished -= operators.keys()
         for name in sorted({name for name, _ in starts}):
-            self._log.warning(
-                "topic.recopied", topic=name, effect="copied once more from its start, as --allow-recopy says"
-            )
+            says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
+            self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
+
+    def _operators(
+        self, at: int, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
+    ) -> StoredPosition:
+        """Return a position that says: copy from here, whatever stands on the target."""
+        return StoredPosition(
+            next_source=at,
+            source_cluster=self._source_id,
+            source_topic_id=source_topic_id,
+            target_topic_id=target_topic_id,
+            by=BY_OPERATOR,
+        )
+
+    async def set_position(
+        self, key: Key, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
+    ) -> None:
+        """Store an operator's position for a partition that is not being copied; it begins there."""
+        position = self._operators(at, source_topic_id, target_topic_id)
+        await self._store.store({key: position})
+        self.positions[key] = position
+
+    async def begin_anew(self, key: Key) -> str | None:
+        """Let a partition that a gap stops begin at the start of the source topic as it is now.
+
+        Returns:
+            None, or why it cannot be done.
+        Raises: KafkaError.
+        """
+        name, number = key
+        remote_name = self._remote_name(name)
+        upstream = (await fetch_metadata(self._source, [name])).topics.get(name)
+        remote = (await fetch_metadata(self._target, [remote_name])).topics.get(remote_name)
+        leader = None if upstream is None or number not in upstream.partitions else upstream.partitions[number].leader
+        starts = await self._list_offsets(self._source, {key: leader}, admin.EARLIEST)
+        if upstream is None or key not in starts:
+            return f"{name}-{number} has no leader on {self._flow.source} that answers; accept it again later."
+        target_topic_id = None if remote is None or remote.error_code else remote.topic_id
+        await self.set_position(key, starts[key], source_topic_id=upstream.topic_id, target_topic_id=target_topic_id)
+        return None
 
     async def _target_rules(
         self,

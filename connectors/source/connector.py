@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import remote_topics, start, syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
+from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import (
     FlowRefused,
@@ -29,6 +30,7 @@ from connectors.source.refusals import (
 )
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
+from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
 from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
@@ -43,7 +45,9 @@ from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.metrics import Metrics
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_store import PositionStore, read_positions
@@ -76,6 +80,7 @@ class SourceConnector:
         claims: RemoteTopicClaims,
         allow_recopy: set[str],
         budget: MemoryBudget,
+        metrics: Metrics,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
@@ -89,6 +94,7 @@ class SourceConnector:
         self._discovered = asyncio.Event()
         self._allow_recopy = allow_recopy
         self._budget = budget
+        self._metrics = metrics
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -99,6 +105,16 @@ class SourceConnector:
             rng=rng,
             report=lambda text: log.warning("producer.degraded", why=text),
             waiting=lambda text: log.warning("flow.waiting", doing="getting a producer id", why=text),
+        )
+        self._gaps = GapKeeper(
+            settings,
+            source.brokers,
+            target.brokers,
+            incarnation=self._incarnation,
+            metrics=metrics,
+            clock=clock,
+            rng=rng,
+            log=log,
         )
         self._task: SourceTask | None = None
         self._beginning: Beginning | None = None
@@ -138,6 +154,7 @@ class SourceConnector:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
                 tasks.create_task(self._watch(task, beginning), name=f"{self._flow} watch")
                 tasks.create_task(self._keep_in_step(task, beginning), name=f"{self._flow} syncs")
+                tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -148,6 +165,7 @@ class SourceConnector:
         self._draining = True
         if self._task is not None:
             await self._task.drain()
+            await self._gaps.close()
 
     async def _prepare(self) -> tuple[SourceTask, Beginning]:
         settings, target = self._settings, self._target.brokers
@@ -161,7 +179,7 @@ class SourceConnector:
             lambda: start.refuse_live_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )
         partitions = await patience.until_answered(
-            lambda: start.ensure_offsets_topic(settings, target), "creating the offsets topic"
+            lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
         identity = await self._incarnation.start()
         lives = EarlierLives(target, self._incarnation, rng=self._rng)
@@ -205,6 +223,8 @@ class SourceConnector:
             keep=quarantine.keep,
             budget=self._budget,
             producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
+            met_gap=self._gaps.met,
+            stalls=Stalls(self._flow, settings.stall_timeout_s, self._metrics, self._log),
             clock=self._clock,
             rng=self._rng,
             log=self._log,
@@ -218,8 +238,10 @@ class SourceConnector:
             store=store,
             lives=lives,
             allow_recopy=frozenset(self._allow_recopy),
+            met_gap=self._gaps.met_topic,
             log=self._log,
         )
+        self._gaps.wake = task.metadata_wanted.set
         return task, beginning
 
     async def _keep_in_step(self, task: SourceTask, beginning: Beginning) -> None:
@@ -286,6 +308,9 @@ class SourceConnector:
                     self._discovered.set()
                     discovering = interval_s is not None or missing > 0
                     pause_s = self._pause_after(missing, interval_s)
+                if not self._draining and await self._gaps.carry_out(task, beginning, self._stopped):
+                    self._look_again_at_s, discovering = 0.0, True
+                    task.metadata_wanted.set()
                 backoff.reset()
                 self._state, self._reason = "running", ""
             except KafkaError as error:
@@ -330,7 +355,7 @@ class SourceConnector:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
         for name, why in lost.items():
             await self._stop_copying(task, beginning, name)
-            self._refused.note_one(name, Recreated(self._flow, name, why))
+            self._meet_gap(beginning, GapKind.TARGET_DELETED, name, why)
 
     def _pause_after(self, missing: int, interval_s: float | None) -> float | None:
         """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
@@ -406,6 +431,7 @@ class SourceConnector:
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         begun = await beginning.begin(pairs, task.partitions, await self._identity_for(pairs))
         refused |= begun.refused
+        self._gaps.begun(begun.partitions, beginning)
         task.add(begun.partitions, begun.jobs)
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})
@@ -476,9 +502,17 @@ class SourceConnector:
         vanished = self._vanished.look(task.partitions.values(), metadata.topics)
         for name, made_anew in vanished.items():
             await self._stop_copying(task, beginning, name)
-            if made_anew is not None:
-                self._refused.note_one(name, Recreated(self._flow, name, made_anew))
+            kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
+            self._meet_gap(beginning, kind, name, made_anew or "it was deleted, or mm2py may not see it any more")
         say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
+
+    def _meet_gap(self, beginning: Beginning, kind: GapKind, name: str, why: str) -> None:
+        """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
+        done = self._gaps.policy(kind)
+        if done in {Done.STOPPED, Done.KEPT}:
+            self._gaps.met_topic(kind, name, positions_of(name, beginning), why)
+        if done is Done.STOPPED:
+            self._refused.note_one(name, Recreated(self._flow, name, why))
 
     async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
         parts = [part for key, part in task.partitions.items() if key[0] == name]
@@ -497,6 +531,10 @@ class SourceConnector:
                 "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
             )
         gone = gone_while_down(beginning.positions, metadata.topics)
+        for name in gone:
+            self._gaps.met_topic(
+                GapKind.DELETED, name, positions_of(name, beginning), "it was deleted while mm2py was down"
+            )
         if gone:
             self._log.info(
                 "topics.gone",

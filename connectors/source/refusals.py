@@ -32,13 +32,14 @@ class Mm2IsRunning(FlowRefused):
         )
 
 
-class OffsetsTopicUnusable(FlowRefused):
-    """The topic that keeps positions would lose them, or cannot be made."""
+class TableUnusable(FlowRefused):
+    """An internal topic would lose what it is to keep, or cannot be made."""
 
-    def __init__(self, flow: Flow, topic: str, why: str, *, remedy: str) -> None:
+    def __init__(self, flow: Flow, topic: str, keeps: str, why: str, *, remedy: str) -> None:
         super().__init__(
-            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep positions, {why.rstrip('.')}.", remedy=remedy
+            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep {keeps}, {why.rstrip('.')}.", remedy=remedy
         )
+        self.why = why
 
 
 class TopicRefused(Mm2Error):
@@ -66,7 +67,8 @@ class Recreated(TopicRefused):
     def __init__(self, flow: Flow, topic: str, what: str) -> None:
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
-            remedy=f"Pass --allow-recopy {flow}:{topic} to copy the topic once more from its start.",
+            remedy=f"Pass --allow-recopy {flow}:{topic} to copy the topic once more from its start, or accept its"
+            f" gaps: mm2py gaps FILE accept {flow}:{topic}.",
         )
 
 

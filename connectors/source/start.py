@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import live_mm2
-from connectors.source.refusals import FlowRefused, Mm2IsRunning, OffsetsTopicUnusable
+from connectors.source.refusals import FlowRefused, Mm2IsRunning, TableUnusable
 from mm2py.clock import Clock
+from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.kafka import admin
@@ -104,31 +106,61 @@ async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: Filteri
     log.info("mm2.only_heartbeats", group=group, effect="MirrorMaker 2 and mm2py both emit the heartbeats of this pair")
 
 
-async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:
-    """Return how many partitions the offsets topic has, creating it where it is missing.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An internal topic of a flow that is kept compacted, and what to say where it cannot be."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    keeps: str
+    setting: str
+    """Names the setting for the replication factor."""
+
+
+def offsets_table(settings: FlowSettings) -> Table:
+    """Return the topic that keeps positions."""
+    return Table(
+        settings.offsets_topic,
+        settings.offsets_topic_partitions,
+        settings.offsets_topic_replication_factor,
+        "positions",
+        OFFSETS_REPLICATION_FACTOR.name,
+    )
+
+
+def status_table(settings: FlowSettings) -> Table:
+    """Return the topic that keeps gaps, and what operators say to them."""
+    return Table(
+        settings.status_topic,
+        settings.status_topic_partitions,
+        settings.status_topic_replication_factor,
+        "gaps",
+        STATUS_REPLICATION_FACTOR.name,
+    )
+
+
+async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -> int:
+    """Return how many partitions an internal topic has, creating it where it is missing.
 
     Raises:
-        OffsetsTopicUnusable: it cannot be made, or it would lose positions.
+        TableUnusable: it cannot be made, or it would lose what it keeps.
         BrokerRefused: it is not there yet; ask again.
     """
-    name = settings.offsets_topic
+    name = table.name
     topic = (await fetch_metadata(brokers, [name])).topics.get(name)
     if topic is None or topic.error_code == 3:
-        new = NewTopic(
-            name,
-            settings.offsets_topic_partitions,
-            settings.offsets_topic_replication_factor,
-            {"cleanup.policy": "compact"},
-        )
+        new = NewTopic(name, table.partitions, table.replication_factor, {"cleanup.policy": "compact"})
         refusal = (await admin.create_topics(brokers, [new]))[name]
         if refusal is not None and refusal.code != 36:
             if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
                 raise refusal
-            raise OffsetsTopicUnusable(
+            raise TableUnusable(
                 settings.flow,
                 name,
+                table.keeps,
                 str(refusal),
-                remedy=f"Set offset.storage.replication.factor to what {settings.target.alias} can hold, grant CREATE,"
+                remedy=f"Set {table.setting} to what {settings.target.alias} can hold, grant CREATE,"
                 " or create the topic by hand with cleanup.policy=compact.",
             )
         raise BrokerRefused(f"Waiting for {name}", NO_LEADER, name_of(NO_LEADER))
@@ -141,11 +173,12 @@ async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:
     if not isinstance(found, BrokerRefused):
         policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)
         if policy != "compact":
-            raise OffsetsTopicUnusable(
+            raise TableUnusable(
                 settings.flow,
                 name,
+                table.keeps,
                 f"its cleanup.policy is {policy}",
-                remedy="Set cleanup.policy=compact on it: with another one positions would expire.",
+                remedy=f"Set cleanup.policy=compact on it: with another one {table.keeps} would expire.",
             )
     return len(topic.partitions)
 

@@ -26,7 +26,6 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
             rebuilt[reason] = rebuilt.get(reason, 0) + count
         for reason, count in part.copier.tally.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + count
-    waiting = {Phase.WAITING, Phase.STALLED}
     return TopicStatus(
         topic=name,
         remote_topic=parts[0].target_topic,
@@ -38,9 +37,15 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         dropped=dropped,
         lag_records=sum(known) if known else None,
         lag_s=_lag_s(behind, now_ms) if known and not untold else None,
-        problems=tuple(sorted({part.copier.reason for part in parts if part.copier.phase in waiting})),
+        problems=tuple(sorted(_problems(parts))),
         copy_modes=_copy_modes(parts),
     )
+
+
+def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
+    waiting = {Phase.WAITING, Phase.STALLED}
+    reasons = {part.copier.reason for part in parts if part.copier.phase in waiting}
+    return reasons | {f"stalled: {part.stalled}" for part in parts if part.stalled}
 
 
 def _copy_modes(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
+from connectors.source.stalls import Stalls, circumstances_of
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -33,6 +34,7 @@ from mm2py.replication.events import (
     Drain,
     Effect,
     Event,
+    GapFound,
     Need,
     OffsetsFound,
     Poison,
@@ -49,6 +51,7 @@ from mm2py.replication.position_store import PositionStore
 from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.repack import PASS_REFUSED
+from mm2py.replication.watchdog import Circumstances
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
@@ -90,6 +93,8 @@ class SourceTask:
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
         producer_expiry_ms: int,
+        met_gap: Callable[[CopiedPartition, GapFound], None],
+        stalls: Stalls,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
@@ -110,6 +115,8 @@ class SourceTask:
         self._budget = budget
         self._accounts: dict[BrokerId, MemoryAccount] = {}
         self._producer_expiry_ms = producer_expiry_ms
+        self._met_gap = met_gap
+        self._stalls = stalls
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -367,6 +374,8 @@ class SourceTask:
                 write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text, **way_out)
             case Poison():
                 self._once(("quarantine", part.copier.name), self._quarantine(part, effect))
+            case GapFound():
+                self._met_gap(part, effect)
             case Need.STORE_POSITION:
                 self._first_acts.add(part)
                 self._store_now.set()
@@ -484,7 +493,18 @@ class SourceTask:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
             self.report_waits()
+            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._circumstances)
             self._report_repacking()
+
+    def _circumstances(self, part: CopiedPartition) -> Circumstances:
+        account = None if part.target_leader is None else self._accounts.get(part.target_leader)
+        return circumstances_of(
+            part,
+            fetch_lanes=self.fetch_lanes,
+            produce_lanes=self.produce_lanes,
+            throttled_s=self._rate.wait_s(self._clock.monotonic()),
+            memory_is_full=account is not None and account.is_waited_for,
+        )
 
     def _report_repacking(self) -> None:
         """Log once for every topic that its batches are repacked, and why; many topics make one line.

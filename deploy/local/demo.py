@@ -70,6 +70,7 @@ clusters = {first}, {second}
 # each cluster has one broker
 replication.factor = 1
 offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
 heartbeats.topic.replication.factor = 1
 """
 

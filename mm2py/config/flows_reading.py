@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from mm2py.config import keys
 from mm2py.config.inventory import Item, Level, repeated_told, warnings_of
@@ -21,7 +21,14 @@ from mm2py.config.properties import Entry
 from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
 from mm2py.config.secrets import shown_key
 from mm2py.config.security import SidesReading, read_security, read_sides
-from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, HeartbeatSettings
+from mm2py.config.settings import (
+    ClusterSettings,
+    Configuration,
+    FlowSettings,
+    HeartbeatSettings,
+    SourcePolicy,
+    TargetPolicy,
+)
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security import Security
@@ -311,6 +318,12 @@ class FlowsReading:
             offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
             offsets_topic_replication_factor=value(worker, keys.OFFSETS_REPLICATION_FACTOR),
             position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
+            status_topic=value(worker, keys.STATUS_TOPIC),
+            status_topic_partitions=value(worker, keys.STATUS_PARTITIONS),
+            status_topic_replication_factor=value(worker, keys.STATUS_REPLICATION_FACTOR),
+            on_source_gap=cast("SourcePolicy | None", value(own, keys.ON_SOURCE_GAP)),
+            on_target_loss=cast("TargetPolicy", value(own, keys.ON_TARGET_LOSS)),
+            stall_timeout_s=value(own, keys.STALL_TIMEOUT) / 1000,
             copy_modes=copy_modes,
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),

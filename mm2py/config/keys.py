@@ -115,6 +115,10 @@ OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
 OFFSETS_PARTITIONS = Key("offset.storage.partitions", integer(1, or_minus_one=True), 25)
 OFFSETS_REPLICATION_FACTOR = Key("offset.storage.replication.factor", _REPLICATION_FACTOR, 3)
 OFFSET_FLUSH_INTERVAL = Key("offset.flush.interval.ms", integer(1, 2**63 - 1), 60_000)
+STATUS_TOPIC = Key("status.storage.topic", topic_name, "")
+"""Its default is in the layers: ``mm2-status.A.internal``."""
+STATUS_PARTITIONS = Key("status.storage.partitions", integer(1, or_minus_one=True), 5)
+STATUS_REPLICATION_FACTOR = Key("status.storage.replication.factor", _REPLICATION_FACTOR, 3)
 CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-configs.A.internal``."""
 GROUP_ID = Key("group.id", name, "")
@@ -125,6 +129,10 @@ MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1),
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
 MANY_TO_ONE = Key("many.to.one", boolean, False)
 ON_POISON_RECORD = Key("on.poison.record", one_of("stop", "quarantine"), "stop")
+ON_SOURCE_GAP: Key[str | None] = Key("on.source.gap", one_of("stop", "continue", "restart"), None)
+ON_TARGET_LOSS = Key("on.target.loss", one_of("stop", "recopy"), "stop")
+STALL_TIMEOUT = Key("stall.timeout.ms", _POSITIVE, 30_000)
+_OWN_GAPS = (ON_SOURCE_GAP, ON_TARGET_LOSS, STALL_TIMEOUT)
 COPY_MODE = Key("copy.mode", one_of("auto", "pass", "repack"), "auto")
 COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.pass.topics", strings, ())
 COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.repack.topics", strings, ())
@@ -148,6 +156,7 @@ OWN_TOP = _table(
     ON_POISON_RECORD,
     _OWN_SYNC,
     _OWN_COPY_MODE,
+    _OWN_GAPS,
 )
 OWN_CLUSTER = _table(OWN_SECURITY, GROUP)
 OWN_FLOW = _table(
@@ -158,6 +167,7 @@ OWN_FLOW = _table(
     ON_POISON_RECORD,
     _OWN_SYNC,
     _OWN_COPY_MODE,
+    _OWN_GAPS,
 )
 
 EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
@@ -321,9 +331,10 @@ WORKER = _table(
     _refused(
         string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
     ),
-    _not_yet(name, "status.storage.topic"),
-    _not_yet(integer(1, or_minus_one=True), "status.storage.partitions"),
-    _not_yet(_REPLICATION_FACTOR, "config.storage.replication.factor status.storage.replication.factor"),
+    STATUS_TOPIC,
+    STATUS_PARTITIONS,
+    STATUS_REPLICATION_FACTOR,
+    _not_yet(_REPLICATION_FACTOR, "config.storage.replication.factor"),
     _not_yet(
         _INT,
         "session.timeout.ms heartbeat.interval.ms rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms",

@@ -18,6 +18,9 @@ from mm2py.topics.copy_modes import CopyModes
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
 from mm2py.topics.replication_policy import ReplicationPolicy
 
+SourcePolicy = Literal["stop", "continue", "restart"]
+TargetPolicy = Literal["stop", "recopy"]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
@@ -74,6 +77,14 @@ class FlowSettings:
     offsets_topic_partitions: int
     offsets_topic_replication_factor: int
     position_interval_s: float
+    status_topic: str
+    """Where gaps are kept, and what operators say to them."""
+    status_topic_partitions: int
+    status_topic_replication_factor: int
+    on_source_gap: SourcePolicy | None
+    """None: expired records are passed over, anything else stops."""
+    on_target_loss: TargetPolicy
+    stall_timeout_s: float
     copy_modes: CopyModes
     bytes_per_second_max: int | None
     many_to_one: bool

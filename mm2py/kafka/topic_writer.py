@@ -44,7 +44,7 @@ class TopicWriter:
         self._incarnation = incarnation
         self._rng = rng
         self._timeout_ms = timeout_ms
-        self._remedy = remedy or f"mm2py needs WRITE on {topic} to keep its positions."
+        self._remedy = remedy or f"mm2py needs WRITE on {topic}."
         self._channel = channel
         self._leaders: dict[int, BrokerId | None] = {}
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}

@@ -41,28 +41,43 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
         DamagedTopic: a batch cannot be read.
         BrokerUnreachable, RequestTimedOut: as ``Brokers.send``; nothing is remembered, read again from the start.
     """
+    return await read_on(brokers, topic, {}, take)
+
+
+async def read_on(
+    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int], take: Callable[[bytes | None, bytes | None], None]
+) -> int:
+    """Hand over what was written since the last call; arguments, result and errors are as of ``read_table``.
+
+    Args:
+        read_to: how far each partition was read, by number; those it lacks are read from their start. It is brought
+            up to date as reading goes on, so that after an error nothing is handed over twice.
+    """
     count = 0
-    async for record in each_record(brokers, topic):
+    async for record in each_record(brokers, topic, read_to):
         take(record.key, record.value)
         count += 1
     return count
 
 
-async def each_record(brokers: Brokers, topic: TopicMetadata) -> AsyncIterator[Record]:
-    """Yield every committed record of ``topic``; partitions by turns, each in order. Arguments, errors: ``read_table``.
+async def each_record(
+    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
+) -> AsyncIterator[Record]:
+    """Yield every committed record of ``topic``; partitions by turns, each in order. Arguments, errors: ``read_on``.
 
     What one fetch brought is in memory meanwhile.
     """
+    read_to = {} if read_to is None else read_to
     by_leader: dict[BrokerId, dict[int, int]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
             code = partition.error_code or 5
             raise BrokerRefused(f"Reading {topic.name}-{number}", code, name_of(code))
-        by_leader.setdefault(partition.leader, {})[number] = 0
+        by_leader.setdefault(partition.leader, {})[number] = read_to.get(number, 0)
     for leader, offsets in by_leader.items():
         while offsets:
             for part in await _fetch(brokers, leader, topic, offsets):
-                for step in _steps_of(topic, part, offsets):
+                for step in _steps_of(topic, part, offsets, read_to):
                     for record in read_records(step.data):
                         yield record
 
@@ -88,7 +103,10 @@ async def _fetch(
     return list(reply.partitions)
 
 
-def _steps_of(topic: TopicMetadata, part: FetchedPartition, offsets: dict[int, int]) -> list[Outgoing]:
+def _steps_of(
+    topic: TopicMetadata, part: FetchedPartition, offsets: dict[int, int], read_to: dict[int, int]
+) -> list[Outgoing]:
+    """Return what one answer holds of a partition; one that is read to its end leaves ``offsets``."""
     number, offset = part.partition, offsets[part.partition]
     if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > offset:
         offsets[number] = part.log_start_offset
@@ -98,7 +116,7 @@ def _steps_of(topic: TopicMetadata, part: FetchedPartition, offsets: dict[int, i
     planned = plan(part.records, wanted_offset=offset, read_committed=True, aborted=part.aborted, rules=_ANY_SIZE)
     if planned.fault is not None:
         raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)
-    offsets[number] = planned.next_offset
+    offsets[number] = read_to[number] = planned.next_offset
     if planned.next_offset >= part.last_stable_offset:
         del offsets[number]
     return [step for step in planned.steps if isinstance(step, Outgoing)]

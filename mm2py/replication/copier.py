@@ -32,6 +32,7 @@ from mm2py.kafka.retry import (
     reaction_to,
 )
 from mm2py.records.batch import next_sequence
+from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.events import (
     Acked,
     Displaced,
@@ -41,6 +42,7 @@ from mm2py.replication.events import (
     Event,
     Fetched,
     FetchRefused,
+    GapFound,
     Lease,
     Need,
     OffsetsFound,
@@ -185,6 +187,8 @@ class Copier:
         """It waits for an operator; the target's limits are looked up before it tries again."""
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large; whoever looks the limit up sets it back to 0."""
+        self.stops_when_expired = False
+        """Where records were deleted before they were copied it stalls, instead of going on behind them."""
         self.pass_until = -1
         """Below this source offset nothing is to be merged: the target refused a batch that was. Those before the
         record that it does not take are stored so, and it is named."""
@@ -346,10 +350,13 @@ class Copier:
             case OffsetsFound():
                 return self._offsets_found(event)
             case Diverged():
-                return self._stall(
-                    "source.truncated",
+                return self._stall_at_gap(
+                    GapKind.TRUNCATED,
+                    event.end_offset,
+                    max(event.end_offset, self.fetch_offset - 1),
                     f"the source log was cut back to offset {event.end_offset} (leader epoch {event.epoch}), "
                     f"and {self.fetch_offset} had been read; what replaced it cannot be told apart",
+                    go_on_at=min(event.end_offset, self.position.source_offset),
                 )
             case PositionStored():
                 if self.phase is Phase.STORING and event.identity == self.identity:
@@ -585,17 +592,23 @@ class Copier:
         if self.phase is not Phase.WAITING or self._unanswered or event.log_start <= at <= event.log_end:
             return ()  # a stale answer of a broker that was not up to date; the read is simply tried again
         if at > event.log_end:
-            return self._stall(
-                "source.truncated",
+            return self._stall_at_gap(
+                GapKind.TRUNCATED,
+                event.log_end,
+                at - 1,
                 f"the position is source offset {at} and the log ends at {event.log_end}: it was cut back or made anew",
+                go_on_at=event.log_end,
             )
         last = event.log_start - 1
+        if self.stops_when_expired:
+            text = f"source offsets {at} to {last} were deleted before they were copied"
+            return self._stall_at_gap(GapKind.EXPIRED, at, last, text, go_on_at=event.log_start)
         self.position = self.position._replace(
             source_offset=event.log_start, skipped=(*self.position.skipped, (at, last))
         )
         self._rewind()
         text = f"source offsets {at} to {last} were deleted before they were copied; it goes on at {event.log_start}"
-        return [Need.STORE_POSITION, Report("source.expired", text)]
+        return [Need.STORE_POSITION, GapFound(GapKind.EXPIRED, at, last, Done.CONTINUED, text, event.log_start)]
 
     def _go_on(self, event: Reconciled) -> Sequence[Effect]:
         """Begin anew behind what is stored, as soon as nothing of the old epoch is on its way any more."""
@@ -741,6 +754,10 @@ class Copier:
         effects = self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, report=event)
         self.is_blocked = True
         return effects
+
+    def _stall_at_gap(self, kind: GapKind, first: int, last: int, text: str, *, go_on_at: int) -> Sequence[Effect]:
+        self._stall(kind, text)
+        return [GapFound(kind, first, last, Done.STOPPED, text, go_on_at)]
 
     def _stall(self, event: str, text: str) -> Sequence[Effect]:
         self._forget()

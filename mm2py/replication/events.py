@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.position import Position
 from mm2py.replication.steps import Plan
 
@@ -186,4 +187,17 @@ class Poison:
     """The target itself refused it; else its settings, as they were last looked up, do."""
 
 
-Effect = Need | Report | Displaced | Poison
+@dataclass(frozen=True, slots=True)
+class GapFound:
+    """Source records that are not in the copy, or no longer in the source. Unless ``done`` says that copying went on,
+    the partition is stalled until somebody begins it again, at ``go_on_at`` if nothing is to be copied twice."""
+
+    kind: GapKind
+    first_offset: int
+    last_offset: int
+    done: Done
+    text: str
+    go_on_at: int
+
+
+Effect = Need | Report | Displaced | GapFound | Poison

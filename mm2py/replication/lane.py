@@ -42,6 +42,8 @@ class CopiedPartition:
     merging: MergeRule = PASS_ALL
     """Which batches were made one with their neighbours in the last read."""
     transactional_seen: bool = False
+    stalled: str = ""
+    """Why records wait here and none is acknowledged, once that has lasted; empty while it has not."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
     """What a younger version keeps in this partition's position; written back as it was."""
 

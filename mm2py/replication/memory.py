@@ -70,6 +70,9 @@ class MemoryBudget:
         if size < 0:
             self.serve()
 
+    def is_waited_for(self, account: MemoryAccount) -> bool:
+        return any(waiter.account is account for waiter in self._waiters)
+
     def close(self, account: MemoryAccount) -> None:
         self._accounts.remove(account)
         for waiter in [waiter for waiter in self._waiters if waiter.account is account]:
@@ -134,6 +137,11 @@ class MemoryAccount:
         """Wait until ``size`` bytes are free, and take them. Cancelling takes nothing."""
         if not self._closed:
             await self._budget.wait(self, size)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for memory of this account."""
+        return self._budget.is_waited_for(self)
 
     def take(self, size: int) -> None:
         """Take bytes that are there already; the limit may be passed by them."""

@@ -60,6 +60,7 @@ def one_way_properties(
         "replication.factor": 1,
         "offset.storage.replication.factor": 1,
         "offset.storage.partitions": 5,
+        "status.storage.replication.factor": 1,
         "heartbeats.topic.replication.factor": 1,
         "emit.heartbeats.enabled": False,
         "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic

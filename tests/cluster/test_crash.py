@@ -240,7 +240,11 @@ def _shake(
     """Strike the brokers of a target one after the other, under load, and move all leaders back after each."""
     loads = Loads(source, new_name("shaken"), per_second=1_000)
     properties = one_way_properties(source, target, **{"A->B.topics": ",".join(loads.topics)})
-    properties |= {"replication.factor": 3, "offset.storage.replication.factor": 3}
+    properties |= {
+        "replication.factor": 3,
+        "offset.storage.replication.factor": 3,
+        "status.storage.replication.factor": 3,
+    }
     remotes = [f"A.{topic}" for topic in loads.topics]
     with Mm2py(properties) as run:
         with loads:

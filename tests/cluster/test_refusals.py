@@ -93,7 +93,7 @@ def test_topics_are_refused_one_by_one_now_and_later_and_a_recopy_works_once(
         assert why == (
             f"Topic {names['remade']} of A->B is refused: it was deleted and made anew upstream, so the stored "
             f"position means nothing. Pass --allow-recopy A->B:{names['remade']} to copy the topic once "
-            "more from its start."
+            f"more from its start, or accept its gaps: mm2py gaps FILE accept A->B:{names['remade']}."
         )
         delete_topic(target_cluster, f"A.{names['lost']}")
         write(source_cluster, names["lost"], [b"3"])

@@ -20,6 +20,7 @@ from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
+from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
 from mm2py.worker.herder import Herder
 from tests.checker.dumped import Dumped
@@ -42,6 +43,7 @@ def flow_settings(extra: tuple[tuple[str, str], ...] = ()) -> FlowSettings:
         "replication.factor": "1",
         "offset.storage.replication.factor": "1",
         "offset.storage.partitions": "3",
+        "status.storage.replication.factor": "1",
         **dict(extra),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -74,6 +76,7 @@ class World:
         self.budget = MemoryBudget(memory_max_bytes)
         self.log_text = io.StringIO()
         self.log = make_logger("info", "text", self.log_text)
+        self.metrics = Metrics()
         self.herder: Herder | None = None
         self._lives = 0
 
@@ -93,6 +96,7 @@ class World:
                 claims=claims,
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,
+                metrics=self.metrics,
                 clock=self.clock,
                 rng=random.Random(self.rng.random()),
                 log=self.log,

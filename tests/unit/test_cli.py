@@ -316,3 +316,58 @@ def test_help_tells_of_replay(run: Run) -> None:
     code, out, _ = run("replay", "--help")
     assert code == 0
     assert "their order among the others is lost" in " ".join(out.split())
+
+
+# -- mm2py gaps --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], "The following arguments are required: FILE ... Try mm2py gaps --help."),
+        (["FILE", "accept"], "Accept names no partition. Try mm2py gaps --help."),
+        (["FILE", "forget", "A->B:x:0"], "Argument action: invalid choice: 'forget' ..."),
+        (["FILE", "accept", "A->B"], "'A->B' names no partition. Write it as A->B:TOPIC:PARTITION, in quotes."),
+        (["FILE", "accept", "A->B:x:one"], "'A->B:x:one' names no partition. ..."),
+        (["FILE", "accept", "AB:x:1"], "'AB' is not a flow. ..."),
+        (["FILE", "accept", "B->A:x:1"], "B->A is no flow that runs. Name a flow of the file."),
+        (["FILE", "--clusters", "A"], "FILE: No source->target replication flows into A ..."),
+    ],
+    ids=str,
+)
+def test_what_gaps_cannot_do_is_said_in_one_line(run: Run, tmp_path: Path, arguments: list[str], wanted: str) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text(GOOD + "emit.heartbeats.enabled = false\n")
+    named = [str(file) if argument == "FILE" else argument for argument in arguments]
+    line = one_line(run("gaps", *named)).replace(str(file), "FILE")
+    begin, dots, end = wanted.partition(" ...")
+    assert line.startswith(begin)
+    assert line.endswith(end) if dots else line == wanted
+
+
+def test_gaps_takes_its_arguments_in_any_order() -> None:
+    from mm2py.gaps_command import parse_arguments as parse
+
+    for arguments in (
+        ["f", "accept", "A->B:x:1", "--format", "json"],
+        ["--format", "json", "f", "accept", "A->B:x:1"],
+        ["f", "--format", "json", "accept", "A->B:x:1"],
+    ):
+        options = parse(arguments)
+        assert (str(options.file), options.action, options.partitions) == ("f", "accept", ["A->B:x:1"])
+        assert (options.format, options.all) == ("json", False)
+
+
+def test_a_file_called_gaps_is_named_with_its_directory(run: Run, tmp_path: Path) -> None:
+    assert one_line(run(f"{tmp_path}/gaps")).startswith(f"Cannot read {tmp_path}/gaps")
+
+
+def test_gaps_of_a_cluster_that_does_not_answer_fail_within_the_deadline(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mm2py.gaps_command.DEADLINE_S", 0.3)
+    file = tmp_path / "mm2.properties"
+    file.write_text(GOOD)
+    code, out, err = run("gaps", str(file))
+    assert (code, out) == (1, "")
+    assert err.startswith("mm2py: B does not answer: reading mm2-status.A.internal took more than 0.3 s. Check ")

@@ -18,6 +18,7 @@ from mm2py.replication.events import (
     Event,
     Fetched,
     FetchRefused,
+    GapFound,
     Need,
     OffsetsFound,
     PositionStored,
@@ -359,20 +360,35 @@ def test_expired_offsets_are_reported_with_their_range_and_copying_goes_on() -> 
     copier = copying(100)
     assert Need.OFFSETS in copier.handle(FetchRefused(1, 0.0))
     effects = copier.handle(OffsetsFound(150, 300, 0.0))
-    (report,) = [effect for effect in effects if isinstance(effect, Report)]
-    assert "100 to 149" in report.text
+    (gap,) = [effect for effect in effects if isinstance(effect, GapFound)]
+    assert (gap.kind, gap.first_offset, gap.last_offset, gap.done) == ("expired", 100, 149, "continued")
+    assert "100 to 149" in gap.text
     assert copier.position == Position(150, -1, None, None, 0, ((100, 149),))
     copier.handle(Tick(100.0))
     assert copier.fetch_offset == 150
 
 
+def test_where_expired_data_is_to_stop_a_partition_the_position_stays_and_nothing_is_read() -> None:
+    copier = copying(100)
+    copier.stops_when_expired = True
+    copier.handle(FetchRefused(1, 0.0))
+    (gap,) = copier.handle(OffsetsFound(150, 300, 0.0))
+    assert isinstance(gap, GapFound)
+    assert (gap.first_offset, gap.last_offset, gap.done, gap.go_on_at) == (100, 149, "stopped", 150)
+    assert copier.phase is Phase.STALLED
+    assert copier.position.source_offset == 100
+    copier.handle(Tick(1e6))
+    assert not copier.wants_fetch
+
+
 def test_a_log_that_ends_below_the_position_stalls() -> None:
     copier = copying(100)
     copier.handle(FetchRefused(1, 0.0))
-    effects = copier.handle(OffsetsFound(0, 60, 0.0))
+    (gap,) = copier.handle(OffsetsFound(0, 60, 0.0))
     assert copier.phase is Phase.STALLED
-    assert isinstance(effects[0], Report)
-    assert "60" in effects[0].text
+    assert isinstance(gap, GapFound)
+    assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 60, 99, 60)
+    assert "60" in gap.text
 
 
 def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None:
@@ -386,10 +402,20 @@ def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None
 
 def test_a_truncated_source_stalls() -> None:
     copier = copying(100)
-    effects = copier.handle(Diverged(3, 80))
+    (gap,) = copier.handle(Diverged(3, 80))
     assert copier.phase is Phase.STALLED
-    assert isinstance(effects[0], Report)
-    assert "80" in effects[0].text
+    assert isinstance(gap, GapFound)
+    assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 80, 99, 80)
+    assert "80" in gap.text
+
+
+def test_behind_a_cut_that_took_only_what_was_read_and_not_copied_the_position_counts() -> None:
+    """Going on at the cut would leave out what was read, not acknowledged, and is still there."""
+    copier = copying(100)
+    copier.handle(fetched(copier, batches(100, 3)))
+    (gap,) = copier.handle(Diverged(3, 120))
+    assert isinstance(gap, GapFound)
+    assert (gap.first_offset, gap.last_offset, gap.go_on_at) == (120, 129, 100)
 
 
 def test_a_fault_is_met_when_all_before_it_is_stored() -> None:

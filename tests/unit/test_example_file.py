@@ -79,6 +79,7 @@ def test_the_shown_defaults_are_those_of_the_code() -> None:
             keys.OFFSETS_TOPIC.name,  # default in the layers; the test above compares it
             keys.GROUP_ID.name,
             keys.CONFIGS_TOPIC.name,
+            keys.STATUS_TOPIC.name,
         ):
             continue
         assert item.key.kind(item.entry.value) == item.key.default, item.entry.key

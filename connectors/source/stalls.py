@@ -1,0 +1,96 @@
+"""Which partitions of a flow stand still for ``stall.timeout.ms``, and what they wait for; said once, and when over.
+
+One line for each topic and reason: a dead target broker stalls thousands of partitions at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.flow import Flow
+from mm2py.kafka.port import BrokerId
+from mm2py.metrics import Metrics
+from mm2py.replication.copier import Phase
+from mm2py.replication.fetch_lane import FetchLane
+from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.produce_lane import ProduceLane
+from mm2py.replication.watchdog import Circumstances, Watch, why_stalled
+
+_ENDING = frozenset({Phase.DRAINING, Phase.DRAINED})
+
+
+class Stalls:
+    """Looked at every second by the flow's task."""
+
+    def __init__(self, flow: Flow, timeout_s: float, metrics: Metrics, log: FilteringBoundLogger) -> None:
+        self._flow = flow
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._log = log
+        self._watches: dict[CopiedPartition, Watch] = {}
+        self._stalled: set[CopiedPartition] = set()
+
+    def look(
+        self,
+        partitions: Iterable[CopiedPartition],
+        now_s: float,
+        circumstances: Callable[[CopiedPartition], Circumstances],
+    ) -> None:
+        """Compare with the last look, and say what began and what is over; ``part.stalled`` is kept up to date."""
+        watches, self._watches = self._watches, {}
+        stalled: set[CopiedPartition] = set()
+        fresh: dict[tuple[str, str], list[int]] = {}
+        for part in partitions:
+            watch = self._watches[part] = watches.get(part) or Watch()
+            waited_s = watch.look(part.copier.end_offset, part.copier.position.source_offset, now_s)
+            part.stalled = ""
+            if waited_s < self._timeout_s or part.copier.phase in _ENDING:
+                continue
+            stalled.add(part)
+            part.stalled = why_stalled(circumstances(part))
+            if part not in self._stalled:
+                fresh.setdefault((part.source_topic, part.stalled), []).append(part.partition)
+        over: dict[str, int] = {}
+        for part in self._stalled - stalled:
+            over[part.source_topic] = over.get(part.source_topic, 0) + (part in self._watches)
+        self._stalled = stalled
+        self._metrics.set_stalled(self._flow, len(stalled))
+        for (topic, why), numbers in fresh.items():
+            self._log.error(
+                "partition.stalled",
+                topic=topic,
+                partitions=len(numbers),
+                first=min(numbers),
+                why=why,
+                for_s=round(self._timeout_s, 1),
+            )
+        for topic, count in sorted(over.items()):
+            if count:
+                self._log.info("partition.moving", topic=topic, partitions=count)
+
+
+def circumstances_of(
+    part: CopiedPartition,
+    *,
+    fetch_lanes: Mapping[BrokerId, FetchLane],
+    produce_lanes: Mapping[BrokerId, ProduceLane],
+    throttled_s: float,
+    memory_is_full: bool,
+) -> Circumstances:
+    """Return what is known of a partition just now."""
+    copier = part.copier
+    source = None if part.source_leader is None else fetch_lanes.get(part.source_leader)
+    target = None if part.target_leader is None else produce_lanes.get(part.target_leader)
+    return Circumstances(
+        lacks_leader=part.lacks_leader,
+        reason=copier.kind_of_reason if copier.phase in {Phase.WAITING, Phase.STALLED} else "",
+        is_storing=copier.phase is Phase.STORING,
+        has_unacknowledged=not copier.is_idle,
+        target_problem=None if target is None else target.problem.text,
+        source_problem=None if source is None else source.problem.text,
+        throttled_s=throttled_s,
+        memory_is_full=memory_is_full,
+        is_reading=part.reading is not None,
+    )

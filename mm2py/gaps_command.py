@@ -1,0 +1,375 @@
+"""``mm2py gaps FILE``: lists the gaps of all flows out of their status topics, and lets stopped partitions go on.
+
+Listing writes nothing. ``accept`` writes a command with the position that the gap names; the process that runs the flow
+carries it out and answers. It is refused when the partition has moved on since the gap was listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import random
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow, parse_flow
+from mm2py.kafka.access import Access
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.records.status_record import Command, Gap
+from mm2py.replication.status_log import StatusLog, StatusTable
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_OPEN: Final = 3
+"""There are gaps that wait for an operator."""
+DEADLINE_S: Final = 30.0
+"""How long a cluster may take to be read, and a running flow to answer."""
+POLL_S: Final = 0.5
+
+T = TypeVar("T")
+
+
+class GapsFailed(Mm2Error):
+    """The gaps of a flow cannot be read, or commands not be written."""
+
+
+class Wanted(NamedTuple):
+    """What ``accept`` names: one partition of a topic, or all that are stopped (None)."""
+
+    flow: Flow
+    topic: str
+    partition: int | None
+
+    def __str__(self) -> str:
+        return f"{self.flow}:{self.topic}" + ("" if self.partition is None else f":{self.partition}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one command. ``text`` is the owner's answer, or why there is none."""
+
+    wanted: Wanted
+    carried_out: bool
+    text: str
+
+
+class _Arguments(argparse.Namespace):
+    file: Path
+    clusters: list[str] | None
+    format: str
+    all: bool
+    action: str | None
+    partitions: list[str]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py gaps --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> _Arguments:
+    """Read what follows ``gaps`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = _Parser(
+        prog="mm2py gaps",
+        description="Lists gaps that wait for an operator. Exit codes: 0 there are none, or all were accepted; 1 a "
+        "cluster did not answer, or a partition was not accepted; 2 wrong file or arguments; 3 gaps are open.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
+    parser.add_argument("action", nargs="?", choices=("accept",), help="let stopped partitions go on")
+    parser.add_argument(
+        "partitions", nargs="*", metavar="A->B:TOPIC[:PARTITION]", help="which; without a number all of the topic"
+    )
+    parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--all", action="store_true", help="list what waits for nobody, too")
+    found = parser.parse_intermixed_args(arguments, namespace=_Arguments())
+    if found.action == "accept" and not found.partitions:
+        parser.error("accept names no partition")
+    return found
+
+
+def wanted_of(texts: Sequence[str]) -> list[Wanted]:
+    """Read ``A->B:TOPIC`` and ``A->B:TOPIC:PARTITION``.
+
+    Raises:
+        ConfigError: one of them is neither.
+    """
+    found = []
+    for text in texts:
+        flow, _, rest = text.partition(":")
+        topic, colon, number = rest.partition(":")
+        if not topic or (colon and not (number.isascii() and number.isdecimal())):
+            raise ConfigError(f"{text!r} names no partition.", remedy="Write it as A->B:TOPIC:PARTITION, in quotes.")
+        found.append(Wanted(parse_flow(flow), topic, int(number) if colon else None))
+    return found
+
+
+async def read_gaps(settings: FlowSettings, brokers: Brokers) -> list[Gap]:
+    """Return the gaps of one flow, by topic and partition.
+
+    Raises:
+        GapsFailed: they cannot be read in time.
+    """
+    table = StatusTable(brokers, settings.status_topic)
+    await _within(settings, _read(table), f"reading {settings.status_topic}")
+    return table.gaps()
+
+
+async def accept(
+    settings: FlowSettings, brokers: Brokers, wanted: Sequence[Wanted], *, clock: Clock, rng: random.Random
+) -> list[Outcome]:
+    """Write a command for each open gap that ``wanted`` names, and wait for the answers.
+
+    Raises:
+        GapsFailed: the status topic cannot be read or written.
+    Cancelling leaves commands that were written: they are carried out all the same.
+    """
+    table = StatusTable(brokers, settings.status_topic)
+    await _within(settings, _read(table), f"reading {settings.status_topic}")
+    outcomes: list[Outcome] = []
+    commands: dict[str, tuple[Wanted, Command]] = {}
+    for one in wanted:
+        latest: dict[int, Gap] = {}
+        for gap in sorted(table.gaps(), key=lambda gap: gap.at_ms):
+            if gap.is_open and gap.topic == one.topic and one.partition in {None, gap.partition}:
+                latest[gap.partition] = gap
+        if not latest:
+            outcomes.append(Outcome(one, False, "no gap of it is open."))
+        for partition, gap in sorted(latest.items()):
+            command = Command(uuid.uuid4().hex[:16], one.topic, partition, gap.position, clock.wall_ms())
+            commands[command.command_id] = (one._replace(partition=partition), command)
+    if not commands:
+        return outcomes
+    log = await _within(settings, _writer(settings, brokers, table, clock, rng), "getting a producer id")
+    await _within(settings, log.put(command for _, command in commands.values()), f"writing to {table.topic}")
+    return outcomes + await _answers(log, commands)
+
+
+async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) -> list[Outcome]:
+    left = dict(commands)
+    outcomes: list[Outcome] = []
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while left:
+                await _read(log)
+                for command_id, (one, command) in list(left.items()):
+                    answer = log.answer_to(command)
+                    if answer is not None:
+                        outcomes.append(Outcome(one, answer.carried_out, answer.text))
+                        del left[command_id]
+                await asyncio.sleep(POLL_S if left else 0)
+    except TimeoutError:
+        pass
+    silent = f"nobody answered within {DEADLINE_S:g} s: it is carried out as soon as {{}} runs."
+    outcomes += [Outcome(one, False, silent.format(one.flow)) for one, _ in left.values()]
+    return outcomes
+
+
+async def _writer(
+    settings: FlowSettings, brokers: Brokers, table: StatusTable, clock: Clock, rng: random.Random
+) -> StatusLog:
+    incarnation = Incarnation(
+        brokers,
+        f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}",
+        clock=clock,
+        rng=rng,
+        report=lambda _: None,
+        waiting=lambda _: None,
+    )
+    await incarnation.start()
+    writer = TopicWriter(
+        brokers,
+        table.topic,
+        incarnation,
+        rng=rng,
+        timeout_ms=int(settings.target_request_timeout_s * 500),
+    )
+    return StatusLog(brokers, table.topic, table.partitions, writer, clock)
+
+
+async def _read(table: StatusTable) -> None:
+    while True:
+        try:
+            await table.read()
+            return
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(POLL_S)
+
+
+async def _within(settings: FlowSettings, work: Coroutine[Any, Any, T], doing: str) -> T:
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await work
+    except TimeoutError as error:
+        target = settings.flow.target
+        raise GapsFailed(
+            f"{target} does not answer: {doing} took more than {DEADLINE_S:g} s.",
+            remedy=f"Check {target}.bootstrap.servers and the network.",
+        ) from error
+    except BrokerRefused as error:
+        raise GapsFailed(error.what, remedy=error.remedy) from error
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable[[str], object]) -> int:
+    """Do what the command line says, and return the exit code; ``write`` gets the output, ``warn`` whole lines.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``load_configuration``, ``read_gaps``.
+    """
+    options = parse_arguments(arguments)
+    wanted = wanted_of(options.partitions)
+    configuration = load_configuration(options.file, options.clusters)
+    flows = {settings.flow: settings for settings in configuration.flows}
+    strangers = [one for one in wanted if one.flow not in flows]
+    if strangers:
+        raise ConfigError(f"{strangers[0].flow} is no flow that runs.", remedy="Name a flow of the file.")
+    for error in configuration.refused.values():
+        warn(str(error))
+    return asyncio.run(_run(options, list(flows.values()), wanted, write))
+
+
+async def _run(
+    options: _Arguments, flows: Sequence[FlowSettings], wanted: Sequence[Wanted], write: Callable[[str], object]
+) -> int:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    found: list[tuple[Flow, Gap]] = []
+    outcomes: list[Outcome] = []
+    for settings in flows:
+        ours = [one for one in wanted if one.flow == settings.flow]
+        if wanted and not ours:
+            continue
+        brokers = _connect(settings, rng)
+        try:
+            if ours:
+                outcomes += await accept(settings, brokers, ours, clock=SystemClock(), rng=rng)
+            else:
+                gaps = await read_gaps(settings, brokers)
+                found += [(settings.flow, gap) for gap in gaps if gap.is_open or options.all]
+        finally:
+            await brokers.close()
+    if wanted:
+        write(outcomes_json(outcomes) if options.format == "json" else outcomes_text(outcomes))
+        return EXIT_DONE if all(one.carried_out for one in outcomes) else EXIT_FAILED
+    write(gaps_json(found) if options.format == "json" else gaps_text(found))
+    return EXIT_OPEN if any(gap.is_open for _, gap in found) else EXIT_DONE
+
+
+def _connect(settings: FlowSettings, rng: random.Random) -> Cluster:
+    target = settings.target
+    return Cluster(
+        target.alias,
+        target.bootstrap_servers,
+        rng=rng,
+        client_id=target.client_id or f"{settings.flow}|mm2py-gaps",
+        request_timeout_s=settings.target_request_timeout_s,
+        admin_timeout_s=target.request_timeout_s,
+        access=Access(target.alias, target.security, rng=rng, report=lambda _: None),
+    )
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def gaps_text(found: Sequence[tuple[Flow, Gap]]) -> str:
+    """Return a table with a line for each gap; what it says comes last, as it is long."""
+    if not found:
+        return "No gap is open.\n"
+    head = ("PARTITION", "KIND", "OFFSETS", "DONE", "POSITION", "SINCE", "WHAT")
+    rows = [
+        (
+            f"{flow}:{gap.topic}:{gap.partition}",
+            str(gap.kind),
+            _offsets(gap),
+            str(gap.done),
+            str(gap.position),
+            _time(gap.at_ms),
+            gap.text,
+        )
+        for flow, gap in found
+    ]
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head) - 1)]
+    lines = ["  ".join([*(row[at].ljust(width) for at, width in enumerate(widths)), row[-1]]) for row in [head, *rows]]
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:
+    """Return the same as one JSON array."""
+    rows = [
+        {
+            "flow": str(flow),
+            "topic": gap.topic,
+            "partition": gap.partition,
+            "kind": gap.kind,
+            "first_offset": gap.first_offset,
+            "last_offset": gap.last_offset,
+            "done": gap.done,
+            "open": gap.is_open,
+            "position": gap.position,
+            "at_ms": gap.at_ms,
+            "text": gap.text,
+        }
+        for flow, gap in found
+    ]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def outcomes_text(outcomes: Sequence[Outcome]) -> str:
+    return "".join(
+        _printable(f"{one.wanted}: {'accepted' if one.carried_out else 'not accepted'}, {one.text}") + "\n"
+        for one in outcomes
+    )
+
+
+def outcomes_json(outcomes: Sequence[Outcome]) -> str:
+    rows = [
+        {
+            "flow": str(one.wanted.flow),
+            "topic": one.wanted.topic,
+            "partition": one.wanted.partition,
+            "accepted": one.carried_out,
+            "text": one.text,
+        }
+        for one in outcomes
+    ]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def _offsets(gap: Gap) -> str:
+    first = "?" if gap.first_offset is None else gap.first_offset
+    return f"{first}..{'?' if gap.last_offset is None else gap.last_offset}"
+
+
+def _time(at_ms: int) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _printable(line: str) -> str:
+    """What others wrote into the topic must not steer a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)

@@ -1,0 +1,513 @@
+"""No silent gap: each is in log, metrics and status topic, and goes on as policies and operators say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from mm2py.records.source_offset import partition_of
+from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind, StatusRecord, decode, encode_value
+from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+STATUS = "mm2-status.A.internal"
+STOP, CONTINUE, RESTART = ({"on.source.gap": policy} for policy in ("stop", "continue", "restart"))
+RECOPY = {"on.target.loss": "recopy"}
+ORDERS = {"orders": "A.orders"}
+HOUR_S = 3600.0
+
+
+async def until(condition: Callable[[], bool], *, deadline_s: float = 120.0) -> None:
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0.1)
+
+
+def texts(world: World, partition: int = 0, topic: str = "A.orders") -> list[str]:
+    if topic not in world.target.topics:
+        return []
+    return [(record.value or b"").decode() for record in world.target.records(topic, partition)]
+
+
+def write(cluster: ClusterModel, *values: str, partition: int = 0, topic: str = "orders") -> None:
+    for value in values:
+        cluster.append(topic, partition, [value.encode()])
+
+
+def kept(world: World) -> list[StatusRecord]:
+    """What stands in the status topic, as any reader of it finds it."""
+    table: dict[bytes, StatusRecord] = {}
+    for number in range(len(world.target.topics[STATUS].partitions) if STATUS in world.target.topics else 0):
+        for record in world.target.records(STATUS, number):
+            if record.value is None:
+                table.pop(record.key or b"", None)
+            elif (found := decode(record.key or b"", record.value)) is not None:
+                table[record.key or b""] = found
+    return list(table.values())
+
+
+def gaps(world: World) -> list[tuple[str, int, int | None, int | None, str]]:
+    found = [one for one in kept(world) if isinstance(one, Gap)]
+    return sorted((str(one.kind), one.partition, one.first_offset, one.last_offset, str(one.done)) for one in found)
+
+
+def counted(world: World, kind: GapKind) -> int:
+    return world.metrics.gaps(world.settings.flow, "orders", kind)
+
+
+def command(world: World, one: Command) -> None:
+    world.target.append(STATUS, partition_of(one.key, 5), [Record(encode_value(one), key=one.key)])
+
+
+async def answer_to(world: World, one: Command) -> Answer:
+    def answers() -> list[Answer]:
+        return [found for found in kept(world) if isinstance(found, Answer) and found.command_id == one.command_id]
+
+    await until(lambda: bool(answers()))
+    return answers()[0]
+
+
+async def accept(world: World, position: int, *, partition: int = 0, command_id: str = "c1") -> Answer:
+    one = Command(command_id, "orders", partition, position, 1)
+    command(world, one)
+    return await answer_to(world, one)
+
+
+async def seen(world: World, *wanted: tuple[str, int, int | None, int | None, str]) -> None:
+    """Wait for exactly these gaps to be in the status topic."""
+    try:
+        await until(lambda: gaps(world) == sorted(wanted))
+    except TimeoutError:
+        assert gaps(world) == sorted(wanted)
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+async def expired_while_down(world: World) -> None:
+    """Let 0 to 9 be copied, 10 to 24 be deleted before they are, and 25 to 39 be there."""
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await world.stop(herder)
+    write(world.source, *numbers(10, 39))
+    world.source.delete_records("orders", 0, 25)
+
+
+# ---- expired
+
+
+def test_expired_records_are_passed_over_unless_told_and_named_everywhere() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        await expired_while_down(world)
+        async with world.worker():
+            await world.copied(ORDERS)
+            await seen(world, ("expired", 0, 10, 24, "continued"))
+            assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
+            assert counted(world, GapKind.EXPIRED) == 1
+            (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.expired" in line]
+            assert "first_offset=10" in line and "last_offset=24" in line and "done=continued" in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_where_expired_records_stop_a_partition_an_operator_lets_it_go_on() -> None:
+    async def scenario() -> None:
+        world = World(2, extra=STOP)
+        await expired_while_down(world)
+        async with world.worker():
+            await seen(world, ("expired", 0, 10, 24, "stopped"))
+            await asyncio.sleep(60)
+            assert texts(world) == numbers(0, 9)
+            answer = await accept(world, 10)
+            assert answer.carried_out and "offset 25" in answer.text
+            await world.copied(ORDERS)
+            await seen(world, ("expired", 0, 10, 24, "accepted"))
+            assert not [one for one in kept(world) if isinstance(one, Command)], "a command that was answered has ended"
+            await asyncio.sleep(5)
+        async with world.worker():
+            write(world.source, "more")
+            await world.copied(ORDERS)
+            assert texts(world) == [*numbers(0, 9), *numbers(25, 39), "more"]
+            assert counted(world, GapKind.EXPIRED) == 1
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_restart_at_expired_records_copies_what_is_left() -> None:
+    async def scenario() -> None:
+        world = World(3, extra=RESTART)
+        await expired_while_down(world)
+        async with world.worker():
+            await world.copied(ORDERS)
+            await seen(world, ("expired", 0, 10, 24, "restarted"))
+            assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- cut back
+
+
+async def cut_back(world: World) -> None:
+    """Let 0 to 9 be copied; then the log loses 5 to 9, and gets two others in their place."""
+    await world.copied(ORDERS)
+    await asyncio.sleep(5)
+    world.source.truncate("orders", 0, 5)
+    write(world.source, "other", "another")
+
+
+@pytest.mark.parametrize(
+    ("extra", "done", "after"),
+    [
+        ({}, "stopped", []),
+        (CONTINUE, "continued", ["other", "another"]),
+        (RESTART, "restarted", [*numbers(0, 4), "other", "another"]),
+    ],
+    ids=["default", "continue", "restart"],
+)
+def test_a_source_log_that_was_cut_back(extra: dict[str, str], done: str, after: list[str]) -> None:
+    async def scenario() -> None:
+        world = World(4, nodes=3, extra=extra)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await cut_back(world)
+            await seen(world, ("truncated", 0, 5, 9, done))
+            await until(lambda: texts(world) == [*numbers(0, 9), *after])
+            write(world.source, "later")
+            await asyncio.sleep(60)
+            assert texts(world) == [*numbers(0, 9), *after, *(["later"] if after else [])]
+            assert counted(world, GapKind.TRUNCATED) == 1
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_an_operator_lets_a_partition_go_on_behind_the_cut() -> None:
+    async def scenario() -> None:
+        world = World(5, nodes=3)
+        world.source.create_topic("orders", 2)
+        write(world.source, *numbers(0, 9))
+        write(world.source, "a", partition=1)
+        async with world.worker():
+            await cut_back(world)
+            await seen(world, ("truncated", 0, 5, 9, "stopped"))
+            assert (await accept(world, 10)).carried_out
+            write(world.source, "b", partition=1)
+            await world.copied(ORDERS)
+            assert texts(world) == [*numbers(0, 9), "other", "another"]
+            assert texts(world, 1) == ["a", "b"]
+            await seen(world, ("truncated", 0, 5, 9, "accepted"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_recopy_by_the_command_line_ends_the_gap_as_well() -> None:
+    async def scenario() -> None:
+        world = World(18, nodes=3)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await cut_back(world)
+            await seen(world, ("truncated", 0, 5, 9, "stopped"))
+        async with world.worker(allow_recopy=frozenset({"orders"})):
+            await until(lambda: texts(world) == [*numbers(0, 9), *numbers(0, 4), "other", "another"])
+            await seen(world, ("truncated", 0, 5, 9, "accepted"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- made anew upstream
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+@pytest.mark.parametrize("records", [3, 30], ids=["shorter", "longer"])
+@pytest.mark.parametrize("extra", [CONTINUE, RESTART], ids=["continue", "restart"])
+def test_a_topic_made_anew_is_copied_from_its_start_where_policy_says_so(
+    extra: dict[str, str], records: int, down: bool
+) -> None:
+    async def scenario() -> None:
+        world = World(6, extra=extra)
+        world.source.create_topic("orders", 2)
+        write(world.source, *numbers(0, 9))
+        async with world.worker() as herder:
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            if down:
+                await world.stop(herder)
+            world.source.recreate_topic("orders")
+            anew = [f"new {number}" for number in range(records)]
+            write(world.source, *anew)
+            if not down:
+                await until(lambda: texts(world) == [*numbers(0, 9), *anew])
+        async with world.worker():
+            await until(lambda: texts(world) == [*numbers(0, 9), *anew])
+            done = extra["on.source.gap"].replace("ue", "ued").replace("start", "started")
+            await seen(world, ("recreated", 0, 10, None, done), ("recreated", 1, 0, None, done))
+            assert counted(world, GapKind.RECREATED) == 2
+            assert "topic.refused" not in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("partitions", [2, 1], ids=["as wide", "narrower"])
+def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_partitions(partitions: int) -> None:
+    async def scenario() -> None:
+        world = World(7)
+        world.source.create_topic("orders", 2)
+        for partition in range(2):
+            write(world.source, *numbers(0, 9), partition=partition)
+        async with world.worker() as herder:
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            world.source.recreate_topic("orders", partitions)
+            write(world.source, "new", partition=0)
+            await seen(world, ("recreated", 0, 10, None, "stopped"), ("recreated", 1, 10, None, "stopped"))
+            first = await accept(world, 10, partition=0, command_id="c0")
+            assert first.carried_out
+            await asyncio.sleep(60)
+            if partitions == 2:
+                assert "partition(s) 1" in first.text
+                assert texts(world) == numbers(0, 9), "no part of it before the whole is wanted"
+                assert (await accept(world, 10, partition=1, command_id="c1")).carried_out
+            await until(lambda: texts(world) == [*numbers(0, 9), "new"])
+            assert herder.status()[0].refused == {}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_what_was_accepted_of_a_topic_is_remembered_across_a_crash() -> None:
+    async def scenario() -> None:
+        world = World(8)
+        world.source.create_topic("orders", 2)
+        for partition in range(2):
+            write(world.source, *numbers(0, 4), partition=partition)
+        async with world.worker():
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            world.source.recreate_topic("orders")
+            write(world.source, "new 0", partition=0)
+            write(world.source, "new 1", partition=1)
+            await until(lambda: len(gaps(world)) == 2)
+            assert (await accept(world, 5, partition=0, command_id="c0")).carried_out
+        async with world.worker():
+            assert (await accept(world, 5, partition=1, command_id="c1")).carried_out
+            await until(lambda: texts(world, 0)[5:] == ["new 0"] and texts(world, 1)[5:] == ["new 1"])
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- gone
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+def test_a_deleted_topic_is_a_gap_that_waits_for_nobody(down: bool) -> None:
+    async def scenario() -> None:
+        world = World(9)
+        for topic in ("orders", "bills"):
+            world.source.create_topic(topic, 1)
+            write(world.source, "1", topic=topic)
+        async with world.worker() as herder:
+            await world.copied({**ORDERS, "bills": "A.bills"})
+            await asyncio.sleep(5)
+            if down:
+                await world.stop(herder)
+            world.source.delete_topic("orders")
+            if not down:
+                await seen(world, ("deleted", 0, 1, None, "kept"))
+        for _ in range(2):
+            async with world.worker():
+                await seen(world, ("deleted", 0, 1, None, "kept"))
+                await asyncio.sleep(30)
+        assert texts(world) == ["1"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- the copy is lost
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_lost_copy_is_made_once_more_where_policy_says_so(anew: bool, down: bool) -> None:
+    async def scenario() -> None:
+        world = World(10, extra=RECOPY)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker() as herder:
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            if down:
+                await world.stop(herder)
+            world.target.recreate_topic("A.orders") if anew else world.target.delete_topic("A.orders")
+            write(world.source, *numbers(10, 12))
+            if not down:
+                await until(lambda: texts(world) == numbers(0, 12))
+        async with world.worker():
+            await until(lambda: texts(world) == numbers(0, 12))
+            await seen(world, ("target-deleted", 0, None, 9, "restarted"))
+            assert counted(world, GapKind.TARGET_DELETED) == 1
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_lost_copy_stops_its_topic_until_an_operator_accepts_it() -> None:
+    async def scenario() -> None:
+        world = World(11)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            world.target.recreate_topic("A.orders")
+            write(world.source, "10")
+            await seen(world, ("target-deleted", 0, None, 9, "stopped"))
+            await asyncio.sleep(60)
+            assert texts(world) == []
+            assert (await accept(world, 10)).carried_out
+            await until(lambda: texts(world) == numbers(0, 10))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- what is no gap
+
+
+def test_compaction_and_transaction_markers_raise_nothing() -> None:
+    async def scenario() -> None:
+        world = World(12, extra={"A.consumer.isolation.level": "read_committed", **STOP})
+        world.source.create_topic("orders", 1, {"cleanup.policy": "compact"})
+        for number in range(20):
+            world.source.append("orders", 0, [Record(b"%d" % number, key=b"k%d" % (number % 3))])
+        aborted = world.source.transaction()
+        aborted.append("orders", 0, [Record(b"aborted", key=b"a")])
+        aborted.abort()
+        committed = world.source.transaction()
+        committed.append("orders", 0, [Record(b"committed", key=b"c")])
+        committed.commit()
+        world.source.compact("orders")
+        async with world.worker():
+            await until(lambda: texts(world)[-1:] == ["committed"])
+            await asyncio.sleep(30)
+            assert gaps(world) == []
+            assert "source." not in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- commands
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (Command("x", "orders", 0, 9, 1), "it stands at source offset 10, not at 9"),
+        (Command("x", "orders", 7, 10, 1), "no position of orders-7"),
+        (Command("x", "bills", 0, 10, 1), "no position of bills-0"),
+        (Command("x", "orders", 0, 10, 1, "dance"), "does not know the command 'dance'"),
+        (Command("x", "orders", 1, 1, 1), "nothing stops it"),
+    ],
+    ids=["moved on", "no such partition", "no such topic", "unknown", "not stopped"],
+)
+def test_a_command_that_does_not_fit_is_refused_and_says_why(one: Command, why: str) -> None:
+    async def scenario() -> None:
+        world = World(13, nodes=3)
+        world.source.create_topic("orders", 2)
+        write(world.source, *numbers(0, 9))
+        write(world.source, "a", partition=1)
+        async with world.worker():
+            await cut_back_first(world)
+            command(world, one)
+            answer = await answer_to(world, one)
+            assert not answer.carried_out
+            assert why in answer.text
+            await asyncio.sleep(30)
+            assert texts(world) == numbers(0, 9)
+
+    async def cut_back_first(world: World) -> None:
+        await cut_back(world)
+        await seen(world, ("truncated", 0, 5, 9, "stopped"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_command_given_while_nobody_ran_is_carried_out_at_the_next_start_and_once() -> None:
+    async def scenario() -> None:
+        world = World(14, nodes=3)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await cut_back(world)
+            await seen(world, ("truncated", 0, 5, 9, "stopped"))
+        one = Command("c1", "orders", 0, 10, 1)
+        command(world, one)
+        async with world.worker():
+            assert (await answer_to(world, one)).carried_out
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+        async with world.worker():
+            command(world, one)
+            assert (await answer_to(world, one)).carried_out, "it was done before"
+            await asyncio.sleep(30)
+            assert texts(world) == [*numbers(0, 9), "other", "another"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+# ---- the status topic
+
+
+def test_records_of_connect_stay_and_malformed_ones_are_named() -> None:
+    async def scenario() -> None:
+        world = World(15)
+        world.source.create_topic("orders", 1)
+        write(world.source, "1")
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
+        theirs = Record(b'{"state":"RUNNING"}', key=b"status-connector-MirrorSourceConnector")
+        world.target.append(STATUS, 0, [theirs, Record(b"{", key=b"mm2py-gap-expired-0-0-orders")])
+        async with world.worker():
+            await world.copied(ORDERS)
+            await until(lambda: "status.malformed" in world.log_text.getvalue())
+            assert world.target.records(STATUS, 0)[0].key == theirs.key
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_without_a_status_topic_records_are_copied_and_gaps_are_in_log_and_metrics() -> None:
+    async def scenario() -> None:
+        world = World(16)
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+        await expired_while_down(world)
+        async with world.worker():
+            await world.copied(ORDERS)
+            await until(lambda: "status.unavailable" in world.log_text.getvalue())
+            assert "cleanup.policy is delete" in world.log_text.getvalue()
+            assert counted(world, GapKind.EXPIRED) == 1
+            assert "source.expired" in world.log_text.getvalue()
+            assert kept(world) == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_gap_that_was_met_while_the_status_topic_was_out_of_reach_is_kept_later() -> None:
+    async def scenario() -> None:
+        world = World(17)
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+        await expired_while_down(world)
+        async with world.worker():
+            await world.copied(ORDERS)
+            assert gaps(world) == []
+            world.target.configure_topic(STATUS, {"cleanup.policy": "compact"})
+            await seen(world, ("expired", 0, 10, 24, "continued"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_what_is_done_is_a_word_that_operators_read() -> None:
+    assert {str(done) for done in Done} == {"continued", "restarted", "stopped", "accepted", "kept"}

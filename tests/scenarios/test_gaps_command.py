@@ -1,0 +1,117 @@
+"""``mm2py gaps``: what it lists, and that a stopped partition goes on when its gap is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+from mm2py.gaps_command import Wanted, accept, gaps_json, gaps_text, read_gaps
+from mm2py.records.status_record import Done, Gap, GapKind
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+HOUR_S = 3600.0
+
+
+def values(world: World) -> list[bytes | None]:
+    return [record.value for record in world.target.records("A.orders", 0)]
+
+
+async def cut_back(world: World) -> None:
+    """Begin a topic, let it be copied, and cut it back while the worker of the caller runs."""
+    world.source.create_topic("orders", 1)
+    world.source.append("orders", 0, [b"0", b"1", b"2"])
+    await world.copied({"orders": "A.orders"})
+    await asyncio.sleep(5)
+    world.source.truncate("orders", 0, 1)
+    world.source.append("orders", 0, [b"other"])
+    async with asyncio.timeout(60):
+        while not await read_gaps(world.settings, world.target):
+            await asyncio.sleep(0.5)
+
+
+def test_a_gap_is_listed_and_goes_on_when_it_is_accepted() -> None:
+    async def scenario() -> None:
+        world = World(1, nodes=3)
+        flow = world.settings.flow
+        async with world.worker():
+            await cut_back(world)
+            (gap,) = await read_gaps(world.settings, world.target)
+            assert (gap.kind, gap.topic, gap.position, gap.is_open) == ("truncated", "orders", 3, True)
+            (outcome,) = await accept(
+                world.settings, world.target, [Wanted(flow, "orders", None)], clock=world.clock, rng=random.Random(1)
+            )
+            assert outcome.carried_out, outcome.text
+            assert str(outcome.wanted) == "A->B:orders:0"
+            await world.copied({"orders": "A.orders"})
+            assert values(world) == [b"0", b"1", b"2", b"other"]
+            (gap,) = await read_gaps(world.settings, world.target)
+            assert gap.done is Done.ACCEPTED
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_where_no_gap_is_open_nothing_is_written() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        world.source.create_topic("orders", 1)
+        async with world.worker():
+            await asyncio.sleep(10)
+            wanted = Wanted(world.settings.flow, "orders", 0)
+            (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
+            assert (outcome.carried_out, outcome.text) == (False, "no gap of it is open.")
+            assert not any(world.target.records("mm2-status.A.internal", number) for number in range(5))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_of_a_flow_that_never_ran_there_are_no_gaps() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        assert await read_gaps(world.settings, world.target) == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_command_that_nobody_answers_says_so_and_is_carried_out_later() -> None:
+    async def scenario() -> None:
+        world = World(4, nodes=3)
+        async with world.worker():
+            await cut_back(world)
+        begun_s = world.clock.monotonic()
+        wanted = Wanted(world.settings.flow, "orders", 0)
+        (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
+        assert not outcome.carried_out
+        assert "nobody answered within 30 s: it is carried out as soon as A->B runs" in outcome.text
+        assert 30 <= world.clock.monotonic() - begun_s < 35
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            assert values(world) == [b"0", b"1", b"2", b"other"]
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_the_table_has_a_line_for_each_gap_and_cannot_steer_a_terminal() -> None:
+    flow = World(5).settings.flow
+    gaps = [
+        Gap(GapKind.EXPIRED, "orders", 3, 10, 19, Done.STOPPED, 10, "deleted \x1b[31mbefore", 1_700_000_000_000),
+        Gap(GapKind.TARGET_DELETED, "orders", 12, None, 7, Done.STOPPED, 8, "gone", 10**20),
+    ]
+    head, first, second = gaps_text([(flow, gap) for gap in gaps]).splitlines()
+    assert head.split() == ["PARTITION", "KIND", "OFFSETS", "DONE", "POSITION", "SINCE", "WHAT"]
+    assert first.split()[:6] == ["A->B:orders:3", "expired", "10..19", "stopped", "10", "2023-11-14T22:13:20Z"]
+    assert first.endswith("deleted \\x1b[31mbefore")
+    assert second.split()[2:6] == ["?..7", "stopped", "8", "?"]
+    assert head.index("WHAT") == first.index("deleted") == second.index("gone")
+    assert gaps_text([]) == "No gap is open.\n"
+
+
+def test_as_json_the_same_is_for_programs() -> None:
+    flow = World(5).settings.flow
+    gap = Gap(GapKind.EXPIRED, "orders", 3, 10, 19, Done.CONTINUED, 10, "deleted", 1_000)
+    (row,) = json.loads(gaps_json([(flow, gap)]))
+    assert row["flow"] == "A->B"
+    assert (row["topic"], row["partition"], row["first_offset"], row["last_offset"]) == ("orders", 3, 10, 19)
+    assert (row["kind"], row["done"], row["open"], row["text"]) == ("expired", "continued", False, "deleted")
+    assert json.loads(gaps_json([])) == []

@@ -1,0 +1,125 @@
+"""The status topic as a table: followed while it grows, read anew when it is another one, and kept small."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind
+from mm2py.replication.status_log import ANSWERS_KEPT_MS, StatusLog, StatusTable
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+TOPIC = "mm2-status.A.internal"
+GAP = Gap(GapKind.EXPIRED, "orders", 3, 10, 19, Done.STOPPED, 10, "deleted", 1_000)
+COMMAND = Command("c1", "orders", 3, 10, 2_000)
+
+
+def world_with_topic() -> World:
+    world = World(1)
+    world.target.create_topic(TOPIC, 5, {"cleanup.policy": "compact"})
+    return world
+
+
+async def log_of(world: World) -> StatusLog:
+    incarnation = Incarnation(
+        world.target,
+        "mm2py-test",
+        clock=world.clock,
+        rng=random.Random(1),
+        report=lambda _: None,
+        waiting=lambda _: None,
+    )
+    await incarnation.start()
+    writer = TopicWriter(world.target, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
+    return StatusLog(world.target, TOPIC, 5, writer, world.clock)
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    run_virtual(scenario, limit_s=600)
+
+
+def test_whoever_follows_sees_what_is_new_and_nothing_twice() -> None:
+    async def scenario() -> None:
+        world = world_with_topic()
+        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        assert await reader.read() == 0
+        await log.put([GAP])
+        assert (await reader.read(), reader.gaps()) == (1, [GAP])
+        await log.put([COMMAND])
+        assert (await reader.read(), reader.unanswered()) == (1, [COMMAND])
+        assert await reader.read() == 0
+
+    run(scenario())
+
+
+def test_a_command_ends_with_its_answer() -> None:
+    async def scenario() -> None:
+        world = world_with_topic()
+        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        await log.put([COMMAND])
+        await log.answer(COMMAND, carried_out=True, text="it goes on")
+        await reader.read()
+        assert reader.unanswered() == []
+        answer = reader.answer_to(COMMAND)
+        assert answer is not None and answer.carried_out and answer.text == "it goes on"
+        assert list(reader.records) == [answer.key]
+
+    run(scenario())
+
+
+def test_answers_are_forgotten_after_a_day() -> None:
+    async def scenario() -> None:
+        world = world_with_topic()
+        log = await log_of(world)
+        now_ms = world.clock.wall_ms()
+        old, young = Answer("old", True, "", now_ms - ANSWERS_KEPT_MS - 1), Answer("young", True, "", now_ms)
+        await log.put([old, young, GAP])
+        assert log.old_answers() == [old.key]
+        await log.remove(log.old_answers())
+        reader = StatusTable(world.target, TOPIC)
+        await reader.read()
+        assert set(reader.records) == {young.key, GAP.key}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("records", [1, 30])
+def test_a_topic_that_was_made_anew_is_read_from_its_start(records: int) -> None:
+    """Also where it is longer by now than the old one was."""
+
+    async def scenario() -> None:
+        world = world_with_topic()
+        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        await log.put([Gap(GapKind.EXPIRED, "old", number, 0, 1, Done.KEPT, 0, "", 1) for number in range(10)])
+        await reader.read()
+        world.target.recreate_topic(TOPIC)
+        writer = await log_of(world)
+        await writer.put([Gap(GapKind.EXPIRED, "new", number, 0, 1, Done.KEPT, 0, "", 1) for number in range(records)])
+        for _ in range(3):
+            try:
+                await reader.read()
+            except KafkaError:
+                continue
+        assert {gap.topic for gap in reader.gaps()} == {"new"}
+        assert len(reader.gaps()) == records
+
+    run(scenario())
+
+
+def test_a_topic_that_is_not_there_has_nothing_and_is_looked_for_again() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        reader = StatusTable(world.target, TOPIC)
+        assert (await reader.read(), reader.is_missing, reader.partitions) == (0, True, 0)
+        world.target.create_topic(TOPIC, 5, {"cleanup.policy": "compact"})
+        await (await log_of(world)).put([GAP])
+        assert (await reader.read(), reader.is_missing, reader.partitions) == (1, False, 5)
+
+    run(scenario())
