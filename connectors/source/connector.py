@@ -20,6 +20,7 @@ from connectors.source.claims import RemoteTopicClaims
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import (
+    ExactlyOnceImpossible,
     FlowRefused,
     OneCluster,
     Recreated,
@@ -182,6 +183,8 @@ class SourceConnector:
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
         identity = await self._incarnation.start()
+        if self._incarnation.degraded and settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, rng=self._rng)
         positions, metadata = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
@@ -286,7 +289,18 @@ class SourceConnector:
         return positions, metadata
 
     def _guarantee(self) -> str:
-        return "at-least-once, several flows in one topic" if self._settings.many_to_one else "at-least-once"
+        """Say in words how often a record is there after crashes, and why not once, if so."""
+        if self._settings.many_to_one:
+            return "at-least-once, several flows in one topic"
+        task, reasons = self._task, []
+        if self._incarnation.degraded:
+            reasons.append(self._incarnation.degraded)
+        if task is not None and task.unfenced:
+            reasons.append(task.unfenced)
+        if reasons:
+            return f"at-least-once ({'; '.join(reasons)})"
+        others = sorted(task.foreign_topics) if task is not None else []
+        return f"exactly-once (others write to {', '.join(others[:3])} as well)" if others else "exactly-once"
 
     # Watching
 
@@ -572,13 +586,11 @@ class SourceConnector:
                 by_topic.setdefault(part.source_topic, []).append(part)
         now_ms = self._clock.wall_ms()
         topics = tuple(topic_status(name, parts, now_ms) for name, parts in sorted(by_topic.items()))
-        degraded = self._incarnation.degraded
-        guarantee = self._guarantee() + (f" ({degraded})" if degraded else "")
         return FlowStatus(
             self._flow,
             self._state,
             self._reason,
-            guarantee,
+            self._guarantee(),
             topics,
             self._refused.shown(),
         )

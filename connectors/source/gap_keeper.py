@@ -119,7 +119,7 @@ class GapKeeper:
                 self.wake()
         extra = {"remedy": self._way_out(part.source_topic, part.partition)} if done is Done.STOPPED else {}
         self._log.error(
-            f"source.{found.kind}",
+            found.kind.event,
             topic=part.source_topic,
             partition=part.partition,
             why=found.text,
@@ -128,7 +128,9 @@ class GapKeeper:
             done=done,
             **extra,
         )
-        position = found.first_offset if found.done is Done.CONTINUED else part.copier.position.source_offset
+        position = part.copier.position.source_offset
+        if found.done is Done.CONTINUED and found.first_offset is not None:
+            position = found.first_offset
         self._note(
             Gap(
                 found.kind,

@@ -75,6 +75,8 @@ class Outcome:
     by_content: bool = False
     """The source reads differently than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
+    expired_to: int | None = None
+    """From the position up to this source offset records are gone that nobody copied."""
     lost_at: int = -1
     """Without a position: where the remote partition ends, or differs from what was written."""
 
@@ -145,8 +147,9 @@ class Reconciler:
             bounds = await self._bounds(self._target, [job.target for job in waiting])
             ready = [replace(job, target_start=bounds[job.target][0]) for job in waiting if job.target in bounds]
             whole = [job for job in ready if bounds[job.target][1] >= job.target_offset]
-            for job in ready:
-                if bounds[job.target][1] < job.target_offset:
+            if lost := [job for job in ready if bounds[job.target][1] < job.target_offset]:
+                await self._fence(lost)  # a writer that wakes must not add to what an operator will look at
+                for job in lost:
                     done(Outcome(job, None, lost_at=bounds[job.target][1]))
             if whole:
                 tasks.create_task(self._shut_out(tasks, whole, done), name="reconcile")
@@ -250,8 +253,14 @@ class Reconciler:
             self._begin(tasks, [job], done)
             return
         offset, epoch = job.position.source_offset, job.position.source_leader_epoch
-        if bounds[job.part.key][0] > offset:
-            offset, epoch = bounds[job.part.key][0], -1
+        log_start = bounds[job.part.key][0]
+        if log_start > offset:
+            # Each record has taken an offset at least: with so many of them nothing before the start was left out.
+            if offset + stretch.tail.stored < log_start:
+                offset += stretch.tail.stored
+                done(replace(_outcome(job, stretch.tail, offset, epoch, by_content=True), expired_to=log_start - 1))
+                return
+            offset, epoch = log_start, -1
         comparison = Comparison(offset, epoch, stretch.tail)
         walk = _WalkStretch(job, stretch.tail, comparison, self._read_committed, self._clock)
         await self._walks.read([walk], lambda read: self._judge(tasks, read, done))

@@ -7,7 +7,7 @@ neither acknowledged nor refused for certain. The second kind comes in crowds wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,8 @@ from connectors.source.takeover import EarlierLives
 from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import NO_PRODUCER_ID
-from mm2py.replication.events import Displaced, Event, Reconciled, TargetLost
+from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.events import Displaced, Event, ForeignerMet, GapFound, Reconciled, TargetLost
 from mm2py.replication.lane import CopiedPartition, Handler
 from mm2py.replication.reconcile import ForeignRecords, Tail, Writer
 
@@ -44,10 +45,22 @@ class Reconciliation:
         incarnation: Incarnation,
         lives: EarlierLives,
         *,
+        exactly_once: bool,
         handle: Handler,
+        met_gap: Callable[[CopiedPartition, GapFound], None],
         log: FilteringBoundLogger,
     ) -> None:
-        """``handle`` gets ``Reconciled`` or ``TargetLost`` for each partition."""
+        """Make one; ``run`` starts it.
+
+        Args:
+            exactly_once: stop where that cannot be kept.
+            handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
+            met_gap: is told where others write.
+        """
+        self.foreign: set[str] = set()
+        """Remote topics to which others write."""
+        self._exactly_once = exactly_once
+        self._met_gap = met_gap
         self._reconciler = reconciler
         self._incarnation = incarnation
         self._lives = lives
@@ -151,24 +164,25 @@ class Reconciliation:
             count.records += outcome.stored
             count.by_content += outcome.by_content
             count.first = count.first or part.copier.name
-            event = Reconciled(self._incarnation.identity, outcome.position)
+            event = Reconciled(self._incarnation.identity, outcome.position, outcome.expired_to)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
         self._handle(part, event)
 
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
-        """Log once for each partition that somebody else writes there."""
+        """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
         if part.key in self._foreign_said:
             return
         self._foreign_said.add(part.key)
-        self._log.warning(
-            "foreign.writer",
-            topic=part.target_topic,
-            partition=part.partition,
-            producer_id=producer_id,
-            records=met.records,
-            first_offset=met.first_offset,
-            last_offset=met.last_offset,
-            effect="its records stand between the copied ones; mm2py's own stay in order, once each",
-            remedy=f"Let nobody else write to {part.target_topic}.",
+        self.foreign.add(part.target_topic)
+        text = (
+            f"producer {producer_id} has written {met.records} records to {part.target_topic}-{part.partition}, at"
+            f" offsets {met.first_offset} to {met.last_offset}; let nobody but mm2py write there"
         )
+        if self._exactly_once:
+            text += ", or set exactly.once.source.support=disabled"
+            self._handle(part, ForeignerMet(text))
+        else:
+            text += ". Copied records stay in order, once each, with those between them"
+            at = part.copier.position.source_offset
+            self._met_gap(part, GapFound(GapKind.FOREIGN, None, None, Done.CONTINUED, text, at))

@@ -12,6 +12,17 @@ class FlowRefused(Mm2Error):
     """The whole flow must not run as things stand."""
 
 
+class ExactlyOnceImpossible(FlowRefused):
+    """``exactly.once.source.support=enabled``, and the target does not let us fence."""
+
+    def __init__(self, flow: Flow, why: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. {why}",
+            remedy=f"Grant WRITE and DESCRIBE on transactional ids with prefix mm2py- on {flow.target}, let"
+            " __transaction_state be created there, or set exactly.once.source.support=disabled.",
+        )
+
+
 class OneCluster(FlowRefused):
     """Two aliases lead to the same cluster: the flow would copy a cluster to itself."""
 

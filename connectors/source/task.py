@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -144,7 +144,9 @@ class SourceTask:
             ),
             incarnation,
             lives,
+            exactly_once=settings.exactly_once == "enabled",
             handle=self._handle,
+            met_gap=met_gap,
             log=log,
         )
         self._stored: dict[tuple[str, int], Position] = {}
@@ -185,6 +187,11 @@ class SourceTask:
             self._tasks = None
             for account in self._accounts.values():
                 account.close()
+
+    @property
+    def foreign_topics(self) -> Collection[str]:
+        """Remote topics to which others write."""
+        return self._reconciliation.foreign
 
     def add(self, partitions: Iterable[CopiedPartition], jobs: Sequence[Job] = ()) -> None:
         """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.

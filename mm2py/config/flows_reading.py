@@ -24,6 +24,7 @@ from mm2py.config.security import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
     ClusterSettings,
     Configuration,
+    ExactlyOnce,
     FlowSettings,
     HeartbeatSettings,
     SourcePolicy,
@@ -282,6 +283,13 @@ class FlowsReading:
         policy, topic_filter, config_filter = names
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
+        exactly_once = cast("ExactlyOnce", value(worker, keys.EXACTLY_ONCE))
+        if exactly_once == "enabled" and value(own, keys.MANY_TO_ONE):
+            add_problem(
+                self._problems,
+                f"flow {flow}: many.to.one=true cannot be kept exactly once; set it to false, or"
+                f" {flow.target}.exactly.once.source.support to disabled",
+            )
         return FlowSettings(
             flow=flow,
             source=self._cluster(flow.source, consumer, layers.source_admin, sides.source),
@@ -304,7 +312,7 @@ class FlowsReading:
             sync_topic_acls_dry_run=value(own, keys.SYNC_ACLS_DRY_RUN),
             remote_partitions_max=value(own, keys.REMOTE_PARTITIONS_MAX),
             remote_acls_max=value(own, keys.REMOTE_ACLS_MAX),
-            read_committed=value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
+            read_committed=exactly_once == "enabled" or value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
             auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
             fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
             fetch_partition_max_bytes=value(consumer, keys.FETCH_PARTITION_MAX_BYTES),
@@ -327,6 +335,7 @@ class FlowsReading:
             copy_modes=copy_modes,
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),
+            exactly_once=exactly_once,
             quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",
             mm2_group_id=value(worker, keys.GROUP_ID),
             mm2_configs_topic=value(worker, keys.CONFIGS_TOPIC),

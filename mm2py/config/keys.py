@@ -122,6 +122,9 @@ STATUS_REPLICATION_FACTOR = Key("status.storage.replication.factor", _REPLICATIO
 CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-configs.A.internal``."""
 GROUP_ID = Key("group.id", name, "")
+EXACTLY_ONCE = Key("exactly.once.source.support", one_of("disabled", "preparing", "enabled", any_case=True), "disabled")
+EXACTLY_ONCE_SUPPORT = Key("exactly.once.support", one_of("requested", "required", any_case=True), "requested")
+"""Of a connector: whether it must not run without."""
 """Its default is in the layers: ``A-mm2``."""
 
 TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
@@ -276,12 +279,7 @@ CONNECTOR = _table(
 
 FLOW_ONLY = _table(
     USE_DEFAULTS_FROM,
-    _refused(
-        one_of("requested", "required", any_case=True),
-        "exactly.once.support",
-        "it cannot be promised yet; remove it",
-        agrees=_is("requested"),
-    ),
+    EXACTLY_ONCE_SUPPORT,
     _refused(string, "offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=_blank),
     _superseded(
         string,
@@ -322,12 +320,7 @@ WORKER = _table(
     OFFSET_FLUSH_INTERVAL,
     CONFIGS_TOPIC,
     GROUP_ID,
-    _refused(
-        one_of("disabled", "preparing", "enabled", any_case=True),
-        "exactly.once.source.support",
-        "it cannot be promised yet; write disabled",
-        agrees=_is("disabled"),
-    ),
+    EXACTLY_ONCE,
     _refused(
         string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
     ),

@@ -43,7 +43,25 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
             refused = key.status is Status.REFUSED and not key.agrees(entry.value)
             if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
                 reasons.append(f"{shown_origin(entry)} does not work yet ({key.note})")
+    reasons += _exactly_once_reasons(flow, layers)
     return list(dict.fromkeys(reasons))
+
+
+def _exactly_once_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
+    """Return what contradicts itself about exactly-once: it is required and not enabled, or enabled and undone."""
+    support, required = layers.worker.get(keys.EXACTLY_ONCE.name), layers.connector.get(keys.EXACTLY_ONCE_SUPPORT.name)
+    isolation = layers.consumer.get(keys.ISOLATION_LEVEL.name)
+    enabled = support is not None and java_trim(support.value).lower() == "enabled"
+    reasons = []
+    if required is not None and java_trim(required.value).lower() == "required" and not enabled:
+        way_out = f"set {flow.target}.exactly.once.source.support=enabled"
+        reasons.append(f"{shown_origin(required)} asks for what is not enabled ({way_out})")
+    if enabled and isolation is not None and java_trim(isolation.value) == "read_uncommitted" and isolation.line:
+        reasons.append(
+            f"{shown_origin(isolation)} contradicts exactly.once.source.support=enabled, which copies committed records"
+            " only (remove one of them)"
+        )
+    return reasons
 
 
 def ring_reasons(policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple[str, ...]]) -> dict[Flow, list[str]]:

@@ -20,6 +20,7 @@ from mm2py.topics.replication_policy import ReplicationPolicy
 
 SourcePolicy = Literal["stop", "continue", "restart"]
 TargetPolicy = Literal["stop", "recopy"]
+ExactlyOnce = Literal["disabled", "preparing", "enabled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,9 @@ class FlowSettings:
     copy_modes: CopyModes
     bytes_per_second_max: int | None
     many_to_one: bool
+    exactly_once: ExactlyOnce
+    """``enabled``: what cannot be fenced or told apart stops instead of degrading. Otherwise it is done as well as it
+    can be, and said."""
     quarantines: bool
     """A record that the target refuses is kept in the quarantine topic; else its partition stops there."""
     mm2_group_id: str

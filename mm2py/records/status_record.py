@@ -40,11 +40,22 @@ class GapKind(StrEnum):
     """The source topic is gone, or mm2py may not see it any more."""
     TARGET_DELETED = "target-deleted"
     """The remote topic is gone, or was deleted and made anew."""
+    TARGET_TRUNCATED = "target-truncated"
+    """The remote partition ends before what was stored in it, as after an unclean election."""
+    FOREIGN = "foreign-records"
+    """Somebody else has written to the remote partition."""
 
     @property
     def is_of_target(self) -> bool:
         """Whether ``on.target.loss`` decides, not ``on.source.gap``."""
-        return self is GapKind.TARGET_DELETED
+        return self in {GapKind.TARGET_DELETED, GapKind.TARGET_TRUNCATED}
+
+    @property
+    def event(self) -> str:
+        """The name of its line in the log."""
+        if self is GapKind.FOREIGN:
+            return "foreign.writer"
+        return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
 
 
 class Done(StrEnum):

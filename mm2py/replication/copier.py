@@ -42,6 +42,7 @@ from mm2py.replication.events import (
     Event,
     Fetched,
     FetchRefused,
+    ForeignerMet,
     GapFound,
     Lease,
     Need,
@@ -364,10 +365,16 @@ class Copier:
                 return ()
             case Reconciled():
                 return self._go_on(event)
+            case ForeignerMet():
+                at = self.position.source_offset
+                return self._stall_at_gap(GapKind.FOREIGN, None, None, event.text, go_on_at=at)
             case TargetLost():
-                return self._stall(
-                    "target.truncated",
+                return self._stall_at_gap(
+                    GapKind.TARGET_TRUNCATED,
+                    None,
+                    self.position.source_offset - 1,
                     f"the remote partition ends at offset {event.end}, and all up to {event.expected} had been stored",
+                    go_on_at=self.position.source_offset,
                 )
             case Quarantined():
                 return self._quarantined(event)
@@ -599,16 +606,23 @@ class Copier:
                 f"the position is source offset {at} and the log ends at {event.log_end}: it was cut back or made anew",
                 go_on_at=event.log_end,
             )
-        last = event.log_start - 1
+        if self._in_doubt:  # some of what is gone may be stored
+            return self._lost_track(event.now_s, "what was sent and not acknowledged is gone from the source")
+        effects = self._pass_expired(event.log_start - 1)
+        if not self.stops_when_expired:
+            self._rewind()
+            self.phase = Phase.STORING  # the next life must not count what was left out
+        return effects
+
+    def _pass_expired(self, last: int) -> Sequence[Effect]:
+        """Go on behind records that were deleted before they were copied, or stop there if that is wanted."""
+        first = self.position.source_offset
+        text = f"source offsets {first} to {last} were deleted before they were copied"
         if self.stops_when_expired:
-            text = f"source offsets {at} to {last} were deleted before they were copied"
-            return self._stall_at_gap(GapKind.EXPIRED, at, last, text, go_on_at=event.log_start)
-        self.position = self.position._replace(
-            source_offset=event.log_start, skipped=(*self.position.skipped, (at, last))
-        )
-        self._rewind()
-        text = f"source offsets {at} to {last} were deleted before they were copied; it goes on at {event.log_start}"
-        return [Need.STORE_POSITION, GapFound(GapKind.EXPIRED, at, last, Done.CONTINUED, text, event.log_start)]
+            return self._stall_at_gap(GapKind.EXPIRED, first, last, text, go_on_at=last + 1)
+        self.position = self.position.behind(last + 1, self.position.source_leader_epoch)
+        text = f"{text}; it goes on at {last + 1}"
+        return [Need.STORE_POSITION, GapFound(GapKind.EXPIRED, first, last, Done.CONTINUED, text, last + 1)]
 
     def _go_on(self, event: Reconciled) -> Sequence[Effect]:
         """Begin anew behind what is stored, as soon as nothing of the old epoch is on its way any more."""
@@ -627,6 +641,10 @@ class Copier:
         self._reconciling = self._failed = False
         self._alone = True
         self.phase = Phase.STORING
+        if event.expired_to is not None:
+            effects = self._pass_expired(event.expired_to)
+            self._rewind()
+            return effects
         return [Need.STORE_POSITION]
 
     def _drain(self) -> Sequence[Effect]:
@@ -745,9 +763,8 @@ class Copier:
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
         """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow, behind what is stored (H1)."""
         self._cut_reads = 0
-        effects = self._fail(now_s, reason, Need.RECONCILE)
         self._reconciling = True
-        return effects
+        return self._fail(now_s, reason, Need.RECONCILE)
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
         """What only an operator can mend: tried again now and then, reported when it begins."""
@@ -755,7 +772,9 @@ class Copier:
         self.is_blocked = True
         return effects
 
-    def _stall_at_gap(self, kind: GapKind, first: int, last: int, text: str, *, go_on_at: int) -> Sequence[Effect]:
+    def _stall_at_gap(
+        self, kind: GapKind, first: int | None, last: int | None, text: str, *, go_on_at: int
+    ) -> Sequence[Effect]:
         self._stall(kind, text)
         return [GapFound(kind, first, last, Done.STOPPED, text, go_on_at)]
 

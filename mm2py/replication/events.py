@@ -93,6 +93,8 @@ class Reconciled:
 
     identity: ProducerIdentity
     position: Position
+    expired_to: int | None = None
+    """The source offset up to which, from ``position`` on, records were deleted before anybody copied them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,13 @@ class Quarantined:
 
     offset: int
     now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignerMet:
+    """Somebody else writes to the remote partition, where that must not be."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,7 @@ Event = (
     | PositionStored
     | Reconciled
     | TargetLost
+    | ForeignerMet
     | Quarantined
     | Drain
     | Tick
@@ -193,8 +203,9 @@ class GapFound:
     the partition is stalled until somebody begins it again, at ``go_on_at`` if nothing is to be copied twice."""
 
     kind: GapKind
-    first_offset: int
-    last_offset: int
+    first_offset: int | None
+    last_offset: int | None
+    """Source offsets; None where nobody can tell."""
     done: Done
     text: str
     go_on_at: int

@@ -323,9 +323,18 @@ def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
     copier.handle(ProduceLost(second.token, "reset", 0.0))
     copier.handle(Tick(1e6))
     copier.handle(FetchRefused(1, 1e6))
-    copier.handle(OffsetsFound(20, 40, 1e6))
+    assert Need.RECONCILE in copier.handle(OffsetsFound(20, 40, 1e6)), "some of what is gone may be stored"
     copier.handle(Tick(2e6))
-    assert Need.RECONCILE in copier.handle(fetched(copier, batches(20, 1)))
+    assert not copier.wants_fetch
+    newer = ProducerIdentity(7, 1, None)
+    effects = copier.handle(Reconciled(newer, Position(15, target_offset=15), expired_to=19))
+    gaps = [effect for effect in effects if isinstance(effect, GapFound)]
+    assert [(gap.first_offset, gap.last_offset) for gap in gaps] == [(15, 19)]
+    assert (copier.position.source_offset, copier.position.skipped) == (20, ((15, 19),))
+    assert not copier.wants_fetch, "the position that tells of the gap comes first"
+    copier.handle(PositionStored(newer))
+    assert copier.fetch_offset == 20
+    assert copier.wants_fetch
 
 
 def test_dropped_batches_carry_the_epoch_to_read_on_from() -> None:

@@ -226,7 +226,6 @@ def test_what_would_change_the_copy_refuses_its_flow_alone() -> None:
     reasons = {flow.target: str(error) for flow, error in configuration.refused.items()}
     named = {target: re.findall(r"(\S+) \(line \d+\)", reason) for target, reason in reasons.items()}
     assert named == {
-        "eos": ["eos.exactly.once.source.support"],
         "filters": ["S->filters.topic.filter.class"],
         "smt": ["S->smt.transforms"],
         "identity": ["S->identity.source.cluster.alias"],
@@ -294,6 +293,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "stall_timeout_s": 30.0,
         "bytes_per_second_max": None,
         "many_to_one": False,
+        "exactly_once": "disabled",
         "quarantines": False,
         "mm2_group_id": "A-mm2",
         "mm2_configs_topic": "mm2-configs.A.internal",
@@ -616,8 +616,8 @@ def test_a_value_that_asks_for_what_is_done_anyway_refuses_nothing(load: Load, l
         "B.producer.ssl.keystore.location=/x",
         "A->B.source.consumer.security.protocol=SASL_PLAINTEXT",
         "A->B.producer.override.security.protocol=SASL_SSL",
-        "B.exactly.once.source.support=preparing",
         "A->B.exactly.once.support=required",
+        "A.consumer.isolation.level=read_uncommitted\nB.exactly.once.source.support=enabled",
         "transforms=mask",
         "A->B.predicates=p",
         "config.providers=file\nA.consumer.client.id=${file:/x:y}",
@@ -633,6 +633,25 @@ def test_what_must_not_be_ignored_refuses_the_flow(load: Load, line: str) -> Non
     assert line.split("\n", maxsplit=1)[0].partition("=")[0] in reason
     assert "(line 5)" in reason
     assert "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("line", "exactly_once", "committed"),
+    [
+        ("B.exactly.once.source.support=preparing", "preparing", False),
+        ("B.exactly.once.source.support=Enabled", "enabled", True),
+        ("B.exactly.once.source.support=enabled\nA->B.exactly.once.support=required", "enabled", True),
+        ("A.consumer.isolation.level=read_committed", "disabled", True),
+    ],
+)
+def test_exactly_once_reads_committed_records_only(load: Load, line: str, exactly_once: str, committed: bool) -> None:
+    (flow,) = load(set_line(line)).flows
+    assert (flow.exactly_once, flow.read_committed) == (exactly_once, committed)
+
+
+def test_several_flows_in_one_topic_are_never_exactly_once(problem: Callable[..., str]) -> None:
+    text = set_line("A->B.many.to.one=true\nB.exactly.once.source.support=enabled")
+    assert "many.to.one=true cannot be kept exactly once" in problem(text)
 
 
 def test_levels_that_mirror_maker_ignores_refuse_nothing_and_are_named(load: Load) -> None:
