@@ -37,6 +37,7 @@ from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.frames import FrameMemory
+from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import LEVELS, make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
@@ -139,7 +140,7 @@ def make_herder(
     metrics = Metrics()
     frames = FrameMemory(configuration.memory_max_bytes // 2)
     caps = _version_caps()
-    incarnation = uuid.uuid4().hex[:12]
+    process = uuid.uuid4().hex[:12]
     opened: list[Cluster] = []
     targets = {settings.flow.target for settings in configuration.flows}
     claims = {
@@ -195,7 +196,7 @@ def make_herder(
                 settings,
                 side(settings.flow.source, source),
                 side(settings.flow.target, target),
-                transactional_id=f"mm2py-{settings.group}-{incarnation}-{life}-{settings.flow}",
+                name=TransactionalId(settings.group, process, life, str(settings.flow)),
                 claims=claims[settings.flow.target],
                 allow_recopy=set(recopies.get(settings.flow, ())),
                 budget=budget,

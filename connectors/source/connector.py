@@ -18,6 +18,7 @@ from connectors.source import remote_topics, start, syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.gap_keeper import GapKeeper, positions_of
+from connectors.source.incarnations import Incarnations
 from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import (
     ExactlyOnceImpossible,
@@ -26,6 +27,7 @@ from connectors.source.refusals import (
     Recreated,
     RemoteNameIllegal,
     SeveralFlows,
+    TableUnusable,
     TopicRefused,
     Undecided,
 )
@@ -46,12 +48,14 @@ from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_store import PositionStore, read_positions
+from mm2py.replication.status_log import StatusLog
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.selection import should_replicate
@@ -66,6 +70,8 @@ FAILING_REPORT_S: Final = 60.0
 INCOMPLETE_REPORT_S: Final = 5.0
 """How long topics may wait for their leaders before that is worth a line in the log."""
 UNKNOWN_TOPIC: Final = 3
+STATUS_PATIENCE_S: Final = 5.0
+"""How long a flow waits for the status topic before it begins without."""
 
 
 class SourceConnector:
@@ -77,7 +83,7 @@ class SourceConnector:
         source: Side,
         target: Side,
         *,
-        transactional_id: str,
+        name: TransactionalId,
         claims: RemoteTopicClaims,
         allow_recopy: set[str],
         budget: MemoryBudget,
@@ -101,7 +107,7 @@ class SourceConnector:
         self._log = log
         self._incarnation = Incarnation(
             target.brokers,
-            transactional_id,
+            str(name),
             clock=clock,
             rng=rng,
             report=lambda text: log.warning("producer.degraded", why=text),
@@ -117,6 +123,8 @@ class SourceConnector:
             rng=rng,
             log=log,
         )
+        self._name = name
+        self._incarnations: Incarnations | None = None
         self._task: SourceTask | None = None
         self._beginning: Beginning | None = None
         self._source_id: str | None = None
@@ -167,6 +175,8 @@ class SourceConnector:
         if self._task is not None:
             await self._task.drain()
             await self._gaps.close()
+            if self._incarnations is not None:
+                await self._incarnations.leave()
 
     async def _prepare(self) -> tuple[SourceTask, Beginning]:
         settings, target = self._settings, self._target.brokers
@@ -186,9 +196,17 @@ class SourceConnector:
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, rng=self._rng)
+        status = await self._open_status(patience)
+        if status is not None:
+            self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)
+            self._incarnations.refuse_if_taken_over()
+            await self._incarnations.enter(identity, lives)
+            self._gaps.on_read = self._incarnations.notice
         positions, metadata = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )
+        if self._incarnations is not None:
+            await self._incarnations.shut_out()
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -259,6 +277,20 @@ class SourceConnector:
             clock=self._clock,
             log=self._log,
         )
+
+    async def _open_status(self, patience: start.Patience) -> StatusLog | None:
+        """Open the status topic. Without it copying goes on, unless exactly-once is a must; who else runs the flow is
+        then told by positions alone."""
+        must = self._settings.exactly_once == "enabled"
+        try:
+            async with asyncio.timeout(None if must else STATUS_PATIENCE_S):
+                return await patience.until_answered(self._gaps.open, "opening the status topic")
+        except TimeoutError:
+            return None
+        except (BrokerRefused, TableUnusable) as error:
+            if must:
+                raise ExactlyOnceImpossible(self._flow, str(error)) from error
+            return None  # the gaps say so
 
     async def _take_over(self, lives: EarlierLives) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
         """Return positions that nobody else can change any more, where the target lets us see to that."""

@@ -83,6 +83,8 @@ class GapKeeper:
     ) -> None:
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to carry out."""
+        self.on_read: Callable[[], None] = lambda: None
+        """Called when the status topic was read; may raise ``Fenced``."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
@@ -211,9 +213,10 @@ class GapKeeper:
         while True:
             pause_s = POLL_S
             try:
-                status = self._status or await self._open()
+                status = await self.open()
                 await self.flush()
                 await status.read()
+                self.on_read()
                 self._say_malformed(status)
                 if status.unanswered():
                     self.wake()
@@ -260,7 +263,14 @@ class GapKeeper:
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
 
-    async def _open(self) -> StatusLog:
+    async def open(self) -> StatusLog:
+        """Return the status topic, read to its end when it was opened.
+
+        Raises:
+            TableUnusable, DamagedTopic, KafkaError: it cannot be used, or not yet.
+        """
+        if self._status is not None:
+            return self._status
         settings = self._settings
         partitions = await start.ensure_table(settings, start.status_table(settings), self._target)
         writer = TopicWriter(

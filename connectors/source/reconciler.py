@@ -151,6 +151,10 @@ class Reconciler:
                 await self._fence(lost)  # a writer that wakes must not add to what an operator will look at
                 for job in lost:
                     done(Outcome(job, None, lost_at=bounds[job.target][1]))
+            for job in whole:
+                if job.fence is None and bounds[job.target][1] == job.target_offset:
+                    done(Outcome(job, job.position._replace(target_leader_epoch=job.part.copier.target_leader_epoch)))
+            whole = [job for job in whole if job.fence is not None or bounds[job.target][1] > job.target_offset]
             if whole:
                 tasks.create_task(self._shut_out(tasks, whole, done), name="reconcile")
             waiting = [job for job in waiting if job.target not in bounds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 
 from mm2py.errors import Mm2Error
@@ -20,6 +21,17 @@ class ExactlyOnceImpossible(FlowRefused):
             f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. {why}",
             remedy=f"Grant WRITE and DESCRIBE on transactional ids with prefix mm2py- on {flow.target}, let"
             " __transaction_state be created there, or set exactly.once.source.support=disabled.",
+        )
+
+
+class TakenOver(FlowRefused):
+    """A younger process runs the flow: of two, the older stops."""
+
+    def __init__(self, flow: Flow, transactional_id: str, since_ms: int) -> None:
+        since = datetime.datetime.fromtimestamp(since_ms / 1000, tz=datetime.UTC).isoformat(timespec="seconds")
+        super().__init__(
+            f"Flow {flow} is stopped: another mm2py process has taken it over ({transactional_id}, since {since}).",
+            remedy="Let only one process run it. If that one is gone for good, start this one again.",
         )
 
 

@@ -29,12 +29,14 @@ class EarlierLives:
         self._target = target
         self._incarnation = incarnation
         self._rng = rng
+        self.drained: set[int] = set()
+        """Producer ids of lives that have stopped for good: they need not be shut out."""
         self._producers: dict[int, EarlierProducer] = {}
 
     @property
     def known_ids(self) -> frozenset[int]:
         """Producer ids of all lives of this flow, this one too."""
-        return frozenset({self._incarnation.identity.producer_id, *self._producers})
+        return frozenset({self._incarnation.identity.producer_id, *self._producers, *self.drained})
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
         """Learn of an earlier producer, or more of one."""
@@ -45,12 +47,14 @@ class EarlierLives:
         known.epoch = max(known.epoch, epoch)
         return known
 
-    def fence_of(self, stored: StoredPosition) -> Fence:
-        """Return what shuts out whoever stored a position, which names a producer."""
+    def fence_of(self, stored: StoredPosition) -> Fence | None:
+        """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped."""
         if stored.producer_id is None or stored.producer_epoch is None:
             raise AssertionError("a position that names no producer has nobody to be shut out")
         if stored.producer_id == self._incarnation.identity.producer_id:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
+        if stored.producer_id in self.drained:
+            return None
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
     def learn(self, positions: Iterable[StoredPosition]) -> None:

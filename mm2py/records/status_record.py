@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from mm2py.records.source_offset import partition_of
+
 FORMAT_VERSION: Final = 1
 OWN_PREFIX: Final = "mm2py-"
 _GAP: Final = "mm2py-gap-"
@@ -56,6 +58,17 @@ class GapKind(StrEnum):
         if self is GapKind.FOREIGN:
             return "foreign.writer"
         return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
+
+
+class Life(StrEnum):
+    """How it stands with a process's life in a flow."""
+
+    WRITING = "writing"
+    """It may be, unless somebody has shut it out."""
+    DRAINED = "drained"
+    """It has stopped, and everything it sent was answered."""
+    FENCED = "fenced"
+    """A younger one has shut it out of the positions."""
 
 
 class Done(StrEnum):
@@ -138,6 +151,7 @@ class IncarnationRecord:
     epoch: int
     flows: tuple[str, ...]
     started_at_ms: int
+    life: Life = Life.WRITING
 
     @property
     def key(self) -> bytes:
@@ -185,8 +199,14 @@ def encode_value(record: StatusRecord) -> bytes:
                 "epoch": record.epoch,
                 "flows": list(record.flows),
                 "started_at_ms": record.started_at_ms,
+                "life": record.life,
             }
     return json.dumps({"mm2py": FORMAT_VERSION, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """Return where a record belongs. Incarnations share a partition, so that all readers see who came first."""
+    return 0 if key.startswith(_INCARNATION.encode()) else partition_of(key, partitions)
 
 
 def is_own_key(key: bytes | None) -> bool:
@@ -260,6 +280,7 @@ def _read_incarnation(fields: Mapping[str, Any]) -> IncarnationRecord:
         _int(fields, "epoch"),
         tuple(flows),
         _int(fields, "started_at_ms"),
+        Life(fields["life"]),
     )
 
 

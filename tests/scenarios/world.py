@@ -19,6 +19,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
@@ -92,7 +93,7 @@ class World:
                 self.settings,
                 _side("A", self.source),
                 _side("B", self.target),
-                transactional_id=f"mm2py-test-{worker_life}-{life}",
+                name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
                 claims=claims,
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,
