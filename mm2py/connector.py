@@ -51,6 +51,8 @@ class FlowStatus:
     guarantee: str
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
+    positions_age_s: float = 0.0
+    """How long ago the position changed that waits longest to be stored: so much a crash has to reconcile."""
     heartbeat_age_s: float | None = None
     """Age of the heartbeat that came over the flow last, by this machine's clock; None if none was seen."""
     path_latency_ms: float | None = None

@@ -8,6 +8,8 @@ changes. What must not be copied is refused with its way out, and looked at agai
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import random
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -19,6 +21,7 @@ from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.incarnations import Incarnations
+from connectors.source.keep_alive import KeepAlive
 from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import (
     ExactlyOnceImpossible,
@@ -70,6 +73,8 @@ FAILING_REPORT_S: Final = 60.0
 INCOMPLETE_REPORT_S: Final = 5.0
 """How long topics may wait for their leaders before that is worth a line in the log."""
 UNKNOWN_TOPIC: Final = 3
+LEAVE_S: Final = 3.0
+"""How long a stop waits until it is known that this life has ended well."""
 STATUS_PATIENCE_S: Final = 5.0
 """How long a flow waits for the status topic before it begins without."""
 
@@ -124,6 +129,12 @@ class SourceConnector:
             log=log,
         )
         self._name = name
+        self._keep_alive = KeepAlive(
+            target.brokers,
+            self._incarnation,
+            replication_factor=settings.offsets_topic_replication_factor,
+            log=log,
+        )
         self._incarnations: Incarnations | None = None
         self._task: SourceTask | None = None
         self._beginning: Beginning | None = None
@@ -164,6 +175,7 @@ class SourceConnector:
                 tasks.create_task(self._watch(task, beginning), name=f"{self._flow} watch")
                 tasks.create_task(self._keep_in_step(task, beginning), name=f"{self._flow} syncs")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
+                tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -176,7 +188,9 @@ class SourceConnector:
             await self._task.drain()
             await self._gaps.close()
             if self._incarnations is not None:
-                await self._incarnations.leave()
+                with contextlib.suppress(KafkaError, TimeoutError):  # then the next life shuts this one out
+                    async with asyncio.timeout(LEAVE_S):
+                        await self._incarnations.leave()
 
     async def _prepare(self) -> tuple[SourceTask, Beginning]:
         settings, target = self._settings, self._target.brokers
@@ -200,7 +214,8 @@ class SourceConnector:
         if status is not None:
             self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)
             self._incarnations.refuse_if_taken_over()
-            await self._incarnations.enter(identity, lives)
+            enter = functools.partial(self._incarnations.enter, identity, lives)
+            await patience.until_answered(enter, "looking for earlier lives")
             self._gaps.on_read = self._incarnations.notice
         positions, metadata = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
@@ -625,4 +640,5 @@ class SourceConnector:
             self._guarantee(),
             topics,
             self._refused.shown(),
+            positions_age_s=0.0 if self._task is None else self._task.positions_age_s(),
         )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.position_keeper import PositionKeeper
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.stalls import Stalls, circumstances_of
@@ -38,7 +39,6 @@ from mm2py.replication.events import (
     Need,
     OffsetsFound,
     Poison,
-    PositionStored,
     Quarantined,
     Report,
     Tick,
@@ -46,7 +46,6 @@ from mm2py.replication.events import (
 from mm2py.replication.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryAccount, MemoryBudget
-from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
 from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.rate import RateLimit
@@ -108,7 +107,6 @@ class SourceTask:
         self._source = source
         self._target = target
         self._incarnation = incarnation
-        self._store = store
         self._keep = keep
         self._looked_up: dict[CopiedPartition, int] = {}
         """For which source offset the limits were last looked up before it went into quarantine."""
@@ -149,9 +147,14 @@ class SourceTask:
             met_gap=met_gap,
             log=log,
         )
-        self._stored: dict[tuple[str, int], Position] = {}
-        self._first_acts: set[CopiedPartition] = set()
-        self._store_now = asyncio.Event()
+        self._positions = PositionKeeper(
+            store,
+            self.partitions,
+            interval_s=settings.position_interval_s,
+            form=self.stored_form,
+            handle=self._handle,
+            clock=clock,
+        )
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
         self._leaderless: dict[CopiedPartition, float] = {}
@@ -176,7 +179,7 @@ class SourceTask:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(self._keep_positions(), name="positions")
+                tasks.create_task(self._positions.run(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
                 tasks.create_task(self._report(), name="report")
                 tasks.create_task(self._reconciliation.run(), name="reconciliation")
@@ -187,6 +190,10 @@ class SourceTask:
             self._tasks = None
             for account in self._accounts.values():
                 account.close()
+
+    def positions_age_s(self) -> float:
+        """How long ago the position changed that waits longest to be stored."""
+        return self._positions.age_s()
 
     @property
     def foreign_topics(self) -> Collection[str]:
@@ -203,9 +210,8 @@ class SourceTask:
         for part in partitions:
             self.partitions[part.key] = part
             if part.copier.owns_position:
-                self._first_acts.add(part)
+                self._positions.store_first(part)
         self._reconciliation.begin(jobs)
-        self._store_now.set()
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[tuple[str, int]]) -> None:
@@ -214,11 +220,10 @@ class SourceTask:
         await self._drain(leaving)
         for part in leaving:
             self.partitions.pop(part.key, None)
-            self._stored.pop(part.key, None)
+            self._positions.forget(part)
             self._waiting.pop(part, None)
             self._leaderless.pop(part, None)
             self._looked_up.pop(part, None)
-            self._first_acts.discard(part)
             if part.source_leader in self.fetch_lanes:
                 self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
 
@@ -384,8 +389,7 @@ class SourceTask:
             case GapFound():
                 self._met_gap(part, effect)
             case Need.STORE_POSITION:
-                self._first_acts.add(part)
-                self._store_now.set()
+                self._positions.store_first(part)
             case Need.METADATA:
                 self.metadata_wanted.set()
             case Need.OFFSETS:
@@ -560,37 +564,6 @@ class SourceTask:
                 )
             self._warned_transactional |= seen
 
-    # Positions
-
-    async def _keep_positions(self) -> None:
-        while True:
-            await self._store_changed()
-            if self._first_acts:
-                continue
-            try:
-                async with asyncio.timeout(self._settings.position_interval_s):
-                    await self._store_now.wait()
-            except TimeoutError:
-                pass
-
-    async def _store_changed(self) -> None:
-        self._store_now.clear()
-        first_acts, self._first_acts = self._first_acts, set()
-        changed = {
-            key: part
-            for key, part in self.partitions.items()
-            if part in first_acts or (part.copier.owns_position and self._stored.get(key) != part.copier.position)
-        }
-        if not changed:
-            return
-        seen = {key: (part.copier.position, part.copier.identity) for key, part in changed.items()}
-        await self._store.store({key: self.stored_form(part) for key, part in changed.items()})
-        for key, part in changed.items():
-            position, identity = seen[key]
-            self._stored[key] = position
-            if part in first_acts:
-                self._handle(part, PositionStored(identity))
-
     async def _drain(self, leaving: list[CopiedPartition]) -> int:
         """Settle partitions and store where they stand. Returns how many the target left without an answer."""
         for part in leaving:
@@ -602,5 +575,5 @@ class SourceTask:
                     await self._settled.wait()
         except TimeoutError:
             pass
-        await self._store_changed()
+        await self._positions.store_changed()
         return sum(part.copier.phase is not Phase.DRAINED for part in leaving)

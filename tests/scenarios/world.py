@@ -65,12 +65,20 @@ class World:
         extra: Mapping[str, str] | None = None,
         memory_max_bytes: int = 96 << 20,
         latency_s: tuple[float, float] = (0.0002, 0.002),
+        broker_config: Mapping[str, str] | None = None,
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.clock = VirtualClock()
         self.source, self.target = (
-            ClusterModel(name, self.clock, random.Random(self.rng.random()), nodes=nodes, latency_s=latency_s)
+            ClusterModel(
+                name,
+                self.clock,
+                random.Random(self.rng.random()),
+                nodes=nodes,
+                latency_s=latency_s,
+                broker_config=broker_config,
+            )
             for name in ("A", "B")
         )
         self.settings = flow_settings(tuple(sorted((extra or {}).items())))

@@ -1,0 +1,84 @@
+"""Keeps a flow's transactional id known to the target, so that a successor can still fence it (C2).
+
+The target forgets an id that no transaction has used for a week, under a living worker as well: data batches of ours
+never touch the coordinator. So an empty transaction is begun and aborted now and then, on a topic of its own that holds
+nothing but these markers. The epoch stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.kafka import admin
+from mm2py.kafka.admin import NewTopic
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import Brokers
+from mm2py.topics.internal import fence_topic
+
+EVERY_S: Final = 3600.0
+AGAIN_S: Final = 60.0
+_EXPIRY_SETTING: Final = "transactional.id.expiration.ms"
+_EXISTS: Final = 36
+
+
+class KeepAlive:
+    """Uses the id every hour, or four times within the time after which the target would forget it."""
+
+    def __init__(
+        self, target: Brokers, incarnation: Incarnation, *, replication_factor: int, log: FilteringBoundLogger
+    ) -> None:
+        self._target = target
+        self._incarnation = incarnation
+        self._replication_factor = replication_factor
+        self._log = log
+
+    async def run(self) -> None:
+        """Keep the id alive until cancelled.
+
+        Raises:
+            Fenced, EpochRefused: this life of the flow is over.
+        """
+        said = False
+        while self._incarnation.degraded is None:
+            pause_s = AGAIN_S
+            try:
+                pause_s = await self._interval_s()
+                await asyncio.sleep(pause_s)
+                await self._use()
+                if said:
+                    self._log.info("keepalive.back")
+                    said = False
+            except KafkaError as error:
+                if not (error.retriable or isinstance(error, BrokerRefused)):
+                    raise
+                if not error.retriable and not said:
+                    said = True
+                    self._log.warning(
+                        "keepalive.failing",
+                        why=str(error),
+                        effect="if it goes on for days, a successor cannot fence this process",
+                    )
+                await asyncio.sleep(min(AGAIN_S, pause_s))
+
+    async def _interval_s(self) -> float:
+        brokers = (await fetch_metadata(self._target, [], channel="keepalive")).brokers
+        value = (
+            await admin.describe_broker_config(self._target, next(iter(brokers)), _EXPIRY_SETTING) if brokers else None
+        )
+        return EVERY_S if value is None or not value.isdecimal() else min(EVERY_S, int(value) / 4000)
+
+    async def _use(self) -> None:
+        topic = fence_topic()
+        name = str(topic.name)
+        found = (await fetch_metadata(self._target, [name], channel="keepalive")).topics.get(name)
+        if found is None or found.error_code:
+            new = NewTopic(name, topic.partitions, self._replication_factor, topic.configs)
+            refusal = (await admin.create_topics(self._target, [new]))[name]
+            if refusal is not None and refusal.code != _EXISTS:
+                raise refusal
+        await self._incarnation.keep_alive((name, 0))

@@ -1,0 +1,116 @@
+"""Keeps the positions of a task's partitions on the target, at most a second behind.
+
+Before a partition's first batch under a producer epoch its position is stored under that epoch: so the stored one
+always names whoever may have written last. Of very many busy partitions so many positions a second are stored as the
+target is asked to take, those that are furthest behind first; what a crash then has to reconcile grows with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.events import PositionStored
+from mm2py.replication.lane import CopiedPartition, Handler
+from mm2py.replication.position import Position
+from mm2py.replication.position_store import PositionStore
+
+PER_SECOND_MAX: Final = 1000
+"""Positions of a flow that are stored in a second. First and final ones do not count."""
+
+Key = tuple[str, int]
+
+
+class PositionKeeper:
+    """Stores what has changed."""
+
+    def __init__(
+        self,
+        store: PositionStore,
+        partitions: Mapping[Key, CopiedPartition],
+        *,
+        interval_s: float,
+        form: Callable[[CopiedPartition], StoredPosition],
+        handle: Handler,
+        clock: Clock,
+    ) -> None:
+        """Make one; ``run`` starts it.
+
+        Args:
+            partitions: those that are copied; it may change meanwhile.
+            form: what would be stored of a partition now.
+            handle: gets ``PositionStored`` for each first act.
+        """
+        self._store = store
+        self._partitions = partitions
+        self._interval_s = interval_s
+        self._form = form
+        self._handle = handle
+        self._clock = clock
+        self._stored: dict[Key, Position] = {}
+        self._behind_since_s: dict[Key, float] = {}
+        self._first_acts: set[CopiedPartition] = set()
+        self._now = asyncio.Event()
+
+    def age_s(self) -> float:
+        """How long ago the position changed that waits longest to be stored; 0.0 if none does."""
+        return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
+
+    def store_first(self, part: CopiedPartition) -> None:
+        """Store a position before anything is sent; the copier waits for it."""
+        self._first_acts.add(part)
+        self._now.set()
+
+    def forget(self, part: CopiedPartition) -> None:
+        """This partition is copied no more."""
+        self._stored.pop(part.key, None)
+        self._behind_since_s.pop(part.key, None)
+        self._first_acts.discard(part)
+
+    async def run(self) -> None:
+        """Store until cancelled. Raises: as ``PositionStore.store``."""
+        most = max(1, int(PER_SECOND_MAX * self._interval_s))
+        while True:
+            await self.store_changed(most)
+            if self._first_acts:
+                continue
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._now.wait()
+            except TimeoutError:
+                pass
+
+    async def store_changed(self, most: int | None = None) -> None:
+        """Store first acts and what has changed; returns when the target has acknowledged it.
+
+        Args:
+            most: so many of the latter, the oldest; None: all.
+        Raises: as ``PositionStore.store``.
+        """
+        self._now.clear()
+        first_acts, self._first_acts = self._first_acts, set()
+        changed = self._changed(first_acts)
+        if most is not None and len(changed) > most:
+            changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
+        parts = [part for part in first_acts if self._partitions.get(part.key) is part] + changed
+        if not parts:
+            return
+        seen = [(part, part.copier.position, part.copier.identity) for part in parts]
+        await self._store.store({part.key: self._form(part) for part in parts})
+        for part, position, identity in seen:
+            self._stored[part.key] = position
+            self._behind_since_s.pop(part.key, None)
+            if part in first_acts:
+                self._handle(part, PositionStored(identity))
+
+    def _changed(self, first_acts: Iterable[CopiedPartition]) -> list[CopiedPartition]:
+        now_s = self._clock.monotonic()
+        changed = []
+        for key, part in self._partitions.items():
+            if part.copier.owns_position and part not in first_acts and self._stored.get(key) != part.copier.position:
+                self._behind_since_s.setdefault(key, now_s)
+                changed.append(part)
+        return changed
