@@ -33,6 +33,7 @@ from mm2py.kafka.retry import (
 )
 from mm2py.records.batch import next_sequence
 from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.damage import Damage
 from mm2py.replication.events import (
     Acked,
     Displaced,
@@ -58,6 +59,7 @@ from mm2py.replication.events import (
     Tick,
 )
 from mm2py.replication.position import Position
+from mm2py.replication.produce_errors import ProduceReaction, Stored, produce_error
 from mm2py.replication.steps import Dropped, Fault, Outgoing
 
 MAX_IN_FLIGHT = 5
@@ -70,24 +72,14 @@ MAX_QUEUED = 5
 """At the end of its log a partition is not read while so many batches wait behind those under way."""
 REPORT_QUARANTINED = 1000
 """Of records in quarantine that follow each other the first is reported, and of a partition one in so many."""
-MAX_CORRUPT_READS = 3
-"""A batch whose checksum is wrong is read this often again before it is held against the source's disk."""
 
 _WAYS_OUT = {
     "too large": " Raise max.message.bytes of the remote topic; it is tried again every 30 seconds.",
     "null key on compacted target": " Let the remote topic have cleanup.policy=delete; it is tried again.",
 }
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
-_OUT_OF_ORDER, _DUPLICATE, _FENCED_EPOCH, _UNKNOWN_PRODUCER, _FENCED = 45, 46, 47, 59, 90
-_OUTCOME_UNKNOWN = frozenset({7, 20, _OUT_OF_ORDER, _DUPLICATE, _UNKNOWN_PRODUCER})
-_NOT_ENOUGH_REPLICAS, _DENIED = 19, 29
-_TOO_LARGE = frozenset({10, 18})
-_REFUSED_RECORDS = frozenset({32, 44, 87})
-"""Invalid timestamp, policy violation, invalid record: of a batch, said of any of its records."""
 _POISONS = {"too large": 10, "null key on compacted target": 87}
 """What the target's settings refuse, seen before it is sent, and the code that it would answer."""
-_NOT_STORED = _TOO_LARGE | _REFUSED_RECORDS | {_OUT_OF_ORDER, _NOT_ENOUGH_REPLICAS, _DENIED}
-"""Answers that a broker gives before it stores anything. Of a repeat they say nothing: its first may be stored."""
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
 
@@ -114,8 +106,8 @@ class _Entry:
     token: int = -1
     sequence: int = -1
     settled: bool = False
-    refused: bool = False
-    """The target said for certain that it did not store this batch."""
+    stored: Stored | None = None
+    """What the target's answer told of it; None while there is none, or none came."""
     repeated: bool = False
     """It may have been sent before."""
     not_stored: bool = False
@@ -210,7 +202,7 @@ class Copier:
         self._sequence = 0
         self._resume_at_s = 0.0
         self._failures = 0
-        self._corrupt_reads = 0
+        self.damage = Damage()
         self._cut_reads = 0
         self._fault: Fault | None = None
         self._failed = False
@@ -222,6 +214,9 @@ class Copier:
         self._reconciling = False
         self._uncovered_in_flight = False
         self._in_doubt: list[_Shape] = []
+        self._left_behind = -1
+        """First source offset of a batch of which the target left open whether it stored it, and then stored another
+        behind it: if it does not know it when it comes again, it is missing."""
         self._reconciled: Reconciled | None = None
 
     # What the shell asks for
@@ -416,15 +411,15 @@ class Copier:
         if not plan.steps and plan.fault is None and not self._unanswered:
             self._failures = 0  # nothing to send, and reading works again
         self._skip_dropped()
-        return self._meet_fault(event.now_s)
+        damaged, effects = self.damage.read(plan), self._meet_fault(event.now_s)
+        return effects if damaged is None else [damaged, *effects]
 
     def _meet_fault(self, now_s: float) -> Sequence[Effect]:
         """A batch that cannot be copied is reported when all before it are stored; reading stops at it meanwhile."""
         fault = self._fault
         if fault is None or self._ready or self._unanswered:
             return ()
-        if fault.kind == "crc mismatch" and self._corrupt_reads < MAX_CORRUPT_READS:
-            self._corrupt_reads += 1
+        if self.damage.met(fault):
             return self._fail(now_s, f"a batch was damaged on the way: {fault.text}")
         text = f"source offset {fault.offset} cannot be copied: {fault.text}{_WAYS_OUT.get(fault.kind, '')}"
         report, code = f"source.{fault.kind.replace(' ', '_')}", _POISONS.get(fault.kind)
@@ -440,14 +435,12 @@ class Copier:
         batch = entry.step
         assert isinstance(batch, Outgoing)  # noqa: S101  (only batches get a token)
         oldest = self._in_flight[0]  # what is settled at the head has left the line
-        if oldest is not entry and oldest.refused and not oldest.repeated:  # a repeat may have been stored before
-            return self._stall(
-                "target.out_of_order",
-                f"the target stored the batch of source offset {batch.first_offset} although it had refused the one of "
-                f"{_first(oldest)}; it has lost what it knew about this producer",
-            )
-        if oldest is not entry:  # the earlier one's outcome is unknown: both are sent again, and recognised
-            return self._when_settled(event.now_s)
+        if oldest is not entry:
+            if oldest.not_stored and not self._reconciling:
+                return self._stall_out_of_order(oldest)
+            if oldest.stored is Stored.PERHAPS:
+                self._left_behind = _first(oldest)
+            return self._when_settled(event.now_s)  # both are sent again, and recognised
         expected, displaced = self.position.target_offset, list[Effect]()
         if event.base_offset < 0 or (expected is not None and event.base_offset < expected):
             where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
@@ -467,7 +460,7 @@ class Copier:
         if self._in_doubt and self._in_doubt[0] == _shape(batch):  # answered after a failure, not sent again
             del self._in_doubt[0]
         self._alone = False
-        self._failures = self._corrupt_reads = 0
+        self._failures = 0
         self._advance()
         effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
         return [*displaced, *effects] if displaced else effects
@@ -476,48 +469,46 @@ class Copier:
         entry = self._answered(event.token)
         if entry is None:
             return ()
-        entry.refused = event.code not in _OUTCOME_UNKNOWN
-        entry.not_stored = event.code in _NOT_STORED and not entry.repeated
-        code, what = event.code, f"{name_of(event.code)} ({event.code})"
+        error = produce_error(event.code)
+        entry.stored = error.stored
+        entry.not_stored = error.stored is Stored.NO and not entry.repeated
+        what = f"{name_of(event.code)} ({event.code})"
         if event.message:
             what += f": {event.message}"
-        if (
-            self._failed or self.phase is not Phase.COPYING
-        ):  # an earlier batch failed: what this one says follows from that
+        if self._failed or self.phase is not Phase.COPYING:  # what this one says follows from an earlier one's failure
             return self._when_settled(event.now_s)
-        if code in {_FENCED_EPOCH, _FENCED}:
-            self._reconciling = True
-            return [*self._fail(event.now_s, f"another producer has fenced this one ({what})"), Need.NEW_INCARNATION]
-        if code in {_OUT_OF_ORDER, _UNKNOWN_PRODUCER, _DUPLICATE}:
-            return self._lost_track(event.now_s, f"the target lost track of this producer ({what})")
-        if code in _TOO_LARGE:
-            self.refused_bytes = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
-            text = (
-                f"the batch of source offset {_first(entry)}, {self.refused_bytes} bytes, is too large for the target"
-            )
-            return self._fail(event.now_s, text, Need.LIMITS)
-        if code in _REFUSED_RECORDS and isinstance(entry.step, Outgoing):
-            return self._records_refused(event, entry.step, what, repeated=entry.repeated)
-        match reaction_to(code):
-            case Reaction.RETRY:
+        match error.reaction:
+            case ProduceReaction.RESEND:
                 return self._fail(event.now_s, f"the target answered {what}")
-            case Reaction.REFRESH:
+            case ProduceReaction.REFRESH:
                 return self._fail(event.now_s, f"the target answered {what}", Need.METADATA)
-            case Reaction.DENIED:
-                return self._fail(
-                    event.now_s,
-                    f"mm2py may not write to the remote topic ({what})",
-                    pause_s=DENIED_PAUSE_S,
-                    report="target.denied",
-                )
-            case Reaction.FAIL:
+            case ProduceReaction.DENIED:
+                text = f"mm2py may not write to the remote topic ({what})"
+                return self._fail(event.now_s, text, pause_s=DENIED_PAUSE_S, report="target.denied")
+            case ProduceReaction.NEW_LIFE:
+                self._reconciling = True
+                text = f"another producer has fenced this one ({what})"
+                return [*self._fail(event.now_s, text), Need.NEW_INCARNATION]
+            case ProduceReaction.RECONCILE:
+                if _first(entry) == self._left_behind and error.stored is not Stored.YES:
+                    return self._stall_out_of_order(entry)
+                return self._lost_track(event.now_s, f"the target lost track of this producer ({what})")
+            case ProduceReaction.LIMITS:
+                self.refused_bytes = len(entry.step.data) if isinstance(entry.step, Outgoing) else 0
+                text = f"the batch of source offset {_first(entry)}, {self.refused_bytes} bytes, is too large"
+                return self._fail(event.now_s, f"{text} for the target", Need.LIMITS)
+            case ProduceReaction.FIND_RECORD:
+                return self._records_refused(event, entry, what)
+            case ProduceReaction.BLOCK:
                 text = f"the target refuses the batch of source offset {_first(entry)} with {what}"
                 return self._block(event.now_s, "target.refuses", text)
+            case _:
+                assert_never(error.reaction)
 
-    def _records_refused(
-        self, event: ProduceRefused, batch: Outgoing, what: str, *, repeated: bool
-    ) -> Sequence[Effect]:
+    def _records_refused(self, event: ProduceRefused, entry: _Entry, what: str) -> Sequence[Effect]:
         """Find the record that the target refuses: what was merged is parted, a batch is cut, a record is poison."""
+        batch, repeated = entry.step, entry.repeated
+        assert isinstance(batch, Outgoing)  # noqa: S101  (only batches get a token)
         first = batch.first_offset
         if batch.reason == "repack":
             self.pass_until = batch.next_offset
@@ -636,7 +627,7 @@ class Copier:
         self.position = event.position._replace(sequence=0)
         self.owns_position = True
         self._in_doubt.clear()
-        self._careful_until = -1
+        self._careful_until = self._left_behind = -1
         self._rewind()
         self._reconciling = self._failed = False
         self._alone = True
@@ -777,6 +768,14 @@ class Copier:
     ) -> Sequence[Effect]:
         self._stall(kind, text)
         return [GapFound(kind, first, last, Done.STOPPED, text, go_on_at)]
+
+    def _stall_out_of_order(self, refused: _Entry) -> Sequence[Effect]:
+        """Stop where a batch is stored and the one before it is not: sequences would count that one as stored."""
+        return self._stall(
+            "target.out_of_order",
+            f"the target stored a batch behind the one of source offset {_first(refused)}, which it had refused; "
+            "it has lost what it knew about this producer",
+        )
 
     def _stall(self, event: str, text: str) -> Sequence[Effect]:
         self._forget()

@@ -17,6 +17,7 @@ from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import Backoff
+from mm2py.replication.damage import Known
 from mm2py.replication.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.lane import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
@@ -291,6 +292,7 @@ class FetchLane:
                 merging=part.merging,
                 sent_before=part.copier.sent_before,
                 cut_until=part.copier.cut_until,
+                known=Known(part.copier.fetched_epoch, part.source_leader_epoch, part.copier.damage.doubted),
             )
             if planned.next_offset > max(fetched.high_watermark, fetch_offset):
                 # A base offset stands outside every checksum; only the log's end shows that one was damaged on the way.
@@ -298,7 +300,9 @@ class FetchLane:
                     f"a batch claims to reach to offset {planned.next_offset}, the log ends at {fetched.high_watermark}"
                 )
                 planned = Plan(next_offset=fetch_offset, fault=Fault("crc mismatch", fetch_offset, None, text))
-            part.fetch_bytes = planned.cut_batch_bytes
+            # A damaged length may claim gigabytes: so more is asked for step by step.
+            asked = max(self._settings.partition_max_bytes, part.fetch_bytes)
+            part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
             if planned.steps:
                 part.active_at_s = now_s
             part.transactional_seen |= planned.transactional

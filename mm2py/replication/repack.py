@@ -10,6 +10,7 @@ do the work, at about a microsecond a record.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -158,6 +159,26 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
 
 
 _NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError)
+
+
+def are_alike(one: memoryview, other: memoryview) -> bool:
+    """Tell whether two batches may become one: of one codec and one leader epoch."""
+    first, second = read_header(one), read_header(other)
+    return (first.codec, first.partition_leader_epoch) == (second.codec, second.partition_leader_epoch)
+
+
+def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
+    """Return where a record's source offset leaves some out, as of ``Outgoing``: between whole batches."""
+    jumps = array("q")
+    index, expected = 0, read_header(batches[0]).base_offset
+    for batch in batches:
+        header = read_header(batch)
+        if header.base_offset != expected:
+            jumps.append(index)
+            jumps.append(header.base_offset)
+        index += header.record_count
+        expected = header.next_offset
+    return jumps
 
 
 def _decompressed(batch: memoryview | bytearray, codec: int, max_bytes: int) -> bytearray:

@@ -9,7 +9,6 @@ repacked where many small ones wait (``repack``), and decoded only where it must
 from __future__ import annotations
 
 import struct
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -38,9 +37,18 @@ from mm2py.records.compression import Codec
 from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, read_message, unwrap
 from mm2py.records.record_body import RecordBody
 from mm2py.records.transactions import AbortedTransactions
+from mm2py.replication.damage import Known, is_borne_out
 from mm2py.replication.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
-from mm2py.replication.repack import GROWTH_BYTES, MERGED_PLAIN_MAX_BYTES, PASS_ALL, MergeRule, merge
-from mm2py.replication.steps import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
+from mm2py.replication.repack import (
+    GROWTH_BYTES,
+    MERGED_PLAIN_MAX_BYTES,
+    PASS_ALL,
+    MergeRule,
+    are_alike,
+    jumps_of,
+    merge,
+)
+from mm2py.replication.steps import Doubt, Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
 
 
 def plan(
@@ -53,6 +61,7 @@ def plan(
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
     cut_until: int = -1,
+    known: Known | None = None,
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
 
@@ -68,12 +77,14 @@ def plan(
             is not here whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
+        known: what is known of the log: by it, batches may be doubtful. None: all are believed.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         Nothing in ``records`` makes it raise; whatever is wrong there is the plan's ``fault``.
     """
     planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
     planner.rebuilder.cut_until = cut_until
+    planner.known = known
     return planner.run()
 
 
@@ -82,6 +93,7 @@ class _Planner:
 
     __slots__ = (
         "aborted",
+        "known",
         "log_offset",
         "merging",
         "plan",
@@ -117,6 +129,7 @@ class _Planner:
         self.read_committed = read_committed
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
+        self.known: Known | None = None
         self.plan = Plan(next_offset=wanted_offset)
         self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before)
         self.log_offset = 0
@@ -153,6 +166,7 @@ class _Planner:
         merged_max_bytes = min(max_message_bytes, rules.merged_max_bytes)
         records_max = merging.records_max if wanted_codec is None else INT64_MAX  # taken apart anyhow
         room = before_codec = before_epoch = 0
+        expected_offset, seen_epoch = wanted_offset, -1 if self.known is None else self.known.leader_epoch
         position = 0
         while position + MAGIC_AT < end:
             magic = records[position + MAGIC_AT]
@@ -160,6 +174,7 @@ class _Planner:
                 if together and not self._make_one():
                     return
                 begin, position = position, self._old_formats(position, magic)
+                expected_offset, seen_epoch = max(wanted_offset, self.log_offset), -1
                 if self.waits:
                     return
                 if position == begin or self.rebuilder.is_spent:
@@ -197,7 +212,12 @@ class _Planner:
                     f"the one before it ended at {self.log_offset}."
                 )
                 raise self._stop("corrupt records", base_offset, None, text)
-            self.log_offset = next_offset
+            if (base_offset != expected_offset or leader_epoch != seen_epoch) and not self._believes(
+                Doubt(expected_offset, base_offset, next_offset, leader_epoch), batch_end, seen_epoch
+            ):
+                break
+            self.log_offset = expected_offset = next_offset
+            seen_epoch = leader_epoch
             batch = records[position:batch_end]
             position = batch_end
             if attributes & (CONTROL | TRANSACTIONAL):
@@ -256,8 +276,22 @@ class _Planner:
                     return
         if together and not sent_before:
             self._make_one()
-        if position == 0 and end > 0:
+        if position == 0 and end > 0 and self.plan.doubt is None:
             self._note_cut()
+
+    def _believes(self, doubt: Doubt, batch_end: int, seen_epoch: int) -> bool:
+        """Whether a batch that does not follow the one before it may be planned; if not, the plan says so."""
+        known, plan = self.known, self.plan
+        if known is None:
+            return True
+        if doubt.leader_epoch > known.highest_epoch >= 0:
+            text = f"A batch claims leader epoch {doubt.leader_epoch}, the partition is in its {known.highest_epoch}th."
+            raise self._stop("corrupt records", doubt.base_offset, None, text)
+        if doubt in known.doubted:
+            plan.believed.append(doubt)
+        elif not is_borne_out(self.records, batch_end, doubt, seen_epoch):
+            plan.doubt = doubt
+        return plan.doubt is None
 
     def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
         """Plan a batch that may be part of one that was sent before: that one ends where it ended then.
@@ -271,7 +305,7 @@ class _Planner:
             self._make_one(self.rules.max_message_bytes)
         if not sent_before:
             return False
-        if together and not _are_alike(together[0], batch):
+        if together and not are_alike(together[0], batch):
             self._make_one(self.rules.max_message_bytes)
         together.append(batch)
         first_sent, next_sent = sent_before[0]
@@ -318,7 +352,7 @@ class _Planner:
                 self._plan_alone(part)
             return True
         one, first, last = read_header(merged.data), read_header(parts[0]), read_header(parts[-1])
-        jumps = () if last.next_offset - first.base_offset == one.record_count else _jumps(parts)
+        jumps = () if last.next_offset - first.base_offset == one.record_count else jumps_of(parts)
         self.plan.steps.append(
             Outgoing(
                 first.base_offset,
@@ -337,7 +371,7 @@ class _Planner:
         """Plan a batch that might have been merged: passed, unless another codec is wanted."""
         header = read_header(batch)
         if self.rules.compression in (None, header.codec):
-            self.plan.steps.append(_passed(batch))
+            self.plan.steps.append(Outgoing.passed(batch))
         else:
             self.rebuilder.decode(header, batch)
 
@@ -454,38 +488,6 @@ class _Planner:
         if self.together and not self.sent_before:
             self._make_one()
         return stopped(Fault(kind, offset, next_offset, text), self.plan.steps, self.wanted_offset)
-
-
-def _are_alike(one: memoryview, other: memoryview) -> bool:
-    """Tell whether two batches may become one: of one codec and one leader epoch."""
-    first, second = read_header(one), read_header(other)
-    return (first.codec, first.partition_leader_epoch) == (second.codec, second.partition_leader_epoch)
-
-
-def _jumps(batches: Sequence[memoryview]) -> Sequence[int]:
-    """Return where a record's source offset leaves some out, as of ``Outgoing``: between whole batches."""
-    jumps = array("q")
-    index, expected = 0, read_header(batches[0]).base_offset
-    for batch in batches:
-        header = read_header(batch)
-        if header.base_offset != expected:
-            jumps.append(index)
-            jumps.append(header.base_offset)
-        index += header.record_count
-        expected = header.next_offset
-    return jumps
-
-
-def _passed(batch: memoryview) -> Outgoing:
-    header = read_header(batch)
-    return Outgoing(
-        header.base_offset,
-        header.next_offset,
-        header.record_count,
-        header.max_timestamp_ms,
-        header.partition_leader_epoch,
-        batch,
-    )
 
 
 _KNOWN_CODECS: Final = frozenset(codec.value for codec in Codec)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from mm2py.records.batch import read_header
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES
 from mm2py.replication.repack import MERGED_MAX_BYTES
 
@@ -73,6 +74,19 @@ class Outgoing(NamedTuple):
     jumps: Sequence[int] = ()
     """Flat pairs (record index, source offset), one for each record whose source offset leaves some out."""
 
+    @classmethod
+    def passed(cls, batch: memoryview) -> Outgoing:
+        """Return the step that sends a batch as it is."""
+        header = read_header(batch)
+        return cls(
+            header.base_offset,
+            header.next_offset,
+            header.record_count,
+            header.max_timestamp_ms,
+            header.partition_leader_epoch,
+            batch,
+        )
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield (record index, source offset) for the start of each stretch of records with adjacent source offsets."""
         yield 0, self.first_offset
@@ -107,6 +121,16 @@ class Fault(NamedTuple):
     """As of ``Outgoing``, where one record is at fault; else -1."""
 
 
+class Doubt(NamedTuple):
+    """A batch that does not go on where and as the one before it ended: it may have been damaged on the way."""
+
+    at: int
+    """The source offset at which it was met: where the one before it ended, or what was asked for."""
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+
+
 @dataclass(slots=True)
 class Plan:
     """What to do with one fetched stretch of a partition."""
@@ -120,3 +144,7 @@ class Plan:
     """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
     cut_batch_bytes: int = 0
     """Size of the first batch if not even that one is there whole: a fetch must allow at least so much. Else 0."""
+    doubt: Doubt | None = None
+    """The plan ends before this batch: it is to be read again from there, and believed if it comes the same."""
+    believed: list[Doubt] = field(default_factory=list)
+    """Batches that were doubtful when they were read before, and came the same again."""

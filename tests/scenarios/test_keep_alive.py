@@ -32,6 +32,7 @@ def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotte
             await asyncio.sleep(0.05)
         async with world.worker():
             await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(5)
         assert "writer.unfenced" not in world.log_text.getvalue()
         assert any(batch.control and batch.producer_id == owner for batch in world.target.batches("A.orders", 0)), (
             "the marker is that of the first owner's id"

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import MAX_CORRUPT_READS, MAX_IN_FLIGHT, MAX_QUEUED, Copier, Phase, Sending
+from mm2py.replication.copier import MAX_IN_FLIGHT, MAX_QUEUED, Copier, Phase, Sending
+from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
     Diverged,
@@ -29,7 +30,7 @@ from mm2py.replication.events import (
     Tick,
 )
 from mm2py.replication.position import Position
-from mm2py.replication.steps import Dropped, Fault, Outgoing, Plan
+from mm2py.replication.steps import Doubt, Dropped, Fault, Outgoing, Plan
 
 BROKER = 1
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
@@ -236,10 +237,33 @@ def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
     copier.handle(fetched(copier, batches(0, 3)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
     second, third = send_all(copier)
-    copier.handle(ProduceRefused(second.token, 6, None, 0.0))
+    copier.handle(ProduceRefused(second.token, 19, None, 0.0))
     effects = copier.handle(Acked(third.token, 10, 0.0))
     assert copier.phase is Phase.STALLED
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recognised_or_missing(is_known: bool) -> None:
+    """A leader lost its office while the batch waited for the replicas, came back, and stored the next one."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    second, third = send_all(copier)
+    copier.handle(ProduceRefused(second.token, 6, None, 0.0))
+    copier.handle(Acked(third.token, 20, 0.0))
+    assert copier.phase is Phase.WAITING
+    copier.handle(Tick(1e6))
+    copier.handle(fetched(copier, batches(10, 2)))
+    (again,) = send_all(copier)
+    assert again.sequence == second.sequence
+    if is_known:
+        copier.handle(Acked(again.token, 10, 1e6))
+        assert (copier.phase, copier.position.source_offset) == (Phase.COPYING, 20)
+    else:
+        effects = copier.handle(ProduceRefused(again.token, 45, None, 1e6))
+        assert copier.phase is Phase.STALLED, "a reconciliation by sequences would take it for stored"
+        assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
 def test_a_repeat_that_is_refused_while_the_next_one_is_stored_leaves_no_hole() -> None:
@@ -441,14 +465,38 @@ def test_a_fault_is_met_when_all_before_it_is_stored() -> None:
     assert copier.wants_fetch, "the operator may have raised the limit"
 
 
-def test_a_damaged_batch_is_read_again_before_the_source_is_blamed() -> None:
+@pytest.mark.parametrize("kind", ["crc mismatch", "corrupt records", "unknown magic"])
+def test_a_damaged_batch_is_read_again_before_the_source_is_blamed(kind: str) -> None:
     copier = copying()
-    fault = Fault("crc mismatch", 0, None, "its checksum is wrong")
+    fault = Fault(kind, 0, None, "it is damaged")  # type: ignore[arg-type]
     for _ in range(MAX_CORRUPT_READS):
         assert copier.handle(fetched(copier, [], fault=fault)) == []
-        copier.handle(Tick(1e6))
+        copier.handle(Tick(copier.resume_at_s or 0.0))
+        assert copier.wants_fetch
     effects = copier.handle(fetched(copier, [], fault=fault))
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["source.crc_mismatch"]
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == [f"source.{kind.replace(' ', '_')}"]
+
+
+def test_a_damaged_batch_that_came_whole_is_reported_once() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, [], fault=Fault("crc mismatch", 0, None, "it is damaged")))
+    copier.handle(Tick(1e6))
+    (report,) = copier.handle(fetched(copier, batches(0, 1), end=30))
+    assert isinstance(report, Report)
+    assert report.event == "source.damaged"
+    assert copier.handle(fetched(copier, batches(10, 2))) == ()
+
+
+def test_a_doubtful_batch_is_read_again_at_once_and_what_stands_before_it_is_sent() -> None:
+    copier = copying()
+    doubt = Doubt(10, 14, 20, 0)
+    event = fetched(copier, batches(0, 1), end=20)
+    event.plan.doubt = doubt
+    assert copier.handle(event) == ()
+    assert (copier.phase, copier.fetch_offset, list(copier.damage.doubted)) == (Phase.COPYING, 10, [doubt])
+    assert copier.wants_fetch
+    assert not copier.is_at_end
+    assert len(send_all(copier)) == 1
 
 
 def test_too_large_asks_for_the_limits_and_tells_the_size() -> None:

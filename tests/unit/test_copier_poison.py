@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier, Phase, Sending
+from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
     Drain,
@@ -24,6 +25,7 @@ from mm2py.replication.events import (
     Quarantined,
     Reconciled,
     Report,
+    Tick,
 )
 from mm2py.replication.position import RANGES_MAX, Position
 from mm2py.replication.repack import MERGE_ALL, PASS_ALL, MergeRule
@@ -175,8 +177,10 @@ def test_what_the_settings_of_the_target_refuse_is_poison_without_being_sent() -
 def test_damage_is_no_poison(kind: str) -> None:
     copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20, quarantines=True)
     copier.handle(PositionStored(IDENTITY))
-    copier._corrupt_reads = 10
-    effects = copier.handle(fetched(copier, [], fault=Fault(kind, 0, 5, "It is damaged.")))  # type: ignore[arg-type]
+    fault, effects = Fault(kind, 0, 5, "It is damaged."), list[Effect]()  # type: ignore[arg-type]
+    for _ in range(MAX_CORRUPT_READS + 1):
+        effects += copier.handle(Tick(1e6))
+        effects += copier.handle(fetched(copier, [], fault=fault))
     assert [type(effect) for effect in effects] == [Report]
     assert copier.phase is Phase.WAITING
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mm2py.kafka.port import BrokerId, FetchRequest, ProducerIdentity
+from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import PositionStored
 from mm2py.replication.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
@@ -105,3 +105,45 @@ def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_ther
     [request] = asked(walk, 2 << 20)
     assert request.max_bytes == 1_800_000
     assert request.topics[0].partitions[0].max_bytes == 1_800_000
+
+
+def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_step() -> None:
+    """The next read shows what it is in truth; asked for at once, a backlog of so many bytes would come."""
+    sizes: list[int] = []
+
+    class Brokers:
+        async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
+            del channel
+            sizes.append(request.topics[0].partitions[0].max_bytes)
+            if len(sizes) > 3:
+                await asyncio.get_running_loop().create_future()
+            records = memoryview(
+                bytearray((5).to_bytes(8) + (1 << 30).to_bytes(4) + b"\x00\x00\x00\x06\x02" + bytes(99))
+            )
+            return FetchReply([FetchedPartition("t", 0, 0, 1_000, 1_000, 0, records)], len(records))
+
+    async def run() -> None:
+        account = MemoryBudget(96 << 20).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda part, event: None,
+            lost=lambda: None,
+        )
+        copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+        copier.handle(PositionStored(copier.identity))
+        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+        lane.partitions[part.key] = part
+        lane.offer(part)
+        running = asyncio.create_task(lane.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(run())
+    assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
