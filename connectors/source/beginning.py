@@ -145,7 +145,12 @@ class Beginning:
         rules = await self._target_rules(upstreams, known=settings_of, channel="sync")
         for part in parts:
             found = rules[part.target_topic]
-            part.rules = replace(part.rules, max_message_bytes=found.max_message_bytes, compacted=found.compacted)
+            part.rules = replace(
+                part.rules,
+                max_message_bytes=found.max_message_bytes,
+                cleaned=found.cleaned,
+                compacted=found.compacted,
+            )
 
     def _has_grown_by(self, key: Key) -> bool:
         """Tell whether a partition came later than its topic, while we ran or while we were down."""
@@ -400,6 +405,7 @@ class Beginning:
                 rules[name] = TargetRules(
                     max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
                     compression=codec,
+                    cleaned=compacted,
                     compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
                 )
         return rules

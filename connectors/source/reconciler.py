@@ -226,6 +226,10 @@ class Reconciler:
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)
+            elif tail.has_holes and not job.part.rules.cleaned and not job.target_start > job.target_offset:
+                tasks.create_task(
+                    self._compare(tasks, job, done), name="compare"
+                )  # counting would lose what is missing
             elif not tail.stored:
                 done(_outcome(job, tail, job.position.source_offset, job.position.source_leader_epoch))
             else:

@@ -91,6 +91,9 @@ class Tail:
         self.next_offset = from_offset
         self.is_whole = False
         self.stored = 0
+        self.has_holes = False
+        """A sequence is missing between two: the batch was refused and the next one stored (H2), or it was cleaned
+        away, or stands before where the log begins by now."""
         self.last_batch: bytes | None = None
         """The writer's last batch, if that still has records."""
         self.is_log_append_time = False
@@ -105,6 +108,7 @@ class Tail:
         self._end = end
         self._trimmed_to: int | None = None
         self._saw_writer = False
+        self._next_sequence = writer.next_sequence
 
     def begin_at(self, log_start: int) -> None:
         """Learn where the log begins by now; what stood before that is told by sequences, or by offsets alone."""
@@ -151,7 +155,8 @@ class Tail:
         if header.producer_epoch != self._writer.epoch:
             return  # before its epoch was raised: the position tells of those
         self._saw_writer = True
-        after = next_sequence(header.base_sequence, header.last_offset_delta + 1)
+        self.has_holes |= header.base_sequence != self._next_sequence
+        after = self._next_sequence = next_sequence(header.base_sequence, header.last_offset_delta + 1)
         ahead = (after - self._writer.next_sequence) % SEQUENCE_MODULUS
         if self.stored < ahead < _HALF:
             self.stored = ahead

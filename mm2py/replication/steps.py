@@ -44,6 +44,8 @@ class TargetRules:
     """The remote topic's ``max.message.bytes``: compared with a whole batch, its first 12 bytes included."""
     compression: int | None = None
     """The codec every batch must have, or None to leave each as it is."""
+    cleaned: bool = False
+    """The remote topic is compacted: records and batches of it may vanish."""
     compacted: bool = False
     """The remote topic refuses null keys. Every batch is then decoded to look: leave it False where the source topic is
     compacted too, whose brokers have looked already."""
