@@ -46,6 +46,7 @@ class Reconciliation:
         lives: EarlierLives,
         *,
         exactly_once: bool,
+        shared: bool,
         handle: Handler,
         met_gap: Callable[[CopiedPartition, GapFound], None],
         log: FilteringBoundLogger,
@@ -54,12 +55,14 @@ class Reconciliation:
 
         Args:
             exactly_once: stop where that cannot be kept.
+            shared: other flows write to the same remote topics.
             handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
             met_gap: is told where others write.
         """
         self.foreign: set[str] = set()
         """Remote topics to which others write."""
         self._exactly_once = exactly_once
+        self._shared = shared
         self._met_gap = met_gap
         self._reconciler = reconciler
         self._incarnation = incarnation
@@ -143,7 +146,7 @@ class Reconciliation:
         """Find out who wrote there. Markers of our own lives are nobody's (M1, M6)."""
         tails = {}
         for part, effect in displaced.items():
-            if part.key in self._foreign_said:
+            if part.key in self._foreign_said or self._shared:
                 continue
             nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
             tails[part] = Tail(
@@ -171,7 +174,7 @@ class Reconciliation:
 
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
-        if part.key in self._foreign_said:
+        if part.key in self._foreign_said or self._shared:
             return
         self._foreign_said.add(part.key)
         self.foreign.add(part.target_topic)

@@ -143,6 +143,7 @@ class SourceTask:
             incarnation,
             lives,
             exactly_once=settings.exactly_once == "enabled",
+            shared=settings.many_to_one,
             handle=self._handle,
             met_gap=met_gap,
             log=log,

@@ -442,6 +442,14 @@ class Copier:
                 self._left_behind = _first(oldest)
             return self._when_settled(event.now_s)  # both are sent again, and recognised
         expected, displaced = self.position.target_offset, list[Effect]()
+        if expected is not None and 0 <= event.base_offset < expected and not entry.repeated:
+            return self._stall_at_gap(
+                GapKind.TARGET_TRUNCATED,
+                None,
+                self.position.source_offset - 1,
+                f"the target stored a batch at offset {event.base_offset}, and all up to {expected} had been stored",
+                go_on_at=self.position.source_offset,
+            )
         if event.base_offset < 0 or (expected is not None and event.base_offset < expected):
             where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
             return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")

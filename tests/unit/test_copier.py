@@ -13,6 +13,7 @@ from mm2py.replication.copier import MAX_IN_FLIGHT, MAX_QUEUED, Copier, Phase, S
 from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
+    Displaced,
     Diverged,
     Drain,
     Effect,
@@ -311,6 +312,38 @@ def test_a_fenced_copier_asks_for_a_new_incarnation_and_sends_nothing_more(code:
     copier.handle(Tick(1e9))
     assert send_all(copier) == []
     assert copier.phase is Phase.WAITING
+
+
+def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_cut_back() -> None:
+    """Of old records the target checks no sequence: it stores what comes, wherever its log ends by now (C1, M4)."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 100, 0.0))
+    (second,) = send_all(copier)
+    (gap,) = copier.handle(Acked(second.token, 104, 0.0))
+    assert isinstance(gap, GapFound)
+    assert (gap.kind, gap.last_offset, gap.go_on_at) == ("target-truncated", 9, 10)
+    assert copier.phase is Phase.STALLED
+
+
+def test_a_batch_that_is_stored_further_on_tells_of_somebody_else_and_copying_goes_on() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 100, 0.0))
+    (second,) = send_all(copier)
+    assert copier.handle(Acked(second.token, 113, 0.0)) == [Displaced(110, 113)]
+    assert (copier.phase, copier.position.target_offset) == (Phase.COPYING, 123)
+
+
+def test_an_old_batch_whose_answer_was_lost_is_not_sent_again() -> None:
+    """The target may have stored it and forgotten that: sent once more it would be there twice (C1)."""
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 2)))
+    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
+    (second,) = send_all(copier, NONE_COVERED)
+    copier.handle(ProduceLost(second.token, "reset", 0.0))
+    assert Need.RECONCILE in copier.handle(Tick(1e6))
+    assert not copier.wants_fetch
 
 
 def test_a_new_epoch_waits_for_what_is_on_its_way_under_the_old_one() -> None:
