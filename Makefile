@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick soak constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -16,6 +16,10 @@ USUAL := -m "not slow and not compat"
 # Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.
 ifeq ($(origin SECONDS),command line)
 DEMO_ARGUMENTS := --seconds $(SECONDS)
+SIMULATE_ARGUMENTS := --seconds $(SECONDS)
+endif
+ifeq ($(origin SEEDS),command line)
+SIMULATE_ARGUMENTS += --seeds $(SEEDS)
 endif
 
 help: ## show this list
@@ -60,7 +64,7 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
 test: test-unit jars ## all tests but the slow ones: unit, then scenarios, real clusters, parity with MM2
-	$(PYTEST) $(wildcard tests/scenarios tests/checker tests/cluster tests/parity) $(USUAL)
+	$(PYTEST) $(wildcard tests/scenarios tests/checker tests/simulation tests/cluster tests/parity) $(USUAL)
 
 test-unit: venv ## the tests that need no Java: a few seconds
 	$(PYTEST) tests/unit $(USUAL)
@@ -88,6 +92,9 @@ bench-quick: venv jars ## the same in under 3 minutes: one round, fewer records
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)
+
+simulate: venv ## whole workers on broker models under every fault, seed after seed (SECONDS=120, SEEDS=7-12, ARGS="--save")
+	@$(PY) -m tests.simulation $(SIMULATE_ARGUMENTS) $(ARGS)
 
 # The JRE wheel is pinned as well: the starter installs it on a machine without Java.
 constraints: ## rewrite constraints.txt with today's versions, from an empty environment

@@ -125,6 +125,7 @@ class Beginning:
         }
         rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
         ends = await self._target_ends({key: pair for key, pair in begun.items() if not self._is_continued(key)})
+        begun = {key: pair for key, pair in begun.items() if self._is_continued(key) or key in ends}
         copied = [
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
             for key, pair in begun.items()

@@ -209,7 +209,7 @@ class SourceConnector:
         identity = await self._incarnation.start()
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
-        lives = EarlierLives(target, self._incarnation, rng=self._rng)
+        lives = EarlierLives(target, self._incarnation, self._name, rng=self._rng)
         status = await self._open_status(patience)
         if status is not None:
             self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)

@@ -226,6 +226,8 @@ class Reconciler:
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)
+            elif tail.cut_at is not None:
+                done(Outcome(job, None, lost_at=tail.cut_at))
             elif tail.has_holes and not job.part.rules.cleaned and not job.target_start > job.target_offset:
                 tasks.create_task(
                     self._compare(tasks, job, done), name="compare"
@@ -246,7 +248,7 @@ class Reconciler:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
             job, walk = stretch.job, stretch.walk
             if isinstance(walk, Comparison):
-                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
+                done(_compared(job, stretch.tail, walk))
             elif walk.is_over and walk.agrees_with(stretch.tail) is not False:
                 done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
             else:
@@ -263,11 +265,6 @@ class Reconciler:
         offset, epoch = job.position.source_offset, job.position.source_leader_epoch
         log_start = bounds[job.part.key][0]
         if log_start > offset:
-            # Each record has taken an offset at least: with so many of them nothing before the start was left out.
-            if offset + stretch.tail.stored < log_start:
-                offset += stretch.tail.stored
-                done(replace(_outcome(job, stretch.tail, offset, epoch, by_content=True), expired_to=log_start - 1))
-                return
             offset, epoch = log_start, -1
         comparison = Comparison(offset, epoch, stretch.tail)
         walk = _WalkStretch(job, stretch.tail, comparison, self._read_committed, self._clock)
@@ -284,6 +281,18 @@ def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_
         skipped=job.position.skipped if same else (),
     )
     return Outcome(job, position, tail.stored, by_content, tail.foreign)
+
+
+def _compared(job: Job, tail: Tail, comparison: Comparison) -> Outcome:
+    """Return the outcome of a comparison, with what the source lost that is not in the target either.
+
+    What was copied is gone from the source as well, so only its number is known. Where one of the records that are left
+    was copied, all before it were.
+    """
+    first, last = job.position.source_offset + comparison.records, comparison.from_offset - 1
+    if comparison.has_found or first > last:
+        return _outcome(job, tail, comparison.resume_offset, comparison.leader_epoch, by_content=True)
+    return replace(_outcome(job, tail, first, comparison.leader_epoch, by_content=True), expired_to=last)
 
 
 class _JobTail(TailStretch):

@@ -97,20 +97,23 @@ class Reconciliation:
         Raises:
             Fenced: somebody has shut us out.
         """
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self._news.wait()
-                await asyncio.sleep(GATHER_S)
-                self._news.clear()
-                jobs, self._jobs = self._jobs, []
-                if jobs:
-                    tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
-                own, self._in_doubt = self._in_doubt, {}
-                if self._displaced:
-                    displaced, self._displaced = self._displaced, {}
-                    tasks.create_task(self._look_between(displaced), name="look between")
-                if own:
-                    tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._news.wait()
+                    await asyncio.sleep(GATHER_S)
+                    self._news.clear()
+                    jobs, self._jobs = self._jobs, []
+                    if jobs:
+                        tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                    own, self._in_doubt = self._in_doubt, {}
+                    if self._displaced:
+                        displaced, self._displaced = self._displaced, {}
+                        tasks.create_task(self._look_between(displaced), name="look between")
+                    if own:
+                        tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def _reconcile_own(self, parts: Sequence[CopiedPartition]) -> None:
         fences: dict[ProducerIdentity, OwnFence] = {}

@@ -16,6 +16,7 @@ from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.fencing import EarlierProducer, Fence, NotFenceable
 from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.transactional_ids import TransactionalId, is_another
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer
@@ -25,9 +26,10 @@ from mm2py.replication.tail_stretch import TailStretch
 class EarlierLives:
     """Who may still be writing what this flow writes now."""
 
-    def __init__(self, target: Brokers, incarnation: Incarnation, *, rng: random.Random) -> None:
+    def __init__(self, target: Brokers, incarnation: Incarnation, own: TransactionalId, *, rng: random.Random) -> None:
         self._target = target
         self._incarnation = incarnation
+        self._own = own
         self._rng = rng
         self.drained: set[int] = set()
         """Producer ids of lives that have stopped for good: they need not be shut out."""
@@ -58,10 +60,15 @@ class EarlierLives:
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
     def learn(self, positions: Iterable[StoredPosition]) -> None:
-        """Meet those whom positions name."""
+        """Meet those whom positions name.
+
+        Processes of another group may copy other topics of this flow: they are let be as long as nobody asks for a
+        partition of theirs.
+        """
         for stored in positions:
-            if stored.producer_id is not None and stored.producer_epoch is not None:
-                self.fence_of(stored)
+            if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
+                continue
+            self.fence_of(stored)
 
     async def shut_out(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
         """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.

@@ -23,6 +23,14 @@ class TransactionalId(NamedTuple):
         return f"{PREFIX}{self.group}-{self.process}-{self.life}-{self.flow}"
 
 
+def is_another(text: str | None, own: TransactionalId) -> bool:
+    """Whether an id is one of mm2py, and of another group or flow than ``own``."""
+    if text is None or not text.startswith(PREFIX):
+        return False
+    found = parse(text, own.group)
+    return found is None or found.flow != own.flow
+
+
 def parse(text: str, group: str) -> TransactionalId | None:
     """Return what an id says, None if it is not one of mm2py in ``group``."""
     found = re.fullmatch(_FORM.format(group=re.escape(group)), text, re.DOTALL)

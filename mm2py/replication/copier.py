@@ -364,11 +364,13 @@ class Copier:
                 at = self.position.source_offset
                 return self._stall_at_gap(GapKind.FOREIGN, None, None, event.text, go_on_at=at)
             case TargetLost():
+                where = "ends" if event.end < event.expected else "reads differently"
                 return self._stall_at_gap(
                     GapKind.TARGET_TRUNCATED,
                     None,
                     self.position.source_offset - 1,
-                    f"the remote partition ends at offset {event.end}, and all up to {event.expected} had been stored",
+                    f"the remote partition {where} at offset {event.end}, and all up to {event.expected} had been "
+                    "stored: it was cut back",
                     go_on_at=self.position.source_offset,
                 )
             case Quarantined():

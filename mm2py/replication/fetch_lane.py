@@ -115,11 +115,14 @@ class FetchLane:
 
     async def run(self) -> None:
         """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
-        async with asyncio.TaskGroup() as reads:
-            while True:
-                self._start_reads(reads)
-                await self._wake.wait()
-                self._wake.clear()
+        try:
+            async with asyncio.TaskGroup() as reads:
+                while True:
+                    self._start_reads(reads)
+                    await self._wake.wait()
+                    self._wake.clear()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     def _free(self, queue: _Queue) -> list[str]:
         """Channels on which a read of this queue may start now. Target brokers never share one, nor its memory."""

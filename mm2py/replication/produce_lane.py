@@ -73,14 +73,17 @@ class ProduceLane:
 
     async def run(self) -> None:
         """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown."""
-        async with asyncio.TaskGroup() as requests:
-            while True:
-                while self._may_send() and (batches := self._collect()):
-                    request = object()
-                    self._sent_at_s[request] = self._clock.monotonic()
-                    requests.create_task(self._send(request, batches), name=f"produce broker {self.broker}")
-                await self._wake.wait()
-                self._wake.clear()
+        try:
+            async with asyncio.TaskGroup() as requests:
+                while True:
+                    while self._may_send() and (batches := self._collect()):
+                        request = object()
+                        self._sent_at_s[request] = self._clock.monotonic()
+                        requests.create_task(self._send(request, batches), name=f"produce broker {self.broker}")
+                    await self._wake.wait()
+                    self._wake.clear()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     def _may_send(self) -> bool:
         """Whether a further request makes anything arrive sooner.

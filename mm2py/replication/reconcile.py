@@ -24,7 +24,9 @@ from mm2py.records.batch import (
     MAGIC_AT,
     SEQUENCE_MODULUS,
     BatchHeader,
+    CorruptBatch,
     Record,
+    crc_is_right,
     next_sequence,
     read_header,
     read_records,
@@ -90,6 +92,8 @@ class Tail:
         """
         self.next_offset = from_offset
         self.is_whole = False
+        self.cut_at: int | None = None
+        """Where a batch of the writer stands too near to the position: something before it is gone."""
         self.stored = 0
         self.has_holes = False
         """A sequence is missing between two: the batch was refused and the next one stored (H2), or it was cleaned
@@ -119,7 +123,7 @@ class Tail:
         """Take in what one read from ``next_offset`` brought; returns whether the tail is whole.
 
         Raises:
-            CorruptBatch: a batch cannot be read.
+            CorruptBatch: a batch cannot be read, or was damaged on the way.
         """
         if self._end is None:
             self._end = high_watermark
@@ -131,6 +135,8 @@ class Tail:
             header = read_header(batch)
             if header.next_offset <= self.next_offset:
                 continue
+            if header.next_offset > high_watermark or not crc_is_right(batch):  # no checksum covers the offset
+                raise CorruptBatch(f"it stands at offset {header.base_offset} of a log that ends at {high_watermark}")
             self.next_offset = header.next_offset
             if header.is_control:
                 self.is_whole = self._shuts_out(header)
@@ -140,9 +146,16 @@ class Tail:
                 self._take_foreign(header)
         if self._fence_epoch is None and self.next_offset >= self._end:
             self.is_whole = True
-        if self.is_whole and self._trimmed_to is not None and not self._saw_writer:
+        if self.is_whole and self._trimmed_to is not None and not self._saw_writer and self._is_first_fence:
             self.stored = self._trimmed_to - self._from_offset  # no batch is left to tell; their offsets do
         return self.is_whole
+
+    @property
+    def _is_first_fence(self) -> bool:
+        """No life before this one fenced the writer. Its marker might be among what was trimmed, and would count as a
+        record: rather all of that is copied once more than one record left out.
+        """
+        return self._fence_epoch is None or self._fence_epoch == self._writer.epoch + 1
 
     def _shuts_out(self, header: BatchHeader) -> bool:
         return (
@@ -155,6 +168,8 @@ class Tail:
         if header.producer_epoch != self._writer.epoch:
             return  # before its epoch was raised: the position tells of those
         self._saw_writer = True
+        if self.cut_at is None and self._is_too_near(header):
+            self.cut_at = header.base_offset
         self.has_holes |= header.base_sequence != self._next_sequence
         after = self._next_sequence = next_sequence(header.base_sequence, header.last_offset_delta + 1)
         ahead = (after - self._writer.next_sequence) % SEQUENCE_MODULUS
@@ -165,6 +180,15 @@ class Tail:
         if self._keep_records and header.record_count:
             timed = not header.is_log_append_time
             self.records += [_content(record, timed=timed) for record in read_records(bytes(batch))]
+
+    def _is_too_near(self, header: BatchHeader) -> bool:
+        """Whether the log has fewer offsets than records were written up to this batch: then it was cut back.
+
+        The story: an unclean leader lacks what was stored last, and takes what was on its way as if nothing were
+        missing. The log soon reaches beyond the position again, and its end tells nothing.
+        """
+        written = (header.base_sequence - self._writer.next_sequence) % SEQUENCE_MODULUS
+        return written < _HALF and header.base_offset - self._from_offset < written
 
     def _take_foreign(self, header: BatchHeader) -> None:
         last = header.next_offset - 1
@@ -224,8 +248,12 @@ class Comparison:
     """
 
     def __init__(self, from_offset: int, leader_epoch: int, tail: Tail) -> None:
-        self.resume_offset = from_offset
+        self.from_offset = self.resume_offset = from_offset
         self.leader_epoch = leader_epoch
+        self.records = tail.stored
+        """So many records the target has behind the position."""
+        self.has_found = False
+        """A record of the source stands there."""
         self._timed = not tail.is_log_append_time
         self._records = deque(tail.records)
         self._where: dict[Content, int] = {}
@@ -248,6 +276,7 @@ class Comparison:
         """Take records out up to the wanted one, if it is there."""
         if not self._where.get(wanted):
             return False
+        self.has_found = True
         while True:
             found = self._records.popleft()
             self._where[found] -= 1

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +47,8 @@ def one_way_properties(
 ) -> dict[str, Value]:
     """Return a file with the flow ``A->B`` for clusters of one node, without heartbeats.
 
+    Each call names a group of its own: tests share clusters, and of two processes of one group the older one stops.
+
     Args:
         source: a cluster, or what to write as its ``bootstrap.servers``.
         names: other aliases than A and B.
@@ -65,6 +68,7 @@ def one_way_properties(
         "emit.heartbeats.enabled": False,
         "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic
         "topics.watch.interval.ms": 200,
+        "mm2py.group": f"group-{uuid.uuid4().hex[:8]}",
         **extra,
     }
 

@@ -135,6 +135,12 @@ class ClusterModel(ClusterState):
             if node is None or broker == node:
                 connection.break_off("connection reset by peer")
 
+    def hang_up(self, channels: str) -> None:
+        """Close all connections of channels that begin so, as the end of their client's process does."""
+        for (_, channel), connection in list(self._connections.items()):
+            if channel.startswith(channels):
+                connection.break_off("the client is gone")
+
     def _strike_later(self, mean_s: float, strike: Callable[[int], None], nemesis: int) -> None:
         wait_s = self._source.rng.expovariate(1.0 / mean_s)
         asyncio.get_running_loop().call_later(wait_s, self._strike, mean_s, strike, nemesis)

@@ -67,6 +67,8 @@ class Coordinator:
 
     def __init__(self, *, first_producer_id: int, expiration_ms: int) -> None:
         self.transactional_ids: dict[str, TransactionalId] = {}
+        self.expired = 0
+        """Transactional ids that were forgotten for their age."""
         self._next_producer_id = first_producer_id
         self._expiration_ms = expiration_ms
 
@@ -171,6 +173,7 @@ class Coordinator:
         known = self.transactional_ids.get(transactional_id)
         if known is not None and known.is_decided and now_ms - known.updated_at_ms >= self._expiration_ms:
             del self.transactional_ids[transactional_id]
+            self.expired += 1
             return None
         return known
 

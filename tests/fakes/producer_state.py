@@ -77,6 +77,8 @@ class ProducerTable:
         self.expiration_ms = expiration_ms
         self.check_interval_ms = check_interval_ms
         self.producers: dict[int, Producer] = {}
+        self.expired = 0
+        """Producers that were forgotten for their age."""
         self._since_ms = since_ms
         self._last_tick = 0
 
@@ -188,8 +190,10 @@ class ProducerTable:
             self.learn(batch)
 
     def _drop_expired(self, at_ms: int) -> None:
+        before = len(self.producers)
         self.producers = {
             producer_id: producer
             for producer_id, producer in self.producers.items()
             if producer.transaction_first_offset is not None or at_ms - producer.last_timestamp < self.expiration_ms
         }
+        self.expired += before - len(self.producers)

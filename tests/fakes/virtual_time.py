@@ -193,17 +193,24 @@ class VirtualClock:
         return self._epoch_ms + int(self.monotonic() * 1000)
 
 
-def run_virtual(coro: Coroutine[Any, Any, ResultT], *, seed: int = 0, limit_s: float = 3600.0) -> ResultT:
+def run_virtual(
+    coro: Coroutine[Any, Any, ResultT],
+    *,
+    seed: int = 0,
+    limit_s: float = 3600.0,
+    make_loop: Callable[..., VirtualLoop] = VirtualLoop,
+) -> ResultT:
     """Run ``coro`` to its end under virtual time and return its result.
 
     Args:
+        make_loop: what kind of virtual loop.
         seed: for ``VirtualLoop.rng``; the same seed gives the same run.
         limit_s: virtual seconds after which the run is given up.
     Raises:
         Deadlock, Livelock, TimeLimit: the run cannot go on; the message says who waits where.
         Whatever the coroutine raises.
     """
-    loop = VirtualLoop(seed=seed, limit_s=limit_s)
+    loop = make_loop(seed=seed, limit_s=limit_s)
     try:
         return loop.run_until_complete(coro)
     finally:

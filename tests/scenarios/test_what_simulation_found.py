@@ -1,0 +1,140 @@
+"""Stories that the simulation told first, each cut down to what it needs (``tests/simulation``)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mm2py.kafka.messages import ListOffsetsRequest
+from mm2py.kafka.port import ProduceRequest
+from tests.fakes.faults import Faults
+from tests.fakes.record_batch import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+ORDERS = {"orders": "A.orders"}
+FIRST_LIFE = "mm2py-mm2py-000000000001-0-A->B"
+FORGOTTEN = Faults(produce_error=1.0, produce_errors=((ErrorCode.unknown_producer_id, 0.0),))
+"""The target says that it does not know us: the partition is fenced and reconciled."""
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+def copied(world: World) -> list[bytes | None]:
+    return [record.value for record in world.target.records("A.orders", 0)]
+
+
+async def until_said(world: World, text: str, *, deadline_s: float = 60.0) -> None:
+    try:
+        async with asyncio.timeout(deadline_s):
+            while text not in world.log_text.getvalue():
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{text!r} is not in\n{world.log_text.getvalue()[-3000:]}") from None
+
+
+def test_who_is_fenced_while_reconciling_comes_back_and_calls_it_no_defect() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, numbers(0, 10))
+        async with world.worker():
+            await world.copied(ORDERS)
+            world.target.coordinator.init_producer_id(FIRST_LIFE, expected=None, now_ms=world.clock.wall_ms())
+            world.target.inject(FORGOTTEN)
+            world.source.append("orders", 0, numbers(10, 20))
+            await until_said(world, "flow.failed")
+            world.target.heal()
+            await world.copied(ORDERS)
+        assert copied(world) == numbers(0, 20)
+        assert f"Another process has fenced {FIRST_LIFE}" in world.log_text.getvalue()
+        assert "flow.crashed" not in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_partition_of_which_the_target_does_not_say_where_it_ends_begins_a_round_later() -> None:
+    """Begun all the same, it could not be reconciled: nobody knew from where on to read the remote partition."""
+
+    async def scenario() -> None:
+        world = World(2)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [Record(value, timestamp_ms=1_000) for value in numbers(0, 10)])
+        asked, sent = itertools.count(1), itertools.count(1)
+
+        def is_cut_off(request: object) -> bool:
+            if isinstance(request, ListOffsetsRequest):
+                return next(asked) == 3  # whether the remote topic is empty was asked before, by its start and its end
+            is_copy = isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders"
+            return is_copy and next(sent) == 1
+
+        world.target.cut_off_by = is_cut_off
+        async with world.worker():
+            await world.copied(ORDERS)
+        assert next(asked) > 3
+        assert copied(world) == numbers(0, 10)
+        assert "partitions.reconciled" in world.log_text.getvalue()
+        assert "flow.crashed" not in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_remote_partition_that_was_cut_back_and_has_grown_again_is_noticed(killed: bool) -> None:
+    """An unclean leader lacks all, and takes what comes next: the log soon ends behind the position again."""
+
+    async def scenario() -> None:
+        world = World(3, nodes=3)
+        world.source.create_topic("orders", 1)
+        async with world.worker():
+            world.source.append("orders", 0, numbers(0, 10))
+            await world.copied(ORDERS)
+            await asyncio.sleep(2.0)  # its position is stored
+            world.target.truncate("A.orders", 0, 0)
+            world.source.append("orders", 0, numbers(10, 40))
+            while not world.target.records("A.orders", 0):
+                await asyncio.sleep(0.0001)
+            if not killed:
+                await until_said(world, "target.truncated")
+        if killed:
+            async with world.worker():
+                await until_said(world, "target.truncated")
+        said = world.log_text.getvalue()
+        assert "topic=orders partition=0" in said
+        assert "all up to 10 had been stored" in said
+        assert set(copied(world)) <= set(numbers(10, 40))
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize(
+    ("deleted_before", "said"),
+    [(25, "source offsets 10 to 24 were deleted"), (10, None), (5, None), (30, "source offsets 10 to 29 were deleted")],
+)
+def test_what_expired_between_a_kill_and_the_next_start_is_reported(deleted_before: int, said: str | None) -> None:
+    """The next life finds out by content how far the last one got; what it cannot find any more was not copied."""
+
+    async def scenario() -> None:
+        world = World(4)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, numbers(0, 10))
+        async with world.worker():
+            while "A.orders" not in world.target.topics or len(world.target.records("A.orders", 0)) < 10:
+                await asyncio.sleep(0.0001)
+        for number in range(10, 30):
+            world.source.append("orders", 0, numbers(number, number + 1))
+        world.source.delete_records("orders", 0, deleted_before)
+        async with world.worker():
+            await asyncio.sleep(5.0)
+            world.source.append("orders", 0, [b"last"])
+            await world.copied(ORDERS)
+        assert copied(world) == [*numbers(0, 10), *numbers(max(10, deleted_before), 30), b"last"]
+        assert ("source.expired" in world.log_text.getvalue()) is (said is not None)
+        assert said is None or said in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=600)

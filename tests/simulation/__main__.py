@@ -1,0 +1,93 @@
+"""``make simulate``: whole workers on two cluster models under virtual time, seed after seed, for a time."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.machine import commit, hardware
+from tests.simulation.campaign import Campaign, report, reproduce, run_campaign
+from tests.simulation.run import Outcome, run_schedule
+from tests.simulation.schedule import make_schedule
+
+ROOT: Final = Path(__file__).parents[2]
+RESULTS: Final = ROOT / "docs" / "results"
+PROGRESS: Final = ROOT / "build" / "simulation.json"
+SAVED_EVERY_SEEDS: Final = 20
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seconds", type=float, help="of real time (120 unless --seeds says how much)")
+    parser.add_argument("--seeds", type=_seeds, help="exactly these: 7 or 7-12")
+    parser.add_argument("--first", type=int, help="where to begin; random if not given")
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted campaign stopped")
+    parser.add_argument("--save", action="store_true", help="write the result under docs/results")
+    parser.add_argument("--log", action="store_true", help="print what the workers of each seed logged")
+    parser.add_argument("--traces", action="store_true", help="print the trace of each seed")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run. The exit code is 1 if a seed failed or some kind of fault was too rare."""
+    options = _parser().parse_args(arguments)
+    if options.log:
+        for seed in options.seeds or ():
+            print(make_schedule(seed))
+            print(*run_schedule(make_schedule(seed), show=True).findings, sep="\n")
+        return 0
+    campaign, seeds = Campaign(), options.seeds
+    seconds = options.seconds
+    if options.resume and PROGRESS.exists():
+        campaign = Campaign.load(PROGRESS)
+    if not seeds:
+        first = random.SystemRandom().randrange(10**6, 10**9) if options.first is None else options.first
+        first = campaign.next_seed if campaign.seeds else first
+        seeds = range(first, 1 << 62)
+        seconds = 120.0 if seconds is None else seconds
+    campaign.first = campaign.first if campaign.seeds else seeds.start
+
+    def after_each(outcome: Outcome) -> None:
+        if options.traces:
+            print(f"seed {outcome.seed} trace {outcome.trace}", flush=True)
+        if not outcome.ok:
+            print(f"seed {outcome.seed} failed; again with: {reproduce(outcome.seed)}", flush=True)
+            for finding in outcome.findings[:5]:
+                print(f"    {finding[:2000]}", flush=True)
+        if campaign.seeds % SAVED_EVERY_SEEDS == 0:
+            campaign.save(PROGRESS)
+
+    run_campaign(campaign, seeds, seconds=seconds, after_each=after_each)
+    campaign.save(PROGRESS)
+    today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    facts = {"date": today, "machine": hardware(), "commit": commit()}
+    page = report(campaign, facts)
+    print(page)
+    if options.save:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        content = {**facts, **campaign.content()}
+        (RESULTS / f"simulation-{today}.json").write_text(json.dumps(content, indent=1) + "\n")
+        (RESULTS / f"simulation-{today}.md").write_text(page)
+    return 0 if campaign.ok else 1
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a run
+        os.execve(  # noqa: S606
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

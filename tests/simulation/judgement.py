@@ -1,0 +1,271 @@
+"""What a run must come to: nothing lost, nothing out of order, nothing twice, and whatever clusters lost is said.
+
+A loss that the schedule causes is allowed where an event names its topic, partition and offsets (I9): source records
+that expired, a source or a remote partition that was cut back. All else is exact, also there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mm2py.records.quarantined import Quarantined, decode
+from tests.checker.dumped import Dumped, Sent, sent
+from tests.checker.judge import judge_partition
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.coordinator_model import TransactionState
+from tests.fakes.record_batch import StoredRecord
+from tests.simulation.history import POISON_MS, PartitionHistory, Traffic
+from tests.simulation.life import tasks_left
+from tests.simulation.schedule import Schedule, TopicPlan
+from tests.simulation.worker import Worker
+
+QUARANTINE: Final = "mm2-quarantine.A.internal"
+CREATE_TIME: Final = 1
+_EXPIRED: Final = re.compile(r"source offsets (\d+) to (\d+) were deleted")
+_STUCK: Final = frozenset({"source.truncated", "target.truncated", "target.refuses"})
+"""Events after which a partition waits for an operator."""
+_TRANSACTION_MOST_MS: Final = 60_000 + 10_000
+"""The time-out of a fencing transaction, and how often the coordinator looks for those that took longer."""
+
+Key = tuple[str, int]
+
+
+class Judge:
+    """Judges one run."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        source: ClusterModel,
+        target: ClusterModel,
+        traffic: Traffic,
+        workers: Sequence[Worker],
+    ) -> None:
+        self._schedule = schedule
+        self._source = source
+        self._target = target
+        self._traffic = traffic
+        self._workers = workers
+        self._committed = schedule.settings["A.consumer.isolation.level"] == "read_committed"
+        self._quarantines = schedule.settings["A->B.on.poison.record"] == "quarantine"
+        self._side_by_side: list[Worker] = []
+        self._unknown = False
+
+    def note_beside(self, worker: Worker, others: Sequence[Worker]) -> None:
+        """Take note that a worker begins while others live; it shuts out whoever positions tell of, and nobody else."""
+        self._side_by_side += [worker, *others]
+        told = {other.number for other in others if self._is_told_of(other)}
+        self._unknown |= len(told) != 1 or len(others) != 1
+
+    def _is_told_of(self, worker: Worker) -> bool:
+        topic = self._target.topics.get("mm2-offsets.A.internal")
+        name = f'"mm2py-{worker.number}-'.encode()
+        return topic is not None and any(
+            name in (record.value or b"")
+            for partition in topic.partitions
+            for record in self._target.records(topic.name, partition.index)
+        )
+
+    @property
+    def strict(self) -> bool:
+        """Whether each writer was known to whoever came after it. A flow that comes back begins as a new one."""
+        return not self._unknown and all(len(worker.said("flow.ready")) <= 1 for worker in self._side_by_side)
+
+    def is_copied(self, last: Worker) -> bool:
+        return not self.missing(last)
+
+    def missing(self, last: Worker) -> list[str]:
+        """Return the partitions of which the last record is not there, and nothing says why."""
+        stuck = _stuck(last)
+        return [f"{plan.name}-{number}" for plan, number in self._partitions() if self._lacks(plan, number, stuck)]
+
+    def _partitions(self) -> Iterable[tuple[TopicPlan, int]]:
+        for plan in self._schedule.topics:
+            for number in range(len(self._source.topics[plan.name].partitions)):
+                yield plan, number
+
+    def _lacks(self, plan: TopicPlan, number: int, stuck: dict[Key, set[str]]) -> bool:
+        if (plan.name, number) in stuck:
+            return False
+        wanted = self._source.records(plan.name, number, committed=self._committed)
+        while wanted and plan.poison and self._quarantines and wanted[-1].timestamp_ms == POISON_MS:
+            wanted.pop()
+        if not wanted:
+            return False
+        if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
+            return True
+        have = self._target.records(plan.remote, number)
+        return not have or have[-1].content != wanted[-1].content
+
+    def verdict(self) -> list[str]:
+        """Return all that is wrong."""
+        findings = [
+            *(f"complaint of {cluster.name}: {it!r}" for cluster in self._clusters for it in cluster.complaints),
+            *(finding for worker in self._workers for finding in _judge_worker(worker)),
+            *self._judge_transactions(),
+        ]
+        stuck, expired = _stuck(self._workers[-1]), self._expired()
+        kept = self._kept()
+        for event in self._workers[-1].events:
+            if event["event"] == "topics.refused":
+                findings.append(f"the last worker refuses: {event}")
+        for plan, number in self._partitions():
+            if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
+                if self._traffic.history[plan.name, number].in_order(committed=self._committed):
+                    findings.append(f"{plan.name}-{number} has no remote partition")
+                continue
+            key = (plan.name, number)
+            findings += self._judge(plan, number, stuck.get(key, set()), expired.get(key, set()), kept)
+        return findings
+
+    @property
+    def _clusters(self) -> tuple[ClusterModel, ClusterModel]:
+        return self._source, self._target
+
+    # One partition
+
+    def _judge(
+        self, plan: TopicPlan, number: int, stuck: set[str], expired: set[int], kept: set[tuple[str, int, int]]
+    ) -> list[str]:
+        history = self._traffic.history[plan.name, number]
+        target = [*history.target_deleted, *self._target.records(plan.remote, number)]
+        name = f"{plan.name}-{number}"
+        if plan.compacted:
+            return self._judge_compacted(plan, number, history, target)
+        findings = []
+        expected = history.in_order(committed=self._committed)
+        if "source.truncated" in stuck:
+            if history.before_cut is None:
+                findings.append(f"{name}: source.truncated, and the source was not cut back")
+            expected = history.before_cut or expected
+        if "target.truncated" in stuck and not history.target_was_cut:
+            findings.append(f"{name}: target.truncated, and the target was not cut back")
+        there = {record.content for record in target}
+        if "source.truncated" not in stuck and any(record.content in there for record in history.gone):
+            findings.append(f"{name}: records that the source lost were copied, and nothing says so")
+            expected = _merged(history)
+        if not self._quarantines:
+            poisoned = [
+                record.offset
+                for record in expected
+                if record.timestamp_ms == POISON_MS and record.offset not in expired
+            ]
+            if poisoned and "target.refuses" in stuck:
+                expected = [record for record in expected if record.offset < poisoned[0]]
+        if stuck & {"source.truncated", "target.truncated"}:  # what comes after the last copied record is not there yet
+            last = max((at for at, record in enumerate(expected) if record.content in there), default=-1)
+            expected = expected[: last + 1]
+        lost = {record.content for record in history.target_cut} if "target.truncated" in stuck else set()
+        expected = [
+            record
+            for record in expected
+            if record.content in there
+            or not (record.offset in expired or (plan.name, number, record.offset) in kept or record.content in lost)
+        ]
+        verdict = judge_partition(
+            _dumped(expected),
+            _dumped(target),
+            topic=plan.name,
+            partition=number,
+            max_findings=3,
+            max_rewinds=0 if self.strict else None,
+        )
+        return [*findings, *map(str, verdict.findings)]
+
+    def _judge_compacted(
+        self, plan: TopicPlan, number: int, history: PartitionHistory, target: list[StoredRecord]
+    ) -> list[str]:
+        ledger: list[Sent] = [
+            sent(one, is_aborted=self._committed and one.offset in history.aborted)
+            for one in _dumped(history.in_order(committed=False))
+        ]
+        verdict = judge_partition(
+            _dumped(self._source.records(plan.name, number, committed=self._committed)),
+            _dumped(target),
+            topic=plan.name,
+            partition=number,
+            compacted=True,
+            ledger=ledger,
+            target_end=self._target.partition(plan.remote, number).log.end_offset,
+            max_findings=3,
+            max_rewinds=0 if self.strict else None,
+        )
+        return [str(finding) for finding in verdict.findings]
+
+    def _expired(self) -> dict[Key, set[int]]:
+        """Return the source offsets of which some worker said that they were deleted before they were copied."""
+        found: dict[Key, set[int]] = {}
+        for worker in self._workers:
+            for event in worker.said("source.expired"):
+                match = _EXPIRED.search(event["why"])
+                assert match is not None, event
+                first, last = map(int, match.groups())
+                found.setdefault((event["topic"], event["partition"]), set()).update(range(first, last + 1))
+        return found
+
+    def _kept(self) -> set[tuple[str, int, int]]:
+        """Return what is in quarantine: source topic, partition, offset."""
+        if QUARANTINE not in self._target.topics:
+            return set()
+        records = [decode(record) for record in self._target.records(QUARANTINE, 0)]  # type: ignore[arg-type]
+        origins = [record.provenance.origin for record in records if isinstance(record, Quarantined)]
+        return {(origin.topic, origin.partition, origin.offset) for origin in origins}
+
+    def _judge_transactions(self) -> list[str]:
+        """No fencing transaction stays open longer than its time (I13)."""
+        now_ms = self._target.clock.wall_ms()
+        return [
+            f"the transaction of {name} is {known.state.value} since {now_ms - known.updated_at_ms} ms"
+            for name, known in self._target.coordinator.transactional_ids.items()
+            if known.state in {TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+            and now_ms - known.updated_at_ms > _TRANSACTION_MOST_MS
+        ]
+
+
+def _judge_worker(worker: Worker) -> list[str]:
+    number = worker.number
+    findings = [
+        f"worker {number}: {event['why']} at {event['at']}: {_innermost(event['exception'])}"
+        for event in worker.events
+        if event["event"].endswith(".crashed")
+    ]
+    if worker.budget.held_bytes:
+        findings.append(f"worker {number} holds {worker.budget.held_bytes} bytes of memory after its end")
+    if left := tasks_left(worker.life):
+        findings.append(f"worker {number} left tasks: {left}")
+    if worker.overran:
+        findings.append(f"worker {number} did not stop in time")
+    task = worker.life.task
+    if task is not None and task.done() and not task.cancelled() and task.exception() is not None:
+        findings.append(f"worker {number} ended with {task.exception()!r}")
+    return findings
+
+
+def _innermost(trace: str) -> str:
+    """Return the last line of a trace that says something; of a group's, its first error."""
+    lines = [line.strip(" |+-") for line in trace.splitlines()]
+    return next(line for line in reversed(lines) if line)
+
+
+def _stuck(worker: Worker) -> dict[Key, set[str]]:
+    found: dict[Key, set[str]] = {}
+    for event in worker.events:
+        if event["event"] in _STUCK:
+            found.setdefault((event["topic"], event["partition"]), set()).add(event["event"])
+    return found
+
+
+def _merged(history: PartitionHistory) -> list[StoredRecord]:
+    """Return what stood there before the source was cut back, then what came after."""
+    before = history.before_cut or []
+    known = {record.content for record in before}
+    return [*before, *(record for record in history.in_order(committed=False) if record.content not in known)]
+
+
+def _dumped(records: Iterable[StoredRecord]) -> list[Dumped]:
+    return [
+        Dumped(record.offset, CREATE_TIME, record.timestamp_ms, record.key, record.value, record.headers)
+        for record in records
+    ]

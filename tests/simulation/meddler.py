@@ -1,0 +1,125 @@
+"""Between a worker and a cluster: counts what the worker does, and lets it die beside any of it; reorders channels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+from tests.fakes.broker_model import ClusterModel
+from tests.simulation.life import Life
+from tests.simulation.schedule import End
+
+_READS: Final = frozenset(
+    {
+        "Fetch",
+        "Metadata",
+        "ListOffsets",
+        "FindCoordinator",
+        "DescribeConfigs",
+        "DescribeGroups",
+        "DescribeAcls",
+        "DescribeProducers",
+        "ListTransactions",
+        "OffsetForLeaderEpoch",
+        "ApiVersions",
+    }
+)
+_HELD_S: Final = (0.001, 0.3)
+
+
+class Effects:
+    """The requests of one life that change something, on both clusters, and at which of them it dies."""
+
+    def __init__(self, life: Life, end: End, nth: int, die: Callable[[str], None]) -> None:
+        self._life = life
+        self._end = end
+        self._nth = nth
+        self._die = die
+        self.count = 0
+
+    def begins(self, api: str) -> bool:
+        """Count a request; return whether it is the one at which this life ends."""
+        if api in _READS:
+            return False
+        self.count += 1
+        return self.count == self._nth
+
+    def die_if(self, end: End) -> None:
+        if self._end is end:
+            self._die(end.value)
+
+
+class Meddler:
+    """One worker's way to one cluster: a ``Brokers``. Each life has connections of its own."""
+
+    def __init__(
+        self,
+        cluster: ClusterModel,
+        life: Life,
+        effects: Effects,
+        *,
+        reorder: float,
+        rng: random.Random,
+        counts: Counter[str],
+        trace: blake2b,
+    ) -> None:
+        self._cluster = cluster
+        self._life = life
+        self._effects = effects
+        self._reorder = reorder
+        self._rng = rng
+        self._counts = counts
+        self._trace = trace
+        self._outside = contextvars.copy_context()
+        self._locks: defaultdict[tuple[str, int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._passed: Counter[str] = Counter()
+
+    async def send(self, broker: Any, request: Any, *, channel: str = "control") -> Any:
+        """See ``Brokers.send``."""
+        api = type(request).__name__.removesuffix("Request")
+        loop = asyncio.get_running_loop()
+        fatal = self._effects.begins(api)
+        if fatal:
+            self._effects.die_if(End.CRASH_BEFORE)
+        await self._while_dead()
+        await self._take_turn("requests", broker, channel)
+        sending = loop.create_task(
+            self._cluster.send(broker, request, channel=f"{self._life.number} {channel}"),
+            name=f"life {self._life.number} {api}",
+            context=self._outside,
+        )
+        if fatal:
+            loop.call_soon(self._effects.die_if, End.CRASH_SENT, context=self._outside)  # behind the task's first step
+        outcome = "cancelled"
+        try:
+            reply = await sending
+            outcome = "answered"
+        except Exception as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            line = f"{loop.time()!r} {self._life.number} {self._cluster.name} {broker} {channel} {api} {outcome}\n"
+            self._trace.update(line.encode())
+        if fatal:
+            self._effects.die_if(End.CRASH_ANSWERED)
+        await self._while_dead()
+        await self._take_turn("replies", broker, channel)
+        return reply
+
+    async def _while_dead(self) -> None:
+        if self._life.dead:
+            await asyncio.get_running_loop().create_future()  # whoever is dead waits for the cancellation under way
+
+    async def _take_turn(self, what: Literal["requests", "replies"], broker: int, channel: str) -> None:
+        """Pass in order of the channel; now and then late, so that other channels overtake."""
+        async with self._locks[what, broker, channel]:
+            if self._reorder and self._rng.random() < self._reorder:
+                before = self._passed[what]
+                await asyncio.sleep(self._rng.uniform(*_HELD_S))
+                self._counts[f"{what} reordered"] += self._passed[what] > before
+            self._passed[what] += 1

@@ -1,0 +1,248 @@
+"""One run: a schedule carried out on two cluster models under virtual time, and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from mm2py.config.settings import FlowSettings
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
+from tests.scenarios.world import flow_settings
+from tests.simulation.deeds import Deeds
+from tests.simulation.history import POISON_MS, Traffic
+from tests.simulation.judgement import Judge
+from tests.simulation.life import SimulationLoop
+from tests.simulation.schedule import ClusterPlan, End, LifePlan, Schedule, make_schedule
+from tests.simulation.worker import Worker
+
+DEADLINE_S: Final = 900.0
+"""Virtual time that the last worker has to bring the copy to its end."""
+_LAST: Final = LifePlan(0.0, False, End.STOP, 0.0, 0, (), 0.0, {})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a seed. ``trace`` is the same whenever the seed is run."""
+
+    seed: int
+    virtual_s: float = 0.0
+    findings: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    trace: str = ""
+    records: int = 0
+    strict: bool = True
+    """Nothing may be there twice."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run what a seed says."""
+    return run_schedule(make_schedule(seed))
+
+
+def run_schedule(schedule: Schedule, *, show: bool = False) -> Outcome:
+    """Run a schedule; ``show`` prints the logs of all its workers."""
+    outcome = Outcome(schedule.seed)
+    simulation = Simulation(schedule, outcome)
+    try:
+        run_virtual(
+            simulation.run(),
+            seed=schedule.seed,
+            limit_s=schedule.lasts_s + DEADLINE_S + 3600.0,
+            make_loop=SimulationLoop,
+        )
+    except VirtualTimeStopped as stopped:
+        outcome.findings.append(f"{type(stopped).__name__}: {stopped}")
+    if show:
+        for worker in simulation.workers:
+            for event in worker.events:
+                print(worker.number, event)
+    return outcome
+
+
+class Simulation:
+    """The parts of a run."""
+
+    def __init__(self, schedule: Schedule, outcome: Outcome) -> None:
+        self.schedule = schedule
+        self.outcome = outcome
+        self.workers: list[Worker] = []
+        self._rng = random.Random(schedule.seed)
+        self._clock = VirtualClock()
+        self._trace = blake2b(digest_size=16)
+        self.source, self.target = (
+            self._cluster("A", schedule.source),
+            self._cluster("B", schedule.target),
+        )
+        self._topics = {plan.name: plan for plan in schedule.topics}
+        self.traffic = Traffic(self.source, self._topics, random.Random(self._rng.random()))
+        self._deeds = Deeds(self.source, self.target, self.traffic, self._topics, outcome.counts)
+        self.judge = Judge(schedule, self.source, self.target, self.traffic, self.workers)
+
+    def _cluster(self, name: str, plan: ClusterPlan) -> ClusterModel:
+        rng = random.Random(self._rng.random())
+        return ClusterModel(name, self._clock, rng, nodes=plan.nodes, broker_config=plan.broker_config)
+
+    async def run(self) -> None:
+        schedule, loop = self.schedule, asyncio.get_running_loop()
+        self._make_topics()
+        for _ in range(self._rng.choice([0, 20, 60])):
+            self.traffic.write()
+        self.source.inject(schedule.source.faults)
+        self.target.inject(schedule.target.faults)
+        for act in schedule.acts:
+            loop.call_later(act.at_s, self._deeds.do, act)
+        others = [asyncio.create_task(self._write(), name="traffic"), *self._begin_lives()]
+        await asyncio.sleep(schedule.lasts_s)
+        await self._end(others)
+        self._heal()
+        await self._finish()
+        self._count()
+        self.outcome.findings += self.judge.verdict()
+        self.outcome.strict = self.judge.strict
+        self.outcome.virtual_s = loop.time()
+        self.outcome.trace = self._seal()
+
+    def _make_topics(self) -> None:
+        for plan in self.schedule.topics:
+            configs = {"cleanup.policy": "compact"} if plan.compacted else {}
+            if plan.poison:
+                configs["message.timestamp.after.max.ms"] = str(1 << 62)
+                self.target.create_topic(plan.remote, plan.partitions)
+            self.source.create_topic(plan.name, plan.partitions, configs)
+
+    def _settings(self, plan: LifePlan) -> FlowSettings:
+        replicas = str(self.schedule.target.nodes)
+        lines = {
+            "replication.factor": replicas,
+            "offset.storage.replication.factor": replicas,
+            **self.schedule.settings,
+            **plan.settings,
+        }
+        return flow_settings(tuple(sorted(lines.items())))
+
+    def _worker(self, plan: LifePlan) -> Worker:
+        worker = Worker(
+            len(self.workers) + 1,
+            plan,
+            self._settings(plan),
+            self.source,
+            self.target,
+            memory_max_bytes=self.schedule.memory_max_bytes,
+            clock=self._clock,
+            rng=random.Random(self._rng.random()),
+            counts=self.outcome.counts,
+            trace=self._trace,
+        )
+        self.workers.append(worker)
+        return worker
+
+    def _begin_lives(self) -> Sequence[asyncio.Task[None]]:
+        tasks: list[asyncio.Task[None]] = []
+        begun: list[asyncio.Event] = []
+        for number, plan in enumerate(self.schedule.lives):
+            begun.append(asyncio.Event())
+            before = (begun[number - 1], tasks[number - 1]) if number else None
+            tasks.append(asyncio.create_task(self._live(plan, before, begun[number]), name=f"planned life {number}"))
+        return tasks
+
+    async def _live(
+        self, plan: LifePlan, before: tuple[asyncio.Event, asyncio.Task[None]] | None, begun: asyncio.Event
+    ) -> None:
+        if before is not None and plan.beside:
+            await before[0].wait()
+        elif before is not None:
+            await asyncio.wait({before[1]})
+        await asyncio.sleep(plan.begins_s)
+        worker = self._worker(plan)
+        beside = [other for other in self.workers[:-1] if not other.life.over]
+        if beside:
+            self.outcome.counts["worker started beside another"] += 1
+            self.outcome.counts["worker started beside a paused one"] += any(other.life.paused for other in beside)
+            self.judge.note_beside(worker, beside)
+        begun.set()
+        await worker.run()
+
+    async def _write(self) -> None:
+        while True:
+            await asyncio.sleep(self._rng.expovariate(1.0 / self.schedule.writes_every_s))
+            for _ in range(self._rng.choice([1, 1, 1, 8])):
+                self.traffic.write()
+            self.traffic.end_transactions()
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    def _heal(self) -> None:
+        for cluster in (self.source, self.target):
+            cluster.heal()
+        for plan in self.schedule.topics:
+            if plan.remote in self.target.topics:
+                self.target.configure_topic(plan.remote, {"max.message.bytes": "1048588"})
+
+    async def _finish(self) -> None:
+        """Let one more worker bring the copy to its end, and stop it in order."""
+        last = self._worker(_LAST)
+        last.begin()
+        while self.traffic.is_open:
+            await asyncio.sleep(0.5)
+            self.traffic.end_transactions(all_of_them=True)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not self.judge.is_copied(last):
+                    await asyncio.sleep(0.5)
+            await asyncio.sleep(3.0)
+        except TimeoutError:
+            self.outcome.findings.append(f"not copied within {DEADLINE_S:g} s: {self.judge.missing(last)}")
+        await last.stop()
+        if not last.life.over:
+            last.life.die(asyncio.get_running_loop())  # type: ignore[arg-type]
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        if rest:
+            self.outcome.findings.append(f"tasks are left: {sorted(task.get_name() for task in rest)}")
+
+    def _count(self) -> None:
+        counts = self.outcome.counts
+        for cluster in (self.source, self.target):
+            for kind, times in cluster.counts.items():
+                if not kind.startswith(("request ", "partitions ", "produce_error ")):
+                    counts[kind] += times
+        tables = [
+            replica.table
+            for topic in self.target.topics.values()
+            for partition in topic.partitions
+            for replica in partition.replicas.values()
+        ]
+        counts["producer forgotten"] += sum(table.expired for table in tables)
+        counts["transactional id forgotten"] += self.target.coordinator.expired
+        histories = self.traffic.history.values()
+        counts["record refused for good"] += sum(
+            record.timestamp_ms == POISON_MS for history in histories for record in history.records.values()
+        )
+        self.outcome.records = sum(len(history.records) for history in histories)
+
+    def _seal(self) -> str:
+        for worker in self.workers:
+            for event in worker.events:
+                event.pop("exception", None)
+                self._trace.update(repr(sorted(event.items())).encode())
+        for topic in self.target.topics.values():
+            for partition in topic.partitions:
+                for batch in partition.log.batches:
+                    self._trace.update(batch.raw)
+        return self._trace.hexdigest()

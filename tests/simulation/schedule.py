@@ -1,0 +1,253 @@
+"""What happens in one simulated run: a function of the seed, and of nothing else. Pure.
+
+A schedule says what is copied, how often which fault strikes, when workers begin and how they end, and what is done to
+the clusters meanwhile. Times are virtual seconds since the run began.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.fakes.faults import Faults
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_DAY_MS: Final = 86_400_000
+_WEEK_MS: Final = 7 * _DAY_MS
+SHORT_EXPIRY_MS: Final = 90_000
+"""After so long a target of these runs forgets a producer, if it is one that forgets. No pause of a worker comes near:
+a fence lasts no longer than that (H4)."""
+LONGEST_PAUSE_S: Final = 20.0
+
+
+class Times(enum.Enum):
+    """Which timestamps a topic's records have; a broker forgets old ones at once (C1)."""
+
+    YOUNG = "young"
+    OLD = "old"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A source topic, and what is written to it."""
+
+    name: str
+    partitions: int
+    codecs: Sequence[str]
+    value_bytes_most: int
+    times: Times
+    transactions: float
+    """Share of batches that are written in a transaction."""
+    compacted: bool
+    poison: float
+    """Share of batches with a record that the target refuses."""
+
+    @property
+    def remote(self) -> str:
+        return f"A.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """One cluster."""
+
+    nodes: int
+    faults: Faults
+    broker_config: Mapping[str, str]
+
+
+class End(enum.Enum):
+    """How a worker's life ends, if the run does not end before."""
+
+    KILL = "kill"
+    """It is gone at a certain time."""
+    STOP = "stop"
+    """It is told to stop, and drains."""
+    CRASH_BEFORE = "crash before an effect"
+    """It is gone as it was about to send its nth request that changes something."""
+    CRASH_SENT = "crash behind an effect"
+    """It is gone right after sending that."""
+    CRASH_ANSWERED = "crash after an effect"
+    """It is gone right before it would have heard the answer."""
+    CANCEL = "cancel at a resumption"
+    """It is cancelled when one of its coroutines is resumed for the nth time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifePlan:
+    """One life of a worker."""
+
+    begins_s: float
+    """So long after the life before ended, or with ``beside`` after that began."""
+    beside: bool
+    ends: End
+    lasts_s: float
+    """When it is killed at the latest, or stopped."""
+    count: int
+    """The nth effect or resumption, for those ends that count."""
+    pauses: Sequence[tuple[float, float]]
+    """(after, for): while it is paused nothing of it runs, and what it hears waits."""
+    reorder: float
+    """Share of requests, and of replies, that those on other channels overtake."""
+    settings: Mapping[str, str]
+
+
+class Deed(enum.Enum):
+    """What is done to the clusters."""
+
+    SOURCE_CUT = "source truncated"
+    TARGET_CUT = "target truncated"
+    SOURCE_DELETE = "source records deleted"
+    TARGET_DELETE = "target records deleted"
+    GROW = "topic grown"
+    COMPACT = "topic compacted"
+    LIMIT = "limit lowered"
+    MOVE_ALL = "all leaders moved"
+    CUT_OFF = "broker cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One deed. ``where`` and ``how_much`` are shares, of partitions and of records."""
+
+    at_s: float
+    deed: Deed
+    topic: str
+    where: float
+    how_much: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All of a run. At ``lasts_s`` everything heals, and one last worker brings the copy to its end."""
+
+    seed: int
+    topics: Sequence[TopicPlan]
+    source: ClusterPlan
+    target: ClusterPlan
+    lives: Sequence[LifePlan]
+    acts: Sequence[Act]
+    settings: Mapping[str, str]
+    memory_max_bytes: int
+    writes_every_s: float
+    lasts_s: float
+
+    def without(self, *, acts: bool = False, lives: bool = False, faults: bool = False) -> Schedule:
+        """Return a smaller one, to find out what a failure needs."""
+        smaller = self
+        if acts:
+            smaller = replace(smaller, acts=())
+        if lives:
+            smaller = replace(smaller, lives=())
+        if faults:
+            source, target = (replace(plan, faults=Faults()) for plan in (self.source, self.target))
+            smaller = replace(smaller, source=source, target=target)
+        return smaller
+
+
+def make_schedule(seed: int) -> Schedule:
+    """Return what happens under a seed."""
+    rng = random.Random(f"mm2py {seed}")
+    poison = rng.random() < 0.15
+    topics = [_topic(rng, number, poison=poison and number == 0) for number in range(rng.choice([1, 1, 2, 3]))]
+    lasts_s = rng.uniform(8.0, 45.0) if rng.random() < 0.9 else rng.uniform(100.0, 250.0)
+    acts = sorted((_act(rng, topics, lasts_s) for _ in range(rng.choice([0, 1, 1, 2, 3, 5]))), key=lambda act: act.at_s)
+    forgets = rng.random() < 0.35
+    target_config = {}
+    if forgets:
+        target_config["producer.id.expiration.ms"] = str(SHORT_EXPIRY_MS)
+    if rng.random() < 0.5:
+        target_config["producer.id.expiration.check.interval.ms"] = str(rng.choice([1_000, 10_000]))
+    if rng.random() < 0.2:
+        target_config["transactional.id.expiration.ms"] = str(rng.choice([5_000, 20_000]))
+    repeats = all(topic.times is Times.YOUNG for topic in topics)  # old ones nobody would know again (C1)
+    settings = {
+        "A.consumer.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
+        "B.offset.flush.interval.ms": rng.choice(["50", "1000", "60000"]),
+        "A->B.on.poison.record": rng.choice(["stop", "quarantine"]),
+        "A.consumer.max.partition.fetch.bytes": rng.choice(["1048576", "1048576", "20000", "2000"]),
+    }
+    if poison:
+        settings["sync.topic.configs.enabled"] = "false"
+    return Schedule(
+        seed,
+        topics,
+        ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=False), {}),
+        ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=repeats), target_config),
+        _lives(rng, lasts_s),
+        acts,
+        settings,
+        rng.choice([96 << 20, 96 << 20, 4 << 20]),
+        rng.uniform(0.1, 1.5) * max(1.0, lasts_s / 45.0),
+        lasts_s,
+    )
+
+
+def _topic(rng: random.Random, number: int, *, poison: bool) -> TopicPlan:
+    return TopicPlan(
+        f"topic-{number}",
+        rng.choice([1, 2, 3, 4]),
+        rng.choice([CODECS, ("none",), ("zstd",), ("gzip", "none")]),
+        rng.choice([20, 60, 60, 900, 20_000]),
+        rng.choice([Times.YOUNG, Times.YOUNG, Times.OLD, Times.MIXED]),
+        rng.choice([0.0, 0.0, 0.1, 0.4]),
+        compacted=not poison and rng.random() < 0.3,
+        poison=0.1 if poison else 0.0,
+    )
+
+
+def _act(rng: random.Random, topics: Sequence[TopicPlan], lasts_s: float) -> Act:
+    return Act(rng.uniform(1.0, lasts_s), rng.choice(list(Deed)), rng.choice(topics).name, rng.random(), rng.random())
+
+
+def _faults(rng: random.Random, *, repeats: bool) -> Faults:
+    """Each kind is there or not; how much of it there is spans two orders of magnitude."""
+    calm = rng.random() < 0.15
+
+    def rate(most: float) -> float:
+        drawn, chosen = most * 10 ** -rng.uniform(0.0, 2.0), rng.random() < 0.6
+        return drawn if chosen and not calm else 0.0
+
+    def mean_s(least: float) -> float | None:
+        drawn, chosen = least * 10 ** rng.uniform(0.0, 1.0), rng.random() < 0.6
+        return drawn if chosen and not calm else None
+
+    return Faults(
+        delay=rate(0.1),
+        drop_request=rate(0.02),
+        drop_reply=rate(0.05),
+        reset=rate(0.05),
+        duplicate_produce=rate(0.1) if repeats else 0.0,
+        produce_error=rate(0.15),
+        fetch_error=rate(0.1),
+        flip_bit=rate(0.05),
+        throttle=rate(0.05),
+        leader_move_every_s=mean_s(1.0),
+        broker_stop_every_s=mean_s(5.0),
+    )
+
+
+def _lives(rng: random.Random, lasts_s: float) -> list[LifePlan]:
+    lives = []
+    for number in range(rng.choice([1, 2, 2, 3, 4])):
+        ends = rng.choice(list(End))
+        pauses = []
+        if rng.random() < 0.3:
+            pauses.append((rng.uniform(0.2, 6.0), rng.uniform(0.5, LONGEST_PAUSE_S)))
+        lives.append(
+            LifePlan(
+                begins_s=rng.uniform(0.0, 6.0) if number else 0.0,
+                beside=number > 0 and rng.random() < 0.35,
+                ends=ends,
+                lasts_s=rng.uniform(0.5, lasts_s),
+                count=int(10 ** rng.uniform(0.0, 3.6 if ends is End.CANCEL else 2.2)),
+                pauses=pauses,
+                reorder=rng.choice([0.0, 0.02, 0.1]),
+                settings={"A->B.copy.mode": rng.choice(["auto", "auto", "pass", "repack"])},
+            )
+        )
+    return lives

@@ -1,0 +1,68 @@
+"""Whole workers under every fault at once: two minutes of seeds. ``make simulate`` runs it for longer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.campaign import KINDS, Campaign, reproduce
+from tests.simulation.run import Outcome
+from tests.simulation.schedule import make_schedule
+
+ROOT = Path(__file__).parents[2]
+BUDGET_S = 100
+"""Of seeds; with the runs that are made twice the test takes two minutes."""
+FIRST = 1
+TWICE = "1-4"
+
+
+def _simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from tests.simulation.__main__ import main; sys.exit(main())", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(290)
+def test_two_minutes_of_faults_lose_reorder_and_repeat_nothing() -> None:
+    traces = [re.findall(r"seed \d+ trace \w+", _simulate("--seeds", TWICE, "--traces").stdout) for _ in range(2)]
+    assert traces[0] and traces[0] == traces[1], "the same seed gave two runs"
+    done = _simulate("--first", str(FIRST), "--seconds", str(BUDGET_S))
+    assert done.returncode == 0, f"{done.stdout[-8000:]}{done.stderr[-2000:]}"
+    assert " 0 failed." in done.stdout
+
+
+def test_a_seed_says_all_of_a_schedule_and_seeds_differ() -> None:
+    assert make_schedule(5) == make_schedule(5)
+    assert len({repr(make_schedule(seed)) for seed in range(50)}) == 50
+
+
+def test_a_kind_of_fault_that_hardly_ever_strikes_fails_a_campaign_that_is_long_enough() -> None:
+    campaign = Campaign()
+    for seed in range(200):
+        campaign.add(Outcome(seed, counts=Counter(dict.fromkeys(KINDS, 1 if seed < 2 else 0))), 1.0)
+    assert campaign.ok
+    campaign.seeds_with["reset"] = 1
+    assert (campaign.ok, campaign.too_rare) == (False, ["reset"])
+    assert Campaign(seeds=199).too_rare == []
+
+
+def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
+    campaign = Campaign(first=7)
+    campaign.add(Outcome(7, virtual_s=3.0, findings=["lost"], counts=Counter(reset=2)), 0.5)
+    campaign.save(tmp_path / "build" / "progress.json")
+    again = Campaign.load(tmp_path / "build" / "progress.json")
+    assert again == campaign
+    assert (again.next_seed, again.failed, again.times["reset"]) == (8, {7: ["lost"]}, 2)
+    assert reproduce(7) == "make simulate SEEDS=7"

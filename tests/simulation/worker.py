@@ -1,0 +1,168 @@
+"""A whole worker in one life: its own connections, memory and log, begun and ended as its plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from connectors.source.claims import RemoteTopicClaims
+from connectors.source.connector import SourceConnector
+from connectors.source.refusals import FlowRefused
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Connector, ConnectorName, Kind, Side
+from mm2py.flow import ClusterAlias
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.logs import make_logger
+from mm2py.metrics import Metrics
+from mm2py.replication.memory import MemoryBudget
+from mm2py.worker.herder import Herder
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock
+from tests.simulation.life import Life, SimulationLoop
+from tests.simulation.meddler import Effects, Meddler
+from tests.simulation.schedule import End, LifePlan
+
+COUNTED: Mapping[End, str] = {
+    End.KILL: "worker killed",
+    End.STOP: "worker stopped in order",
+    End.CRASH_BEFORE: "crash before an effect",
+    End.CRASH_SENT: "crash behind an effect",
+    End.CRASH_ANSWERED: "crash after an effect",
+    End.CANCEL: "cancelled at a resumption",
+}
+
+
+class Worker:
+    """One worker of a run. ``events`` are the lines of its log, without their times."""
+
+    def __init__(
+        self,
+        number: int,
+        plan: LifePlan,
+        settings: FlowSettings,
+        source: ClusterModel,
+        target: ClusterModel,
+        *,
+        memory_max_bytes: int,
+        clock: VirtualClock,
+        rng: random.Random,
+        counts: Counter[str],
+        trace: blake2b,
+    ) -> None:
+        self.number = number
+        self.plan = plan
+        self.budget = MemoryBudget(memory_max_bytes)
+        self.life = Life(number, cancel_at=plan.count if plan.ends is End.CANCEL else None)
+        self.overran = False
+        """It did not stop within the time that a drain has."""
+        self._clusters = (source, target)
+        self._counts = counts
+        self._text = io.StringIO()
+        self._effects = Effects(self.life, plan.ends, plan.count, self._die)
+        log = make_logger("info", "json", self._text)
+
+        def side(alias: str, cluster: ClusterModel) -> Side:
+            brokers = Meddler(
+                cluster,
+                self.life,
+                self._effects,
+                reorder=plan.reorder,
+                rng=random.Random(rng.random()),
+                counts=counts,
+                trace=trace,
+            )
+
+            async def identify() -> str | None:
+                return (await fetch_metadata(brokers, [])).cluster_id
+
+            return Side(ClusterAlias(alias), brokers, identify)
+
+        sides = side("A", source), side("B", target)
+        claims = RemoteTopicClaims(frozenset({settings.flow}))
+
+        def begin(life: int) -> Connector:
+            return SourceConnector(
+                settings,
+                *sides,
+                name=TransactionalId(settings.group, f"{number:012x}", life, str(settings.flow)),
+                claims=claims,
+                allow_recopy=set(),
+                budget=self.budget,
+                metrics=Metrics(),
+                clock=clock,
+                rng=random.Random(rng.random()),
+                log=log,
+            )
+
+        self.herder = Herder(
+            {ConnectorName(settings.flow, Kind.SOURCE): begin},
+            {},
+            is_refusal=lambda error: isinstance(error, FlowRefused),
+            rng=random.Random(rng.random()),
+            log=log,
+        )
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self._text.getvalue().splitlines()]
+        return [{key: value for key, value in line.items() if key != "timestamp"} for line in lines]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events if line["event"] == event]
+
+    def begin(self) -> asyncio.Task[Any]:
+        return self.life.begin(_loop(), self.herder.run())
+
+    async def run(self) -> None:
+        """Live as planned. Cancelling kills it."""
+        running = self.begin()
+        loop = _loop()
+        pauses = [loop.call_later(after_s, self._pause, for_s) for after_s, for_s in self.plan.pauses]
+        try:
+            done, _ = await asyncio.wait({running}, timeout=self.plan.lasts_s)
+            if done and self.life.cancelled:
+                self._counts[COUNTED[End.CANCEL]] += 1
+            elif not done and self.plan.ends is End.STOP:
+                self._counts[COUNTED[End.STOP]] += 1
+                await self.stop()
+        finally:
+            for timer in pauses:
+                timer.cancel()
+            if not running.done():
+                self._die(COUNTED[End.KILL])
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def stop(self, deadline_s: float = 120.0) -> None:
+        """Stop it as SIGTERM does and wait until it has drained."""
+        assert self.life.task is not None
+        self.herder.stop()
+        _, left = await asyncio.wait({self.life.task}, timeout=deadline_s + 60.0 * len(self.plan.pauses))
+        self.overran = bool(left)
+
+    def _pause(self, for_s: float) -> None:
+        if not self.life.over:
+            self._counts["worker paused"] += 1
+            self.life.pause()
+            _loop().call_later(for_s, self.life.go_on, _loop())
+
+    def _die(self, counted: str) -> None:
+        """Be gone at once; what it had sent may still arrive."""
+        if self.life.dead or self.life.over:
+            return
+        self._counts[counted] += 1
+        self.life.die(_loop())
+        for cluster in self._clusters:
+            cluster.hang_up(f"{self.number} ")
+
+
+def _loop() -> SimulationLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulationLoop)
+    return loop

@@ -1,0 +1,67 @@
+"""The tail of a remote partition: what a damaged read or a log that was cut back looks like in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mm2py.records.batch import CorruptBatch
+from mm2py.replication.reconcile import Tail, Writer
+from tests.fakes.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
+
+WRITER = Writer(7, 0, 100)
+FROM = 50
+
+
+def batch(offset: int, sequence: int, records: int = 3) -> bytes:
+    raw = build_batch(
+        [Record(b"x")] * records, now_ms=1, producer_id=WRITER.producer_id, producer_epoch=0, base_sequence=sequence
+    )
+    return rewrite(parse_batch(raw), base_offset=offset).raw
+
+
+def marker(offset: int, epoch: int = 1) -> bytes:
+    raw = build_marker(commit=False, producer_id=WRITER.producer_id, producer_epoch=epoch, timestamp_ms=1)
+    return rewrite(parse_batch(raw), base_offset=offset).raw
+
+
+def read(*batches: bytes, high_watermark: int = 1_000) -> Tail:
+    tail = Tail(FROM, WRITER, fence_epoch=1)
+    assert tail.take(memoryview(bytearray(b"".join(batches))), high_watermark=high_watermark)
+    return tail
+
+
+def test_what_stands_there_without_a_break_was_not_cut_back() -> None:
+    tail = read(batch(50, 100), batch(53, 103), marker(56))
+    assert (tail.stored, tail.cut_at) == (6, None)
+
+
+def test_what_others_wrote_between_moves_a_batch_away_and_says_nothing_of_a_cut() -> None:
+    tail = read(marker_of_another(50), batch(51, 100), batch(60, 106), marker(63))
+    assert (tail.stored, tail.cut_at) == (9, None)
+
+
+@pytest.mark.parametrize(("offset", "sequence"), [(50, 101), (48, 100), (52, 103)])
+def test_a_batch_too_near_to_the_position_shows_that_something_before_it_is_gone(offset: int, sequence: int) -> None:
+    assert read(batch(offset, sequence), marker(offset + 3)).cut_at == offset
+
+
+@pytest.mark.parametrize(("fence_epoch", "stored"), [(1, 4), (2, 0)])
+def test_a_marker_among_what_was_trimmed_is_not_taken_for_a_record(fence_epoch: int, stored: int) -> None:
+    """A life fences the writer and dies; retention removes that marker too. Counted, it would leave a record out."""
+    tail = Tail(FROM, WRITER, fence_epoch=fence_epoch)
+    tail.begin_at(FROM + 4)
+    assert tail.take(memoryview(bytearray(marker(FROM + 4, fence_epoch))), high_watermark=FROM + 5)
+    assert (tail.stored, tail.next_offset) == (stored, FROM + 5)
+
+
+@pytest.mark.parametrize("byte", [3, 30, 70])
+def test_a_batch_that_was_damaged_on_the_way_is_believed_nothing(byte: int) -> None:
+    spoiled = bytearray(batch(50, 100))
+    spoiled[byte] ^= 1
+    with pytest.raises(CorruptBatch):
+        read(bytes(spoiled), marker(53), high_watermark=54)
+
+
+def marker_of_another(offset: int) -> bytes:
+    raw = build_marker(commit=False, producer_id=8, producer_epoch=1, timestamp_ms=1)
+    return rewrite(parse_batch(raw), base_offset=offset).raw
