@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick faults-beside-mm2 soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -23,7 +23,7 @@ SIMULATE_ARGUMENTS += --seeds $(SEEDS)
 endif
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 27
 
 venv: $(INSTALLED) ## make .venv, with all that development needs (PYTHON=... chooses another Python)
 	@:
@@ -89,6 +89,9 @@ bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", 
 
 bench-quick: venv jars ## the same in under 3 minutes: one round, fewer records
 	@$(PY) -m bench --quick $(ARGS)
+
+faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, about an hour (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.faults $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)

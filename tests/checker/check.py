@@ -87,6 +87,7 @@ def check_copy(
     max_rewinds: int | None = 0,
     max_rewound_records: int | None = None,
     starts: Mapping[tuple[str, int], int] | None = None,
+    target_starts: Mapping[tuple[str, int], int] | None = None,
     wait_s: float = 0.0,
     source_settings: Mapping[str, Any] | None = None,
     target_settings: Mapping[str, Any] | None = None,
@@ -100,6 +101,7 @@ def check_copy(
         ledger: acknowledged sends; topics that either side compacts need it.
         max_rewinds, max_rewound_records: for each partition, as ``judge_partition``; 0 rewinds is exact.
         starts: the source offset at which the copy of a (topic, partition) begins, where it is not the log's start.
+        target_starts: the target offset at which that copy begins, by the same key; what is below is another's.
         wait_s: for how long partitions are judged again that are only behind.
         source_settings, target_settings: further librdkafka properties, such as credentials.
     Raises:
@@ -113,7 +115,11 @@ def check_copy(
     ):
         report = Report()
         for topic, remote in topics.items():
-            check = _TopicCheck(source, target, topic, remote, ledger, max_rewinds, max_rewound_records, starts or {})
+            check = _TopicCheck(
+                *(source, target, topic, remote, ledger, max_rewinds, max_rewound_records),
+                starts=starts or {},
+                target_starts=target_starts or {},
+            )
             report.topics.append(check.run(deadline_s))
         return report
 
@@ -128,6 +134,7 @@ class _TopicCheck:
     max_rewinds: int | None
     max_rewound_records: int | None
     starts: Mapping[tuple[str, int], int]
+    target_starts: Mapping[tuple[str, int], int]
 
     def run(self, deadline_s: float) -> TopicReport:
         report = TopicReport(self.topic, self.remote)
@@ -155,6 +162,7 @@ class _TopicCheck:
                 source_start, source_end = source_bounds.get(number, (0, 0))
                 target_start, target_end = target_bounds.get(number, (0, 0))
                 start = self.starts.get((self.topic, number), 0)
+                target_start = max(target_start, self.target_starts.get((self.topic, number), 0))
                 verdicts[number] = judge_partition(
                     self.source.records(self.topic, number, max(start, source_start), source_end),
                     self.target.records(self.remote, number, target_start, target_end),

@@ -165,6 +165,7 @@ def _judge_unreached(alignment: Alignment, verdict: Verdict) -> None:
         last = record
         count += 1
         alignment.pending.pop()
+    verdict.unreached_records = count
     if first is not None and last is not None:
         verdict.add(
             "I1",

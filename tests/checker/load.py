@@ -68,6 +68,8 @@ class Load:
     ) -> None:
         self.topic = topic
         self.acknowledged = 0
+        self.produced = 0
+        """How many records were handed to a producer: of plain traffic the sequence of the one that comes next."""
         self._ledger = ledger
         self._records = traffic.records()
         self._per_second = per_second
@@ -190,6 +192,7 @@ class Load:
                     headers=list(record.headers),
                     on_delivery=settled,
                 )
+                self.produced += 1
                 break
             except BufferError:
                 producer.poll(TICK_S)

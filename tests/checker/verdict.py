@@ -49,6 +49,8 @@ class Verdict:
     source_records: int = 0
     target_records: int = 0
     repeated_records: int = 0
+    unreached_records: int = 0
+    """Those of the records lost (I1) behind which the target has nothing: they may still come."""
     rewinds: list[Rewind] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     breaches: Counter[str] = field(default_factory=Counter)

@@ -270,6 +270,28 @@ def test_a_check_waits_for_a_copy_that_is_only_behind(
     late.join()
 
 
+def test_a_copy_is_judged_from_where_it_begins_behind_an_earlier_one(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """As when the source topic was made anew, and the remote topic holds the copy of the old one as well."""
+    earlier, remote = topics(source_cluster, target_cluster, "earlier")
+    load(source_cluster, earlier, 100)
+    mirror(source_cluster, target_cluster, earlier, remote)
+    with Reader(target_cluster.bootstrap, read_committed=True) as reader:
+        ends = {number: bounds.end for number, bounds in reader.bounds(remote, range(2)).items()}
+    topic, _ = topics(source_cluster, target_cluster, "later")
+    load(source_cluster, topic, 200)
+    mirror(source_cluster, target_cluster, topic, remote)
+
+    def is_whole(target_starts: dict[tuple[str, int], int] | None) -> bool:
+        copies = source_cluster.bootstrap, target_cluster.bootstrap, {topic: remote}
+        return check_copy(*copies, target_starts=target_starts).ok
+
+    assert is_whole({(topic, number): end for number, end in ends.items()})
+    assert not is_whole({(topic, number): end + 1 for number, end in ends.items()})
+    assert not is_whole(None)
+
+
 def test_the_commands_load_a_topic_and_judge_its_copy(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

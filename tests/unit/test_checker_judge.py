@@ -57,6 +57,15 @@ def fewest_rewinds(source: str, target: str) -> int | None:
     return min((rewinds for (_, frontier), rewinds in reached.items() if frontier == len(source)), default=None)
 
 
+# What is counted
+
+
+def test_of_the_records_lost_those_are_told_apart_behind_which_nothing_was_copied() -> None:
+    verdict = judge_partition(letters("abcdefgh"), letters("abef"))
+    assert verdict.breaches["I1"] == 4
+    assert verdict.unreached_records == 2
+
+
 # What is legal
 
 
