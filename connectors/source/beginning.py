@@ -8,7 +8,7 @@ empty; ``--allow-recopy`` is the operator's word that it need not be.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -69,11 +69,17 @@ class Beginning:
         positions: dict[Key, StoredPosition],
         store: PositionStore,
         lives: EarlierLives,
+        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
         allow_recopy: frozenset[str],
         met_gap: Callable[[GapKind, str, Mapping[int, int], str], Done],
         log: FilteringBoundLogger,
     ) -> None:
-        """``met_gap`` takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do."""
+        """Make one.
+
+        Args:
+            shut_out: shuts all earlier lives out of a remote topic.
+            met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
+        """
         self.positions = positions
         self._settings = settings
         self._flow = settings.flow
@@ -82,6 +88,7 @@ class Beginning:
         self._source_id = source_id
         self._store = store
         self._lives = lives
+        self._shut_out = shut_out
         self._allow_recopy = allow_recopy
         self._met_gap = met_gap
         self._wished: set[Key] = set()
@@ -326,6 +333,8 @@ class Beginning:
         operators = {
             key: self._operators(start, pairs[key][0].topic_id, pairs[key][1].topic_id) for key, start in starts.items()
         }
+        for remote in {pairs[key][1].name: pairs[key][1] for key in starts}.values():
+            await self._shut_out(remote)  # once an operator's position is stored, nobody knows of them any more
         await self._store.store(operators)
         self.positions.update(operators)
         by_policy = {name for name, number in starts if (name, number) in self._wished}

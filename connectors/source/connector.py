@@ -273,6 +273,7 @@ class SourceConnector:
             positions=positions,
             store=store,
             lives=lives,
+            shut_out=lambda remote: lives.shut_out(remote, clock=self._clock, unfenced=self._say_unfenced),
             allow_recopy=frozenset(self._allow_recopy),
             met_gap=self._gaps.met_topic,
             log=self._log,
@@ -579,7 +580,7 @@ class SourceConnector:
         parts = [part for key, part in task.partitions.items() if key[0] == name]
         self._stopped |= {part.key for part in parts}
         await task.remove([part.key for part in parts])
-        beginning.positions.update({part.key: task.stored_form(part) for part in parts})
+        beginning.positions.update({part.key: task.stored_form(part) for part in parts if part.copier.owns_position})
 
     # Saying so
 

@@ -75,8 +75,6 @@ class Outcome:
     by_content: bool = False
     """The source reads differently than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
-    expired_to: int | None = None
-    """From the position up to this source offset records are gone that nobody copied."""
     lost_at: int = -1
     """Without a position: where the remote partition ends, or differs from what was written."""
 
@@ -211,7 +209,7 @@ class Reconciler:
                 return [replace(job, fence_epoch=epoch) for job in jobs]
             except NotFenceable as error:
                 self._unfenced(str(error), len(jobs))
-                return [replace(job, fence=None) for job in jobs]
+                return [replace(job, fence=None, fence_epoch=None) for job in jobs]
             except KafkaError as error:
                 if not error.retriable:
                     raise
@@ -248,8 +246,8 @@ class Reconciler:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
             job, walk = stretch.job, stretch.walk
             if isinstance(walk, Comparison):
-                done(_compared(job, stretch.tail, walk))
-            elif walk.is_over and walk.agrees_with(stretch.tail) is not False:
+                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
+            elif walk.is_over and walk.is_proven_by(stretch.tail):
                 done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
             else:
                 tasks.create_task(self._compare(tasks, job, done), name="compare")
@@ -262,11 +260,12 @@ class Reconciler:
         if not stretch.tail.is_whole or job.part.key not in bounds:
             self._begin(tasks, [job], done)
             return
-        offset, epoch = job.position.source_offset, job.position.source_leader_epoch
-        log_start = bounds[job.part.key][0]
-        if log_start > offset:
-            offset, epoch = log_start, -1
-        comparison = Comparison(offset, epoch, stretch.tail)
+        comparison = Comparison(
+            job.position.source_offset,
+            job.position.source_leader_epoch,
+            stretch.tail,
+            log_start=bounds[job.part.key][0],
+        )
         walk = _WalkStretch(job, stretch.tail, comparison, self._read_committed, self._clock)
         await self._walks.read([walk], lambda read: self._judge(tasks, read, done))
 
@@ -281,18 +280,6 @@ def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_
         skipped=job.position.skipped if same else (),
     )
     return Outcome(job, position, tail.stored, by_content, tail.foreign)
-
-
-def _compared(job: Job, tail: Tail, comparison: Comparison) -> Outcome:
-    """Return the outcome of a comparison, with what the source lost that is not in the target either.
-
-    What was copied is gone from the source as well, so only its number is known. Where one of the records that are left
-    was copied, all before it were.
-    """
-    first, last = job.position.source_offset + comparison.records, comparison.from_offset - 1
-    if comparison.has_found or first > last:
-        return _outcome(job, tail, comparison.resume_offset, comparison.leader_epoch, by_content=True)
-    return replace(_outcome(job, tail, first, comparison.leader_epoch, by_content=True), expired_to=last)
 
 
 class _JobTail(TailStretch):
@@ -319,7 +306,7 @@ class _WalkStretch(Stretch):
         self.job = job
         self.tail = tail
         self.walk = walk
-        self._offset = walk.resume_offset
+        self._offset = walk.read_offset if isinstance(walk, Comparison) else walk.resume_offset
         self._read_committed = read_committed
         self._clock = clock
         self._give_up_at_s = float("inf")

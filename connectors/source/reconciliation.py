@@ -170,7 +170,7 @@ class Reconciliation:
             count.records += outcome.stored
             count.by_content += outcome.by_content
             count.first = count.first or part.copier.name
-            event = Reconciled(self._incarnation.identity, outcome.position, outcome.expired_to)
+            event = Reconciled(self._incarnation.identity, outcome.position)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
         self._handle(part, event)

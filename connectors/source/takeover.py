@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.fencing import EarlierProducer, Fence, NotFenceable
 from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.retry import name_of
 from mm2py.kafka.transactional_ids import TransactionalId, is_another
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.log_reader import LogReader
@@ -80,15 +82,14 @@ class EarlierLives:
             KafkaError: retriable ones; ask again.
         """
         for producer in list(self._producers.values()):
-            ends = await self._ends(topic)
-            try:
-                epoch = await producer.shut_out([(topic.name, number) for number in topic.partitions])
-            except NotFenceable as error:
-                unfenced(str(error))
-                continue
+            left = ends = await self._ends(topic)
             writer = Writer(producer.producer_id, producer.epoch, 0)
-            left = dict(ends)
-            while left:
+            while left:  # once more if a partition's leader was away, and its marker was left out (C3)
+                try:
+                    epoch = await producer.shut_out([(topic.name, number) for number in left])
+                except NotFenceable as error:
+                    unfenced(str(error))
+                    break
                 stretches = [
                     TailStretch(topic.name, topic.topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
                     for number, end in left.items()
@@ -97,8 +98,6 @@ class EarlierLives:
                     stretches, lambda _: None
                 )
                 left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
-                if left:  # its leader was away, and the marker was left out (C3)
-                    epoch = await producer.shut_out([(topic.name, number) for number in left])
         return bool(self._producers)
 
     async def _ends(self, topic: TopicMetadata) -> dict[int, int]:
@@ -110,5 +109,9 @@ class EarlierLives:
         for leader, numbers in by_leader.items():
             keys = [(topic.name, number) for number in numbers]
             answers = await admin.list_offsets(self._target, leader, keys, admin.LATEST)
-            ends |= {key[1]: answer.offset for key, answer in answers.items() if answer.error_code == 0}
+            for (name, number), answer in answers.items():
+                if answer.error_code:
+                    what = f"Finding the end of {name}-{number}"
+                    raise BrokerRefused(what, answer.error_code, name_of(answer.error_code))
+                ends[number] = answer.offset
         return ends

@@ -642,10 +642,6 @@ class Copier:
         self._reconciling = self._failed = False
         self._alone = True
         self.phase = Phase.STORING
-        if event.expired_to is not None:
-            effects = self._pass_expired(event.expired_to)
-            self._rewind()
-            return effects
         return [Need.STORE_POSITION]
 
     def _drain(self) -> Sequence[Effect]:

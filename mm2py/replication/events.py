@@ -93,8 +93,6 @@ class Reconciled:
 
     identity: ProducerIdentity
     position: Position
-    expired_to: int | None = None
-    """The source offset up to which, from ``position`` on, records were deleted before anybody copied them."""
 
 
 @dataclass(frozen=True, slots=True)

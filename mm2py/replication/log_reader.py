@@ -19,6 +19,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, 
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 
 READ_BYTES: Final = 1 << 20
+READ_BYTES_MOST: Final = 1 << 30
 REQUEST_BYTES: Final = 16 << 20
 PARTITIONS_A_REQUEST: Final = 1000
 WAIT_MS: Final = 100
@@ -163,7 +164,7 @@ class LogReader:
             if stretch.take(fetched):
                 finished.append(stretch)
             elif stretch.offset == before and len(fetched.records):
-                stretch.read_bytes *= 2  # its first batch was cut
+                stretch.read_bytes = min(2 * stretch.read_bytes, READ_BYTES_MOST)  # its first batch was cut
             wanted[key] = wanted.pop(key)  # those that were served come last next time
         for stretch in finished:
             del wanted[stretch.key]

@@ -8,13 +8,14 @@ bytes: recompression, repacking, cleaning, retention (C4 of docs/broker-facts.md
 
 Counting is right as long as the source reads as it did when it was copied. The last record of the tail is the evidence:
 where it is not also the last one of the walk, records were cleaned away meanwhile, or the isolation level was changed,
-and ``Comparison`` goes by the records themselves.
+and ``Comparison`` goes by the records themselves. Where the target has kept too little to tell, the walk's offsets
+must: counting over a hole could count too far, and leave records out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -34,6 +35,8 @@ from mm2py.records.batch import (
 )
 from mm2py.replication.steps import Outgoing, Step
 
+MISSES_MOST: Final = 10_000
+"""So many source records may be missing in a target that was cleaned until no later one is looked for any more."""
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 
@@ -94,10 +97,10 @@ class Tail:
         self.is_whole = False
         self.cut_at: int | None = None
         """Where a batch of the writer stands too near to the position: something before it is gone."""
-        self.stored = 0
         self.has_holes = False
         """A sequence is missing between two: the batch was refused and the next one stored (H2), or it was cleaned
         away, or stands before where the log begins by now."""
+        self.stored = 0
         self.last_batch: bytes | None = None
         """The writer's last batch, if that still has records."""
         self.is_log_append_time = False
@@ -114,29 +117,27 @@ class Tail:
         self._saw_writer = False
         self._next_sequence = writer.next_sequence
 
+    @property
+    def is_trimmed(self) -> bool:
+        """Its begin was deleted before it was read."""
+        return self._trimmed_to is not None
+
     def begin_at(self, log_start: int) -> None:
         """Learn where the log begins by now; what stood before that is told by sequences, or by offsets alone."""
         if log_start > self.next_offset:
             self.next_offset = self._trimmed_to = log_start
 
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
-        """Take in what one read from ``next_offset`` brought; returns whether the tail is whole.
-
-        Raises:
-            CorruptBatch: a batch cannot be read, or was damaged on the way.
-        """
+        """Take in what one read from ``next_offset`` brought, up to a batch that was damaged on the way; returns
+        whether the tail is whole."""
         if self._end is None:
             self._end = high_watermark
-        for batch in split(records):
+        self.is_whole = self._is_at_end()
+        for batch, header in _undamaged(records, high_watermark):
             if self.is_whole:
                 break
-            if batch[MAGIC_AT] != MAGIC or len(batch) < HEADER_BYTES:
-                continue
-            header = read_header(batch)
             if header.next_offset <= self.next_offset:
                 continue
-            if header.next_offset > high_watermark or not crc_is_right(batch):  # no checksum covers the offset
-                raise CorruptBatch(f"it stands at offset {header.base_offset} of a log that ends at {high_watermark}")
             self.next_offset = header.next_offset
             if header.is_control:
                 self.is_whole = self._shuts_out(header)
@@ -144,18 +145,19 @@ class Tail:
                 self._take_own(header, batch)
             elif header.producer_id not in self._known_ids:
                 self._take_foreign(header)
-        if self._fence_epoch is None and self.next_offset >= self._end:
-            self.is_whole = True
-        if self.is_whole and self._trimmed_to is not None and not self._saw_writer and self._is_first_fence:
-            self.stored = self._trimmed_to - self._from_offset  # no batch is left to tell; their offsets do
+            self.is_whole = self.is_whole or self._is_at_end()
+        if self.is_whole and self._trimmed_to is not None and not self._saw_writer:
+            self.stored = self._told_by_offsets(self._trimmed_to)
         return self.is_whole
 
-    @property
-    def _is_first_fence(self) -> bool:
-        """No life before this one fenced the writer. Its marker might be among what was trimmed, and would count as a
-        record: rather all of that is copied once more than one record left out.
-        """
-        return self._fence_epoch is None or self._fence_epoch == self._writer.epoch + 1
+    def _is_at_end(self) -> bool:
+        return self._fence_epoch is None and self._end is not None and self.next_offset >= self._end
+
+    def _told_by_offsets(self, log_start: int) -> int:
+        """No batch is left to tell how many records there were. Each epoch between the writer's and the fence's was
+        somebody's fence, whose marker may be among what was deleted: rather a record twice than one left out."""
+        fences = 0 if self._fence_epoch is None else self._fence_epoch - self._writer.epoch - 1
+        return max(0, log_start - self._from_offset - max(0, fences))
 
     def _shuts_out(self, header: BatchHeader) -> bool:
         return (
@@ -209,11 +211,19 @@ class Walk:
         self.last: Record | None = None
         """The last record counted, with its source offset."""
         self._left = records
+        self._from_offset = from_offset
+        self._seen = 0
+        """Source offsets that held a counted record or a marker."""
 
     @property
     def is_over(self) -> bool:
         """All records were counted; ``resume_offset`` is where copying goes on."""
         return self._left == 0
+
+    @property
+    def is_dense(self) -> bool:
+        """Each offset held a counted record or a marker, so none can have been removed since."""
+        return self.resume_offset - self._from_offset == self._seen
 
     def take(self, steps: Iterable[Step]) -> bool:
         """Count what these steps would copy; returns ``is_over``."""
@@ -223,65 +233,127 @@ class Walk:
             self.leader_epoch = step.leader_epoch
             if not isinstance(step, Outgoing):
                 self.resume_offset = step.next_offset
+                self._seen += step.record_count if step.reason == "control" else 0
                 continue
             counted = min(self._left, step.record_count)
             self._left -= counted
+            self._seen += counted
             self.resume_offset = _offset_of(step, counted)
             if not self._left:
                 self.last = read_records(bytes(step.data))[counted - 1]
         return self.is_over
 
-    def agrees_with(self, tail: Tail) -> bool | None:
-        """Whether the last record of both is the same; None where the target has kept too little to tell."""
+    def is_proven_by(self, tail: Tail) -> bool:
+        """Whether the count can be believed: the last record is that of the tail, or nothing is missing on the way."""
         if tail.last_batch is None or self.last is None:
-            return None
+            return self.is_dense
         timed = not tail.is_log_append_time
-        return _content(self.last, timed=timed) == _content(read_records(tail.last_batch)[-1], timed=timed)
+        same = _content(self.last, timed=timed) == _content(read_records(tail.last_batch)[-1], timed=timed)
+        return same and (timed or self.is_dense)  # without timestamps many records look the same
 
 
 class Comparison:
     """Looks up source records in a tail, in order, until one comes that is not there: copying goes on with it.
 
     For sources that read differently than when they were copied. Cleaning only takes records away, so what is left of
-    those that were copied stands in the tail in the same order, with others between them. Where the target was cleaned
-    as well, some are missed: they are copied again, none is lost.
+    those that were copied stands in the tail in the same order, with others between them. And so many records as were
+    copied took at least so many offsets: below ``position + stored`` nothing is to be copied, whatever the target has
+    kept. Where it cannot be told, records are copied again, and none is left out.
     """
 
-    def __init__(self, from_offset: int, leader_epoch: int, tail: Tail) -> None:
-        self.from_offset = self.resume_offset = from_offset
-        self.leader_epoch = leader_epoch
-        self.records = tail.stored
-        """So many records the target has behind the position."""
-        self.has_found = False
-        """A record of the source stands there."""
+    def __init__(self, from_offset: int, leader_epoch: int, tail: Tail, *, log_start: int = 0) -> None:
+        """``log_start``: where the source begins by now."""
+        self.read_offset = max(from_offset, log_start)
+        """Where to read first."""
+        self._copied_to = from_offset + tail.stored
+        self._certain_to, self._epoch = from_offset, leader_epoch
+        self._rewritten = False
+        self._is_cleaned = len(tail.records) < tail.stored
+        self._misses = 0
         self._timed = not tail.is_log_append_time
+        self._keys = {record.key for record in tail.records if record.key is not None}
+        self._may_be_deleted = tail.is_trimmed
         self._records = deque(tail.records)
         self._where: dict[Content, int] = {}
         for record in tail.records:
             self._where[record] = self._where.get(record, 0) + 1
+        self._unique = {record for record, times in self._where.items() if times == 1}
+
+    @property
+    def resume_offset(self) -> int:
+        return self._certain_to if self._rewritten else max(self._certain_to, self._copied_to)
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the record before ``resume_offset``; -1 where that was not seen."""
+        return self._epoch if self.resume_offset == self._certain_to else -1
 
     def take(self, steps: Iterable[Step]) -> bool:
         """Look up what these steps would copy; returns whether copying goes on within or before them."""
         for step in steps:
             if isinstance(step, Outgoing):
                 for index, record in enumerate(read_records(bytes(step.data))):
-                    if not self._find(_content(record, timed=self._timed)):
-                        if index:
-                            self.resume_offset, self.leader_epoch = _offset_of(step, index), step.leader_epoch
+                    if not self._look_up(
+                        record, _offset_of(step, index), _offset_of(step, index + 1), step.leader_epoch
+                    ):
                         return True
-            self.resume_offset, self.leader_epoch = step.next_offset, step.leader_epoch
-        return not self._records
+            elif self._certain_to == step.next_offset - step.record_count:
+                self._certain_to, self._epoch = step.next_offset, step.leader_epoch
+        return not self._records and self._certain_to >= self._copied_to
+
+    def _look_up(self, record: Record, offset: int, next_offset: int, epoch: int) -> bool:
+        """Return False if this record is to be copied."""
+        content = _content(record, timed=self._timed)
+        found, is_below = self._find(content), offset < self._copied_to
+        if found:
+            self._may_be_deleted = False
+        elif is_below and not self._is_explained(record):
+            self._rewritten = True  # another record stands where one was copied: the source was cut back since
+            self._certain_to, self._epoch = offset, -1
+        if self._rewritten:
+            return False
+        if not found and not is_below:  # not copied, or copied and cleaned away: then a later one may be there
+            self._misses += 1
+            return self._is_cleaned and self._is_explained(record) and self._misses <= MISSES_MOST
+        if is_below or content in self._unique:
+            self._certain_to, self._epoch, self._misses = next_offset, epoch, 0
+        return True
+
+    def _is_explained(self, record: Record) -> bool:
+        """A copy may be gone from the target: cleaned away by a later one of its key, as an old tombstone, expired."""
+        return record.key in self._keys or (record.key is not None and record.value is None) or self._may_be_deleted
 
     def _find(self, wanted: Content) -> bool:
         """Take records out up to the wanted one, if it is there."""
         if not self._where.get(wanted):
             return False
-        self.has_found = True
         while True:
             found = self._records.popleft()
             self._where[found] -= 1
             if found == wanted:
                 return True
+
+
+def _undamaged(records: memoryview, high_watermark: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Yield batches up to the first that is not what was stored. Offsets stand outside the checksum: they must rise,
+    and not above the high watermark."""
+    offset = 0
+    try:
+        batches = list(split(records))
+    except CorruptBatch:
+        return
+    headers = [
+        read_header(batch) if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] == MAGIC and crc_is_right(batch) else None
+        for batch in batches
+    ]
+    for at, (batch, header) in enumerate(zip(batches, headers, strict=True)):
+        if header is None or not offset <= header.base_offset < header.next_offset <= high_watermark:
+            return
+        follower = headers[at + 1] if at + 1 < len(headers) else None
+        if follower is not None and follower.base_offset < header.next_offset:
+            return
+        offset = header.next_offset
+        yield batch, header
 
 
 def _content(record: Record, *, timed: bool) -> Content:

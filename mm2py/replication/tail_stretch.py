@@ -34,9 +34,10 @@ class TailStretch(Stretch):
     def take(self, fetched: FetchedPartition) -> bool:
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
+        before = self.offset
         if self.tail.take(fetched.records, high_watermark=fetched.high_watermark):
             return True
         now_s = self._clock.monotonic()
-        if len(fetched.records) or self._give_up_at_s == float("inf"):
+        if self.offset > before or self._give_up_at_s == float("inf"):
             self._give_up_at_s = now_s + MARKER_PATIENCE_S
         return now_s >= self._give_up_at_s

@@ -6,7 +6,7 @@ import asyncio
 import io
 import random
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.port import Brokers
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
@@ -90,8 +91,13 @@ class World:
         self._lives = 0
 
     @asynccontextmanager
-    async def worker(self, *, allow_recopy: frozenset[str] = frozenset()) -> AsyncIterator[Herder]:
-        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it."""
+    async def worker(
+        self, *, allow_recopy: frozenset[str] = frozenset(), through: Callable[[ClusterModel], Brokers] | None = None
+    ) -> AsyncIterator[Herder]:
+        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it.
+
+        ``through``: what stands between this worker and a cluster.
+        """
         self._lives += 1
         worker_life = self._lives
         claims = RemoteTopicClaims(frozenset({self.settings.flow}))
@@ -99,8 +105,8 @@ class World:
         def begin(life: int) -> Connector:
             return SourceConnector(
                 self.settings,
-                _side("A", self.source),
-                _side("B", self.target),
+                _side("A", self.source if through is None else through(self.source)),
+                _side("B", self.target if through is None else through(self.target)),
                 name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
                 claims=claims,
                 allow_recopy=set(allow_recopy),
@@ -166,7 +172,7 @@ class World:
         ]
 
 
-def _side(alias: str, cluster: ClusterModel) -> Side:
+def _side(alias: str, cluster: Brokers) -> Side:
     async def identify() -> str | None:
         return (await fetch_metadata(cluster, [])).cluster_id
 

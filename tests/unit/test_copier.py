@@ -384,7 +384,10 @@ def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
     copier.handle(Tick(2e6))
     assert not copier.wants_fetch
     newer = ProducerIdentity(7, 1, None)
-    effects = copier.handle(Reconciled(newer, Position(15, target_offset=15), expired_to=19))
+    copier.handle(Reconciled(newer, Position(15, target_offset=15)))
+    copier.handle(PositionStored(newer))
+    copier.handle(FetchRefused(1, 2e6))
+    effects = copier.handle(OffsetsFound(20, 40, 2e6))
     gaps = [effect for effect in effects if isinstance(effect, GapFound)]
     assert [(gap.first_offset, gap.last_offset) for gap in gaps] == [(15, 19)]
     assert (copier.position.source_offset, copier.position.skipped) == (20, ((15, 19),))

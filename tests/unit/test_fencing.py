@@ -1,0 +1,152 @@
+"""Shutting an earlier producer out, on the broker model: what counts as a fence, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from mm2py.kafka import admin
+from mm2py.kafka.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
+from mm2py.kafka.incarnation import Fenced, Incarnation, OwnFence
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+ID = "mm2py-test"
+PLACES: list[Key] = [("t", 0), ("t", 1)]
+
+
+def make() -> ClusterModel:
+    cluster = ClusterModel("B", VirtualClock(), random.Random(1))
+    cluster.create_topic("t", 2)
+    return cluster
+
+
+async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tuple[Incarnation, EarlierProducer]:
+    incarnation = Incarnation(
+        cluster,
+        transactional_id,
+        clock=cluster.clock,
+        rng=random.Random(2),
+        report=lambda _: None,
+        waiting=lambda _: None,
+    )
+    identity = await incarnation.start()
+    earlier = EarlierProducer(cluster, transactional_id, identity.producer_id, identity.epoch, rng=random.Random(3))
+    return incarnation, earlier
+
+
+async def epochs_of_markers(cluster: ClusterModel, number: int) -> list[int]:
+    await asyncio.sleep(1)
+    return [batch.producer_epoch for batch in cluster.batches("t", number) if batch.control]
+
+
+def test_a_fence_leaves_a_marker_of_its_epoch_in_each_partition() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        _, earlier = await begin(cluster)
+        assert await earlier.shut_out(PLACES) == 1
+        assert [await epochs_of_markers(cluster, number) for number in (0, 1)] == [[1], [1]]
+
+    run_virtual(scenario())
+
+
+def test_an_id_that_answers_another_producer_fences_nobody_so_the_leaders_are_asked() -> None:
+    """C2: the target has forgotten the transactional id, its owner lives on."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, earlier = await begin(cluster)
+        cluster.coordinator.transactional_ids.clear()
+        assert await earlier.shut_out(PLACES) == 1
+        assert await epochs_of_markers(cluster, 0) == [1]
+        marker = cluster.batches("t", 0)[0]
+        assert marker.producer_id == incarnation.identity.producer_id
+
+    run_virtual(scenario())
+
+
+def test_without_the_right_to_ask_the_leaders_it_is_not_fenced_and_that_is_said() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        _, earlier = await begin(cluster)
+        cluster.coordinator.transactional_ids.clear()
+        cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        with pytest.raises(NotFenceable, match="ALTER"):
+            await earlier.shut_out(PLACES)
+
+    run_virtual(scenario())
+
+
+def test_one_unknown_topic_does_not_keep_the_marker_from_the_others() -> None:
+    """H8: AddPartitionsToTxn is all or nothing."""
+
+    async def scenario() -> None:
+        cluster = make()
+        _, earlier = await begin(cluster)
+        await asyncio.wait_for(earlier.shut_out([("gone", 0), *PLACES]), 20)
+        assert await epochs_of_markers(cluster, 1) == [1]
+
+    run_virtual(scenario())
+
+
+def test_one_who_was_fenced_cannot_raise_its_epoch_again() -> None:
+    """H3: asking plainly would un-fence it."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, earlier = await begin(cluster)
+        seen = incarnation.identity
+        await earlier.shut_out(PLACES)
+        await asyncio.sleep(1)
+        with pytest.raises(Fenced):
+            await OwnFence(incarnation, seen).shut_out(PLACES)
+
+    run_virtual(scenario())
+
+
+def test_many_partitions_in_doubt_at_once_raise_the_own_epoch_once() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        seen = incarnation.identity
+        epochs = await asyncio.gather(*(OwnFence(incarnation, seen).shut_out([place]) for place in PLACES))
+        assert epochs == [1, 1]
+        assert await epochs_of_markers(cluster, 1) == [1]
+
+    run_virtual(scenario())
+
+
+def test_two_who_fence_the_same_producer_both_get_there() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, first = await begin(cluster)
+        second = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        epochs = await asyncio.gather(first.shut_out(PLACES), second.shut_out(PLACES))
+        highest = max(await epochs_of_markers(cluster, 0))
+        assert all(0 < epoch <= highest for epoch in epochs)
+
+    run_virtual(scenario())
+
+
+def test_markers_of_an_epoch_that_was_overtaken_are_refused() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        coordinator = await admin.find_coordinator(cluster, ID, transactions=True)
+        await admin.init_producer_id(cluster, coordinator, ID)
+        with pytest.raises(Overtaken):
+            await Markers(cluster, ID, rng=random.Random(5)).write(incarnation.identity.producer_id, 0, PLACES)
+
+    run_virtual(scenario())
+
+
+def test_a_producer_without_a_transactional_id_is_fenced_by_the_leaders_above_each_epoch_they_know() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, earlier = await begin(cluster, None)
+        cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
+        assert await earlier.shut_out(PLACES) == 5
+
+    run_virtual(scenario())
