@@ -612,6 +612,7 @@ class Copier:
         effects = self._pass_expired(event.log_start - 1)
         if not self.stops_when_expired:
             self._rewind()
+            self._failed = self.is_blocked = False
             self.phase = Phase.STORING  # the next life must not count what was left out
         return effects
 

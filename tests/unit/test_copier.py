@@ -395,6 +395,10 @@ def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
     copier.handle(PositionStored(newer))
     assert copier.fetch_offset == 20
     assert copier.wants_fetch
+    copier.handle(fetched(copier, batches(20, 1)))
+    (sending,) = send_all(copier)
+    copier.handle(ProduceRefused(sending.token, 19, None, 3e6))
+    assert copier.phase is Phase.WAITING, "what fails from now on is a failure of its own"
 
 
 def test_dropped_batches_carry_the_epoch_to_read_on_from() -> None:
