@@ -75,6 +75,8 @@ class Outcome:
     by_content: bool = False
     """The source reads differently than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
+    rewritten: tuple[int, int] | None = None
+    """Without a position: source offsets whose records were copied, and are others now."""
     lost_at: int = -1
     """Without a position: where the remote partition ends, or differs from what was written."""
 
@@ -246,7 +248,10 @@ class Reconciler:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
             job, walk = stretch.job, stretch.walk
             if isinstance(walk, Comparison):
-                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
+                if walk.rewritten is not None:
+                    done(Outcome(job, None, rewritten=walk.rewritten))
+                else:
+                    done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
             elif walk.is_over and walk.is_proven_by(stretch.tail):
                 done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
             else:

@@ -19,7 +19,7 @@ from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.events import Displaced, Event, ForeignerMet, GapFound, Reconciled, TargetLost
+from mm2py.replication.events import Displaced, Event, ForeignerMet, GapFound, Reconciled, SourceRewritten, TargetLost
 from mm2py.replication.lane import CopiedPartition, Handler
 from mm2py.replication.reconcile import ForeignRecords, Tail, Writer
 
@@ -163,7 +163,9 @@ class Reconciliation:
     def _take(self, outcome: Outcome, count: _Count) -> None:
         part = outcome.job.part
         event: Event
-        if outcome.position is None:
+        if outcome.rewritten is not None:
+            event = SourceRewritten(*outcome.rewritten)
+        elif outcome.position is None:
             event = TargetLost(outcome.job.target_offset, outcome.lost_at)
         else:
             count.partitions += 1

@@ -55,6 +55,7 @@ from mm2py.replication.events import (
     Quarantined,
     Reconciled,
     Report,
+    SourceRewritten,
     TargetLost,
     Tick,
 )
@@ -363,6 +364,15 @@ class Copier:
             case ForeignerMet():
                 at = self.position.source_offset
                 return self._stall_at_gap(GapKind.FOREIGN, None, None, event.text, go_on_at=at)
+            case SourceRewritten():
+                return self._stall_at_gap(
+                    GapKind.TRUNCATED,
+                    event.first,
+                    event.last,
+                    f"records of the source offsets {event.first} to {event.last} were copied, and others stand there "
+                    "now: the source log was cut back",
+                    go_on_at=event.first,
+                )
             case TargetLost():
                 where = "ends" if event.end < event.expected else "reads differently"
                 return self._stall_at_gap(

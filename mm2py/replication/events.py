@@ -112,6 +112,14 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceRewritten:
+    """Records of these source offsets were copied, and the source holds others there by now: it was cut back."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignerMet:
     """Somebody else writes to the remote partition, where that must not be."""
 
@@ -139,6 +147,7 @@ Event = (
     | PositionStored
     | Reconciled
     | TargetLost
+    | SourceRewritten
     | ForeignerMet
     | Quarantined
     | Drain

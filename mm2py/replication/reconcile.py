@@ -280,6 +280,11 @@ class Comparison:
         self._unique = {record for record, times in self._where.items() if times == 1}
 
     @property
+    def rewritten(self) -> tuple[int, int] | None:
+        """Source offsets (first, last) from which records were copied that are not there any more: others are."""
+        return (self._certain_to, self._copied_to - 1) if self._rewritten else None
+
+    @property
     def resume_offset(self) -> int:
         return self._certain_to if self._rewritten else max(self._certain_to, self._copied_to)
 
@@ -321,6 +326,8 @@ class Comparison:
 
     def _is_explained(self, record: Record) -> bool:
         """A copy may be gone from the target: cleaned away by a later one of its key, as an old tombstone, expired."""
+        if not self._is_cleaned:
+            return False  # all that was copied is there
         return record.key in self._keys or (record.key is not None and record.value is None) or self._may_be_deleted
 
     def _find(self, wanted: Content) -> bool:

@@ -111,6 +111,7 @@ class Deeds:
             return False
         upto = min(upto, found.high_watermark)
         history.target_deleted += found.log.records(upto, committed=False)
+        history.target_was_emptied |= all(batch.control for batch in found.log.from_offset(upto, found.log.end_offset))
         self._target.delete_records(plan.remote, number, upto)
         return True
 

@@ -33,6 +33,8 @@ class PartitionHistory:
     """What was cut off the remote partition."""
     target_deleted: list[StoredRecord] = field(default_factory=list)
     """What was deleted from the start of the remote partition."""
+    target_was_emptied: bool = False
+    """Nothing was left there once: offsets alone had to tell. Where fences followed each other, records may repeat."""
     was_cut: bool = False
     target_was_cut: bool = False
 

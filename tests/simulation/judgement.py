@@ -133,7 +133,8 @@ class Judge:
         target = [*history.target_deleted, *self._target.records(plan.remote, number)]
         name = f"{plan.name}-{number}"
         if plan.compacted:
-            return self._judge_compacted(plan, number, history, target)
+            gone = {offset for topic, at, offset in kept if (topic, at) == (plan.name, number)}
+            return self._judge_compacted(plan, number, history, target, gone)
         findings = []
         expected = history.in_order(committed=self._committed)
         if "source.truncated" in stuck:
@@ -170,19 +171,25 @@ class Judge:
             topic=plan.name,
             partition=number,
             max_findings=3,
-            max_rewinds=0 if self.strict else None,
+            max_rewinds=0 if self.strict and not history.target_was_emptied else None,
         )
         return [*findings, *map(str, verdict.findings)]
 
     def _judge_compacted(
-        self, plan: TopicPlan, number: int, history: PartitionHistory, target: list[StoredRecord]
+        self, plan: TopicPlan, number: int, history: PartitionHistory, target: list[StoredRecord], gone: set[int]
     ) -> list[str]:
+        """``gone``: source offsets of records that are in quarantine."""
         ledger: list[Sent] = [
             sent(one, is_aborted=self._committed and one.offset in history.aborted)
             for one in _dumped(history.in_order(committed=False))
+            if one.offset not in gone
         ]
         verdict = judge_partition(
-            _dumped(self._source.records(plan.name, number, committed=self._committed)),
+            [
+                one
+                for one in _dumped(self._source.records(plan.name, number, committed=self._committed))
+                if one.offset not in gone
+            ],
             _dumped(target),
             topic=plan.name,
             partition=number,
@@ -190,7 +197,7 @@ class Judge:
             ledger=ledger,
             target_end=self._target.partition(plan.remote, number).log.end_offset,
             max_findings=3,
-            max_rewinds=0 if self.strict else None,
+            max_rewinds=0 if self.strict and not history.target_was_emptied else None,
         )
         return [str(finding) for finding in verdict.findings]
 
