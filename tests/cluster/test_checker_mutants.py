@@ -185,8 +185,8 @@ def test_the_copies_came_over_as_their_modes_say(
 def test_a_real_copy_is_exact(real_copy: RealCopy) -> None:
     for number, copy in enumerate(real_copy.partitions):
         assert len(copy.target) > 100
-        assert [record.offset for record in copy.target] == list(range(len(copy.target)))
-        if not real_copy.mode.compacted:  # a cleaner may have gone on at the source
+        if not real_copy.mode.compacted:  # a cleaner may have gone on at the source, and at the target
+            assert [record.offset for record in copy.target] == list(range(len(copy.target)))
             assert [record.content for record in copy.source] == [record.content for record in copy.target]
         assert real_copy.judge(number, list(copy.target)) == set()
 
