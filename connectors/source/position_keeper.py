@@ -95,7 +95,7 @@ class PositionKeeper:
         changed = self._changed(first_acts)
         if most is not None and len(changed) > most:
             changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
-        parts = [part for part in first_acts if self._partitions.get(part.key) is part] + changed
+        parts = [part for part in self._partitions.values() if part in first_acts] + changed
         if not parts:
             return
         seen = [(part, part.copier.position, part.copier.identity) for part in parts]

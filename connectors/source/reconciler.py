@@ -147,9 +147,8 @@ class Reconciler:
             bounds = await self._bounds(self._target, [job.target for job in waiting])
             ready = [replace(job, target_start=bounds[job.target][0]) for job in waiting if job.target in bounds]
             whole = [job for job in ready if bounds[job.target][1] >= job.target_offset]
-            if lost := [job for job in ready if bounds[job.target][1] < job.target_offset]:
-                await self._fence(lost)  # a writer that wakes must not add to what an operator will look at
-                for job in lost:
+            for job in ready:  # and no marker: with it, the next life would find the log as long as it should be
+                if bounds[job.target][1] < job.target_offset:
                     done(Outcome(job, None, lost_at=bounds[job.target][1]))
             for job in whole:
                 if job.fence is None and bounds[job.target][1] == job.target_offset:
