@@ -319,6 +319,8 @@ class SourceConnector:
         return positions, metadata
 
     def _say_unfenced(self, why: str) -> None:
+        if self._settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._flow, why)
         self._log.warning(
             "writer.unfenced",
             topic=self._settings.offsets_topic,

@@ -18,7 +18,7 @@ from mm2py.clock import Clock
 from mm2py.flow import Flow
 from mm2py.kafka import transactions
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.incarnation import Fenced
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.transactional_ids import TransactionalId, parse
@@ -145,11 +145,11 @@ class Incarnations:
                     name = parse(listed.transactional_id, self._own.group)
                     if name is not None and name.flow == self._own.flow:
                         found[listed.transactional_id] = listed.producer_id
-        except BrokerRefused as error:
-            self._log.debug("incarnations.not_listed", why=str(error))
-            return None
         except KafkaError as error:
-            if not error.retriable:
-                self._log.debug("incarnations.not_listed", why=str(error))
+            self._log.warning(
+                "incarnations.not_listed",
+                why=str(error),
+                effect="a process of this flow that has left neither a record nor a position is not noticed",
+            )
             return None
         return found

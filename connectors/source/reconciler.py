@@ -145,15 +145,15 @@ class Reconciler:
         waiting = list(jobs)
         while waiting := [job for job in waiting if self._wanted(job.part)]:
             bounds = await self._bounds(self._target, [job.target for job in waiting])
-            ready = [replace(job, target_start=bounds[job.target][0]) for job in waiting if job.target in bounds]
-            whole = [job for job in ready if bounds[job.target][1] >= job.target_offset]
-            for job in ready:  # and no marker: with it, the next life would find the log as long as it should be
-                if bounds[job.target][1] < job.target_offset:
-                    done(Outcome(job, None, lost_at=bounds[job.target][1]))
-            for job in whole:
-                if job.fence is None and bounds[job.target][1] == job.target_offset:
+            whole: list[Job] = []
+            for job in (job for job in waiting if job.target in bounds):
+                start, end = bounds[job.target]
+                if end < job.target_offset:  # and no marker: the next life would find the log as long as it should be
+                    done(Outcome(job, None, lost_at=end))
+                elif job.fence is None and end == job.target_offset:
                     done(Outcome(job, job.position._replace(target_leader_epoch=job.part.copier.target_leader_epoch)))
-            whole = [job for job in whole if job.fence is not None or bounds[job.target][1] > job.target_offset]
+                else:
+                    whole.append(replace(job, target_start=start))
             if whole:
                 tasks.create_task(self._shut_out(tasks, whole, done), name="reconcile")
             waiting = [job for job in waiting if job.target not in bounds]
@@ -227,10 +227,9 @@ class Reconciler:
                 again.append(job)
             elif tail.cut_at is not None:
                 done(Outcome(job, None, lost_at=tail.cut_at))
-            elif tail.has_holes and not job.part.rules.cleaned and not job.target_start > job.target_offset:
-                tasks.create_task(
-                    self._compare(tasks, job, done), name="compare"
-                )  # counting would lose what is missing
+            elif tail.has_holes and not job.part.rules.cleaned and job.target_start <= job.target_offset:
+                compare = self._compare(tasks, job, done)  # counting would lose what is missing
+                tasks.create_task(compare, name="compare")
             elif not tail.stored:
                 done(_outcome(job, tail, job.position.source_offset, job.position.source_leader_epoch))
             else:

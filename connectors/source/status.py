@@ -43,7 +43,7 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
 
 
 def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
-    waiting = {Phase.WAITING, Phase.STALLED}
+    waiting = {Phase.RECONCILING, Phase.WAITING, Phase.STALLED}
     reasons = {part.copier.reason for part in parts if part.copier.phase in waiting}
     return reasons | {f"stalled: {part.stalled}" for part in parts if part.stalled}
 

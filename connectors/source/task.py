@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.position_keeper import PositionKeeper
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
+from connectors.source.refusals import ExactlyOnceImpossible
 from connectors.source.stalls import Stalls, circumstances_of
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
@@ -158,7 +159,7 @@ class SourceTask:
         )
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
-        self._leaderless: dict[CopiedPartition, float] = {}
+        self._held_up: dict[CopiedPartition, float] = {}
         self._reported_waits: dict[tuple[str, str], int] = {}
         self._warned_transactional: set[str] = set()
         self._said_repacked: set[str] = set()
@@ -223,7 +224,7 @@ class SourceTask:
             self.partitions.pop(part.key, None)
             self._positions.forget(part)
             self._waiting.pop(part, None)
-            self._leaderless.pop(part, None)
+            self._held_up.pop(part, None)
             self._looked_up.pop(part, None)
             if part.source_leader in self.fetch_lanes:
                 self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
@@ -471,6 +472,8 @@ class SourceTask:
             self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))
 
     def _note_unfenced(self, why: str, partitions: int) -> None:
+        if self._settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._settings.flow, why)
         self.unfenced = why
         self._log.warning(
             "writer.unfenced",
@@ -542,9 +545,10 @@ class SourceTask:
         now_s = self._clock.monotonic()
         waits: dict[tuple[str, str], int] = {}
         for part in self.partitions.values():
-            since_s = self._leaderless.setdefault(part, now_s) if part.lacks_leader else self._waiting.get(part)
-            if not part.lacks_leader:
-                self._leaderless.pop(part, None)
+            held_up = part.lacks_leader or part.copier.phase is Phase.RECONCILING
+            since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
+            if not held_up:
+                self._held_up.pop(part, None)
             if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
                 at = (part.source_topic, part.lacks_leader or part.copier.kind_of_reason)
                 waits[at] = waits.get(at, 0) + 1

@@ -28,12 +28,11 @@ TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
 """How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
-_NOT_ATTEMPTED: Final = 55
 _NO_TRANSACTION: Final = 48
 _CONCURRENT: Final = 51
 _FENCED: Final = frozenset({47, 90})
-_REFUSED_PARTITION: Final = frozenset({3, 17, 29})
-"""Unknown topic, illegal name, no right: one of these alone would keep all others out of the transaction (H8)."""
+_REFUSED_PARTITION: Final = frozenset({transactions.UNKNOWN_TOPIC_OR_PARTITION, transactions.TOPIC_DENIED})
+"""Unknown topic, no right: one of these alone would keep all others out of the transaction (H8)."""
 
 
 class Overtaken(Mm2Error):
@@ -91,7 +90,9 @@ class Markers:
             else:
                 added |= {key for key, code in codes.items() if code == 0}
                 refused |= {key for key, code in codes.items() if code in _REFUSED_PARTITION}
-                others = {code for code in codes.values() if code not in {0, _NOT_ATTEMPTED, *_REFUSED_PARTITION}}
+                others = {
+                    code for code in codes.values() if code not in {0, transactions.NOT_ATTEMPTED, *_REFUSED_PARTITION}
+                }
                 for code in others:
                     self._judge(BrokerRefused(f"Fencing {self.transactional_id}", code, name_of(code)))
                 if not others:

@@ -171,7 +171,7 @@ class Copier:
         self.phase = Phase.RECONCILING if reconciling else Phase.STORING
         self.owns_position = not reconciling
         """What is stored of it may be replaced. Before it is reconciled, that still tells of whoever wrote before."""
-        self.reason = ""
+        self.reason = "an earlier life is being shut out, and what it wrote looked up" if reconciling else ""
         self.fetch_offset = position.source_offset
         self.fetched_epoch = position.source_leader_epoch
         self.end_offset: int | None = None

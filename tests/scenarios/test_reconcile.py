@@ -423,6 +423,52 @@ def test_without_the_right_to_write_markers_a_forgotten_id_is_reported_and_nothi
     run_virtual(scenario(), limit_s=600)
 
 
+def test_where_exactly_once_is_a_must_an_earlier_life_that_cannot_be_fenced_stops_the_flow() -> None:
+    async def scenario() -> None:
+        world, source, _ = make(6, **{"B.exactly.once.source.support": "enabled"})
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            await all_copied(world)
+            await asyncio.sleep(2)
+        forget_transactional_ids(world)
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        before = world.target.partition("A.orders", 0).high_watermark
+        async with world.worker() as herder:
+            source.fill(5)
+            await asyncio.sleep(30)
+            (status,) = herder.status()
+        assert (status.state, world.target.partition("A.orders", 0).high_watermark) == ("refused", before)
+        assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_waits_for_an_earlier_life_to_be_shut_out_is_named_in_log_and_status() -> None:
+    """The coordinator hangs, so no marker comes."""
+
+    async def scenario() -> None:
+        world, source, witness = make(9)
+        source.fill(10)
+        async with world.worker():
+            await all_copied(world)
+            await asyncio.sleep(2)
+            source.fill(10)
+            await asyncio.sleep(0.05)
+        held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and "A.orders" in str(request))
+        held.shut()
+        async with world.worker(through=held) as herder:
+            await until(lambda: bool(said(world, "partitions.waiting", "an earlier life is being shut out")), world)
+            (status,) = herder.status()
+            assert any(
+                "an earlier life is being shut out" in text for topic in status.topics for text in topic.problems
+            )
+            held.open()
+            await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
 def test_markers_that_were_written_twice_cost_nothing() -> None:
     async def scenario() -> None:
         world, source, witness = make(7)
