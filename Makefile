@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick faults-beside-mm2 soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick faults faults-beside-mm2 soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -89,6 +89,9 @@ bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", 
 
 bench-quick: venv jars ## the same in under 3 minutes: one round, fewer records
 	@$(PY) -m bench --quick $(ARGS)
+
+faults: venv jars ## workers, brokers and links that die, freeze and lie: all of it on three nodes a side, an hour (ARGS="-k zombie")
+	$(PYTEST) tests/faults tests/cluster/test_crash.py tests/cluster/test_gaps.py tests/cluster/test_proxy_faults.py tests/cluster/test_quarantine.py -o timeout=1800 $(ARGS)
 
 faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, about an hour (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.faults $(ARGS)

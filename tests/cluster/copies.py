@@ -53,18 +53,30 @@ def now_ms() -> int:
 # Topics and rights
 
 
-def new_topic(cluster: KafkaCluster, stem: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+def new_topic(
+    cluster: KafkaCluster,
+    stem: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    *,
+    replicas: int = 1,
+) -> str:
     """Create a topic with a name of its own, in which nothing expires, and return the name."""
     topic = new_name(stem)
-    make_topic(cluster, topic, partitions, configs)
+    make_topic(cluster, topic, partitions, configs, replicas=replicas)
     return topic
 
 
 def make_topic(
-    cluster: KafkaCluster, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    cluster: KafkaCluster,
+    topic: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    *,
+    replicas: int = 1,
 ) -> None:
     """Create a topic in which nothing expires."""
-    create_topic(cluster, topic, partitions, {**KEEP, **(configs or {})})
+    create_topic(cluster, topic, partitions, {**KEEP, **(configs or {})}, replicas=replicas)
 
 
 def add_partitions(cluster: KafkaCluster, topic: str, partitions: int) -> None:

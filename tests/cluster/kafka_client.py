@@ -32,11 +32,16 @@ def admin(cluster: KafkaCluster) -> AdminClient:
 
 
 def create_topic(
-    cluster: KafkaCluster, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    cluster: KafkaCluster,
+    topic: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    *,
+    replicas: int = 1,
 ) -> None:
     """Create a topic and wait until its partitions have leaders."""
     client = admin(cluster)
-    made = client.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
+    made = client.create_topics([NewTopic(topic, partitions, replicas, config=dict(configs or {}))])
     made[topic].result(30)
     wait_until(lambda: _leaders(client, topic) == partitions, f"{topic} has leaders")
 

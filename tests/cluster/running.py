@@ -246,6 +246,18 @@ class Mm2py:
 
         return wait_until(asked, what, deadline_s=deadline_s)
 
+    def gaps(self, *arguments: str) -> tuple[int, Any]:
+        """Run ``mm2py gaps`` with the same file; return its exit code and what it says as JSON."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "mm2py", "gaps", str(self.file), *arguments, "--format", "json"],
+            capture_output=True,
+            timeout=90,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert ended.stdout, ended.stderr.decode()
+        return ended.returncode, json.loads(ended.stdout)
+
     def text(self) -> str:
         """Return all it wrote to its standard error, lines that are no events as they are, for ``in`` and ``re``."""
         return "\n".join(event["text"] if event["event"] == "" else json.dumps(event) for event in list(self.log))

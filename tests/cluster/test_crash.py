@@ -8,85 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from typing import Self
 
 import pytest
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, TopicPartition
 
 from deploy.local.kafka import Broker, KafkaCluster, start_clusters
-from tests.checker.load import Load
-from tests.checker.traffic import Traffic
-from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
-from tests.cluster.kafka_client import admin, new_name, record_count
+from tests.cluster.copies import COPY_DEADLINE_S
+from tests.cluster.kafka_client import admin, new_name
+from tests.cluster.loads import PARTITIONS, Loads
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
-
-PARTITIONS = 4
-AGES_MS = {"young": 0, "old": 30 * 86_400_000}
-"""What they stored of old records the target's brokers forget at once; of young ones they remember it for a day."""
-
-
-class Loads:
-    """Two topics under load while the ``with`` block lasts: one of records of today, one of a month ago."""
-
-    def __init__(self, cluster: KafkaCluster, stem: str, *, per_second: int = 1_500) -> None:
-        self._cluster = cluster
-        self._per_second = per_second
-        self._loads = [
-            Load(
-                cluster.internal_bootstrap,
-                new_topic(cluster, f"{stem}-{age}", PARTITIONS),
-                Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
-                codecs=["lz4"],
-                per_second=per_second,
-                settings={"reconnect.backoff.max.ms": 500},
-            )
-            for age, age_ms in AGES_MS.items()
-        ]
-        self.topics = [load.topic for load in self._loads]
-        self._running = ExitStack()
-
-    def __enter__(self) -> Self:
-        for load in self._loads:
-            self._running.enter_context(load.in_background())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.close()
-
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more records of each are in the source."""
-        goals = [load.acknowledged + more for load in self._loads]
-        wait_until(
-            lambda: all(load.acknowledged >= goal for load, goal in zip(self._loads, goals, strict=True)),
-            f"{more} more records are sent",
-        )
-
-    def assert_copied(self, target: KafkaCluster, run: Mm2py, *, max_rewinds: int) -> None:
-        """Judge both topics; each partition may have gone back so often, and not far."""
-        for topic in self.topics:
-            report = assert_copied(
-                self._cluster,
-                target,
-                topic,
-                f"A.{topic}",
-                run=run,
-                max_rewinds=max_rewinds,
-                max_rewound_records=max_rewinds * 10 * self._per_second,
-            )
-            print(report)
-
-    def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
-        """Wait until the remote topics have grown by so many records."""
-        found: list[int] = []
-
-        def grown() -> bool:
-            with suppress(KafkaException):  # the target may be coming back
-                found.append(sum(record_count(target, f"A.{topic}", range(PARTITIONS)) for topic in self.topics))
-            return bool(found) and found[-1] >= found[0] + more
-
-        run.wait_until(grown, f"{more} more records are copied", deadline_s=COPY_DEADLINE_S)
-
 
 # Workers
 

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.kafka_client import admin, delete_topic, new_name, record_count, values, write
-from tests.cluster.running import ROOT, Mm2py, Value, one_way_properties
+from tests.cluster.running import Mm2py, Value, one_way_properties
 
 
 def flow_of(source: KafkaCluster, target: KafkaCluster, topic: str, **extra: Value) -> tuple[str, Mapping[str, Value]]:
     """Return an alias that no other test has, and a file: status topics are shared by all flows from one alias."""
     alias = new_name("G").replace("-", "")
     return alias, one_way_properties(source, target, names=(alias, "B"), **{f"{alias}->B.topics": topic, **extra})
-
-
-def gaps(run: Mm2py, *arguments: str) -> tuple[int, Any]:
-    """Run ``mm2py gaps`` with the file of ``run``; return its exit code and what it says as JSON."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "mm2py", "gaps", str(run.file), *arguments, "--format", "json"],
-        capture_output=True,
-        timeout=90,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert ended.stdout, ended.stderr.decode()
-    return ended.returncode, json.loads(ended.stdout)
 
 
 def delete_before(cluster: KafkaCluster, topic: str, offset: int) -> None:
@@ -62,12 +44,12 @@ def test_deleted_records_are_a_gap_that_copying_goes_on_behind(
         assert (met["first_offset"], met["last_offset"], met["done"]) == (10, 24, "continued")
         run.wait_until(lambda: record_count(target_cluster, remote) == 15, "what is left is copied")
         assert values(target_cluster, remote) == numbered(0, 9) + numbered(25, 29)
-        run.wait_until(lambda: gaps(run, "--all")[1], "the gap is kept")
-        code, (gap,) = gaps(run, "--all")
+        run.wait_until(lambda: run.gaps("--all")[1], "the gap is kept")
+        code, (gap,) = run.gaps("--all")
         assert code == 0, "it waits for nobody"
         assert (gap["kind"], gap["topic"], gap["partition"], gap["open"]) == ("expired", topic, 0, False)
         assert (gap["first_offset"], gap["last_offset"], gap["done"]) == (10, 24, "continued")
-        assert gaps(run) == (0, [])
+        assert run.gaps() == (0, [])
 
 
 def test_a_topic_made_anew_stops_and_goes_on_when_its_gap_is_accepted(
@@ -85,17 +67,17 @@ def test_a_topic_made_anew_stops_and_goes_on_when_its_gap_is_accepted(
     write(source_cluster, topic, [b"new"])
     with Mm2py(properties) as run:
         run.wait_for_event("topic.refused", topic=topic)
-        run.wait_until(lambda: gaps(run)[1], "the gap is kept")
-        code, (gap,) = gaps(run)
+        run.wait_until(lambda: run.gaps()[1], "the gap is kept")
+        code, (gap,) = run.gaps()
         assert code == 3
         assert (gap["kind"], gap["done"], gap["position"], gap["open"]) == ("recreated", "stopped", 10, True)
         assert record_count(target_cluster, remote) == 10
-        code, (answer,) = gaps(run, "accept", f"{alias}->B:{topic}:0")
+        code, (answer,) = run.gaps("accept", f"{alias}->B:{topic}:0")
         assert (code, answer["accepted"]) == (0, True), answer
         run.wait_until(lambda: record_count(target_cluster, remote) == 11, "the new topic is copied")
         assert values(target_cluster, remote) == [*numbered(0, 9), b"new"]
-        assert gaps(run) == (0, [])
-        code, (answer,) = gaps(run, "accept", f"{alias}->B:{topic}:0")
+        assert run.gaps() == (0, [])
+        code, (answer,) = run.gaps("accept", f"{alias}->B:{topic}:0")
         assert (code, answer["accepted"], answer["text"]) == (1, False, "no gap of it is open.")
         write(source_cluster, topic, [b"newer"])
         run.wait_until(lambda: record_count(target_cluster, remote) == 12, "it goes on")
@@ -122,8 +104,8 @@ def test_under_restart_and_recopy_both_sides_are_copied_anew_by_themselves(
         write(source_cluster, topic, [b"last"])
         run.wait_until(lambda: record_count(target_cluster, remote) == 4, "the copy is made once more", deadline_s=90)
         assert values(target_cluster, remote) == [*numbered(100, 102), b"last"]
-        run.wait_until(lambda: len(gaps(run, "--all")[1]) >= 2, "both gaps are kept")
-        code, found = gaps(run, "--all")
+        run.wait_until(lambda: len(run.gaps("--all")[1]) >= 2, "both gaps are kept")
+        code, found = run.gaps("--all")
         assert code == 0
         assert {"target-deleted": "restarted"}.items() <= {gap["kind"]: gap["done"] for gap in found}.items()
         assert {gap["done"] for gap in found} <= {"restarted", "kept"}

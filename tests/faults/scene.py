@@ -1,0 +1,183 @@
+"""The scene of a fault: a flow between two clusters of three nodes, under load, and what must hold at its end.
+
+    with Scene(pair, "killed") as scene:
+        scene.copy_more(1_000)
+        pair.source.brokers[0].kill()
+        scene.copy_more(1_000)
+        scene.conclude()
+
+Two topics are under load, records of today and of a month ago (what they stored of those, brokers forget at once),
+with three replicas, of which two must be in sync. ``conclude`` ends the load and judges: every record is there once and
+in order (I1 to I5), readers of committed records see all of it (I4, I13), and no gap was found that the test does not
+name (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+
+from deploy.local.kafka import Broker, KafkaCluster
+from tests.checker.committed import judge_transactions
+from tests.cluster.copies import COPY_DEADLINE_S
+from tests.cluster.kafka_client import admin, new_name
+from tests.cluster.loads import PARTITIONS, Loads
+from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+
+OWN_TOPICS: Final = ("mm2-offsets.A.internal", "mm2-status.A.internal")
+REPLICAS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Where it plays."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+
+
+def three_node_properties(source: KafkaCluster | str, target: KafkaCluster | str, **extra: Value) -> dict[str, Value]:
+    """Return a file as ``one_way_properties`` does, with three replicas of everything."""
+    replicas = {
+        "replication.factor": REPLICAS,
+        "offset.storage.replication.factor": REPLICAS,
+        "status.storage.replication.factor": REPLICAS,
+    }
+    return one_way_properties(source, target, **{**replicas, **extra})
+
+
+class Scene:
+    """A flow ``A->B`` and its load; ends both with its ``with`` block.
+
+    Args:
+        stem: begins the names of its topics.
+        source, target: what to connect to instead of the clusters themselves, such as a proxy.
+        per_second: records of each of the two topics.
+        properties: further ones of the file.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        stem: str,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        per_second: int = 1_000,
+        properties: dict[str, Value] | None = None,
+    ) -> None:
+        self.pair = pair
+        self.loads = Loads(pair.source, new_name(stem), per_second=per_second, replicas=REPLICAS)
+        topics = {"A->B.topics": ",".join(self.loads.topics)}
+        self.properties = three_node_properties(
+            source or pair.source, target or pair.target, **{**topics, **(properties or {})}
+        )
+        self.run = Mm2py(self.properties)
+        self._is_loading = False
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self.loads.topics
+
+    @property
+    def remotes(self) -> Sequence[str]:
+        return [f"A.{topic}" for topic in self.loads.topics]
+
+    def __enter__(self) -> Self:
+        self.run.__enter__()
+        self.loads.__enter__()
+        self._is_loading = True
+        self.run.wait_for_event("topics.copying")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(Exception):  # a load that failed after its test did hides nothing
+            self._end_loads()
+        self.run.__exit__(kind, error, traceback)
+
+    def copy_more(self, records: int = 1_000) -> None:
+        """Wait until so many more records are copied."""
+        self.loads.wait_for_copies(self.pair.target, self.run, records)
+
+    def conclude(self, *, gaps: Collection[str] = (), ends_well: bool = True) -> None:
+        """End the load and judge. Both clusters are whole by then.
+
+        Args:
+            gaps: the kinds of gaps that the test expects; any other is a finding.
+            ends_well: the process is asked to stop, and says that it drained.
+        """
+        self._end_loads()
+        self.loads.assert_copied(self.pair.target, self.run, max_rewinds=0)
+        found = judge_transactions(
+            self.pair.target.internal_bootstrap, [*self.remotes, *OWN_TOPICS], wait_s=COPY_DEADLINE_S
+        )
+        assert not found, "\n".join(str(finding) for finding in found)
+        kinds = {gap["kind"] for gap in self.gaps()}
+        assert kinds == set(gaps), f"gaps of other kinds than expected: {self.gaps()}"
+        if ends_well:
+            assert self.run.terminate() == 0
+        assert not self.run.events("flow.crashed"), self.run.tail()
+
+    def gaps(self) -> list[dict[str, Any]]:
+        """Return all gaps of this scene's topics that the status topic tells of."""
+        _, found = self.run.gaps("--all")
+        return [gap for gap in found if gap["topic"] in self.loads.topics]
+
+    def _end_loads(self) -> None:
+        if self._is_loading:
+            self._is_loading = False
+            self.loads.__exit__(None, None, None)
+
+
+# Brokers
+
+
+def await_in_sync(cluster: KafkaCluster, topics: Sequence[str] = ()) -> None:
+    """Wait until every replica of some topics, by default of all, has caught up: the next broker may go."""
+    client = admin(cluster)
+
+    def all_in_sync() -> bool:
+        with suppress(KafkaException):
+            found = client.list_topics(timeout=10).topics
+            wanted = [found[topic] for topic in topics] if topics else found.values()
+            parts = [part for topic in wanted for part in topic.partitions.values()]
+            return all(part.leader >= 0 and len(part.isrs) == len(part.replicas) for part in parts)
+        return False
+
+    wait_until(all_in_sync, "all replicas are in sync", deadline_s=COPY_DEADLINE_S)
+
+
+def give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    """Let each partition of some topics be led by its preferred replica again."""
+    partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
+    with suppress(KafkaException):  # refused where nothing is to be done
+        admin(cluster).elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+
+
+def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> Broker:
+    """Return who leads a partition now."""
+
+    def leader() -> Broker | None:
+        part = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        return None if part.leader < 0 or part.error == KafkaError.LEADER_NOT_AVAILABLE else cluster.broker(part.leader)
+
+    return wait_until(leader, f"{topic}-{partition} has a leader")
+
+
+def heal(cluster: KafkaCluster) -> None:
+    """Let all brokers run again, and all replicas catch up."""
+    for broker in cluster.brokers:
+        if broker.alive:
+            broker.thaw()
+        else:
+            broker.start(wait=False)
+    for broker in cluster.brokers:
+        broker.await_ready(brokers=len(cluster.brokers))
+    await_in_sync(cluster)
