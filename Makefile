@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick faults faults-beside-mm2 soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost faults faults-beside-mm2 soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -95,6 +95,9 @@ faults: venv jars ## workers, brokers and links that die, freeze and lie: all of
 
 faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, about an hour (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.faults $(ARGS)
+
+steady-cost: venv jars ## what fence and position keeping cost in CPU, in twenty pairs of copies (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.steady $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)

@@ -1,0 +1,51 @@
+"""mm2py without fence and position keeping, to measure what they cost: ``python -m bench.without_fence FILE``.
+
+Only here can they be switched off. It copies under a plain producer id that nobody can fence, makes no life of it
+known, keeps no id alive, and stores no position. Everything else is mm2py's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from connectors.source.incarnations import Incarnations
+from connectors.source.keep_alive import KeepAlive
+from connectors.source.position_keeper import PositionKeeper
+from mm2py import cli
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.events import PositionStored
+
+
+async def _store_nothing(keeper: PositionKeeper, most: int | None = None) -> None:
+    """In place of ``PositionKeeper.store_changed``: who waits for a first position is told that it is stored."""
+    keeper._now.clear()
+    first_acts, keeper._first_acts = keeper._first_acts, set()
+    for part in first_acts:
+        keeper._handle(part, PositionStored(part.copier.identity))
+
+
+def leave_out() -> None:
+    """Leave fence and position keeping out of this process."""
+    start = Incarnation.start
+
+    async def start_plain(incarnation: Incarnation) -> ProducerIdentity:
+        incarnation._transactional_id = incarnation._markers = None
+        return await start(incarnation)
+
+    async def nothing(*_: Any) -> None:
+        """Nobody is looked for, and nobody is told."""
+
+    async def for_ever(_: KeepAlive) -> None:
+        await asyncio.Event().wait()
+
+    Incarnation.start = start_plain  # type: ignore[method-assign]
+    Incarnations.enter = Incarnations.shut_out = Incarnations.leave = nothing  # type: ignore[assignment,method-assign]
+    KeepAlive.run = for_ever  # type: ignore[assignment,method-assign]
+    PositionKeeper.store_changed = _store_nothing  # type: ignore[assignment,method-assign]
+
+
+if __name__ == "__main__":
+    leave_out()
+    cli.main()
