@@ -91,9 +91,9 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
     lines += [f"**{name}**: {_said(value)}  " for name, value in facts.items()]
     lines += [
         "",
-        f"{workload.records:,} records of workload `{workload.name}`, copied by mm2py and by `bench.without_fence`, which",
-        "is mm2py with a plain producer id and without stored positions, in pairs that take turns at being first. CPU is",
-        f"user and system time of the process. Goal: under {GOAL_PERCENT:g} %, first to last record.",
+        f"{workload.records:,} records of workload `{workload.name}`, copied by mm2py and by `bench.without_fence`,",
+        "which is mm2py with a plain producer id and without stored positions, in pairs that take turns at being first.",
+        f"CPU is user and system time of the process. Goal: under {GOAL_PERCENT:g} %, first to last record.",
         "",
         "| CPU s per million records | with | without | cost, median of the pairs | 95 % of the median "
         "| middle half of the pairs | pairs | goal |",

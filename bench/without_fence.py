@@ -40,7 +40,7 @@ def leave_out() -> None:
     async def for_ever(_: KeepAlive) -> None:
         await asyncio.Event().wait()
 
-    Incarnation.start = start_plain  # type: ignore[method-assign]
+    Incarnation.start = start_plain  # type: ignore[assignment,method-assign]
     Incarnations.enter = Incarnations.shut_out = Incarnations.leave = nothing  # type: ignore[assignment,method-assign]
     KeepAlive.run = for_ever  # type: ignore[assignment,method-assign]
     PositionKeeper.store_changed = _store_nothing  # type: ignore[assignment,method-assign]
