@@ -92,7 +92,7 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
     lines += [
         "",
         f"{workload.records:,} records of workload `{workload.name}`, copied by mm2py and by `bench.without_fence`,",
-        "which is mm2py with a plain producer id and without stored positions, in pairs that take turns at being first.",
+        "which is mm2py with a plain producer id and without stored positions, in pairs that take turns to be first.",
         f"CPU is user and system time of the process. Goal: under {GOAL_PERCENT:g} %, first to last record.",
         "",
         "| CPU s per million records | with | without | cost, median of the pairs | 95 % of the median "
