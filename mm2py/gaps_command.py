@@ -186,9 +186,10 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
 async def _writer(
     settings: FlowSettings, brokers: Brokers, table: StatusTable, clock: Clock, rng: random.Random
 ) -> StatusLog:
+    transactional_id = f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}"
     incarnation = Incarnation(
         brokers,
-        f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}",
+        lambda _: transactional_id,
         clock=clock,
         rng=rng,
         report=lambda _: None,

@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import remote_topics
 from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.stopped import StoppedPartitions
 from connectors.source.takeover import EarlierLives
 from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
@@ -69,6 +70,7 @@ class Beginning:
         positions: dict[Key, StoredPosition],
         store: PositionStore,
         lives: EarlierLives,
+        stopped: StoppedPartitions,
         shut_out: Callable[[TopicMetadata], Awaitable[bool]],
         allow_recopy: frozenset[str],
         met_gap: Callable[[GapKind, str, Mapping[int, int], str], Done],
@@ -88,6 +90,7 @@ class Beginning:
         self._source_id = source_id
         self._store = store
         self._lives = lives
+        self._stopped = stopped
         self._shut_out = shut_out
         self._allow_recopy = allow_recopy
         self._met_gap = met_gap
@@ -131,7 +134,9 @@ class Beginning:
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
         rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
-        ends = await self._target_ends({key: pair for key, pair in begun.items() if not self._is_continued(key)})
+        fresh = {key: pair for key, pair in begun.items() if not self._is_continued(key)}
+        await self._stopped.shut_out({key: (pair[1].name, key[1]) for key, pair in fresh.items()})
+        ends = await self._target_ends(fresh)
         begun = {key: pair for key, pair in begun.items() if self._is_continued(key) or key in ends}
         copied = [
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)

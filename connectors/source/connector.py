@@ -38,6 +38,7 @@ from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
 from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
+from connectors.source.stopped import StoppedPartitions
 from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
 from connectors.source.vanished import Vanished, gone_while_down, say_gone
@@ -48,7 +49,6 @@ from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.kafka.transactional_ids import TransactionalId
@@ -112,7 +112,7 @@ class SourceConnector:
         self._log = log
         self._incarnation = Incarnation(
             target.brokers,
-            str(name),
+            name.at,
             clock=clock,
             rng=rng,
             report=lambda text: log.warning("producer.degraded", why=text),
@@ -144,8 +144,7 @@ class SourceConnector:
         self._look_again_at_s = 0.0
         self._remotes_again_at_s = 0.0
         self._vanished = Vanished()
-        self._stopped: set[tuple[str, int]] = set()
-        """Partitions that were copied in this life and are not any more."""
+        self._stopped = StoppedPartitions(self._incarnation)
         self._state = "starting"
         self._reason = ""
         self._say_failing_at_s = 0.0
@@ -187,7 +186,7 @@ class SourceConnector:
         if self._task is not None:
             await self._task.drain()
             await self._gaps.close()
-            if self._incarnations is not None:
+            if self._incarnations is not None and not self._task.leaves_doubt:
                 with contextlib.suppress(KafkaError, TimeoutError):  # then the next life shuts this one out
                     async with asyncio.timeout(LEAVE_S):
                         await self._incarnations.leave()
@@ -216,6 +215,7 @@ class SourceConnector:
             self._incarnations.refuse_if_taken_over()
             enter = functools.partial(self._incarnations.enter, identity, lives)
             await patience.until_answered(enter, "looking for earlier lives")
+            self._incarnation.announce = self._incarnations.announce
             self._gaps.on_read = self._incarnations.notice
         positions, metadata = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
@@ -273,6 +273,7 @@ class SourceConnector:
             positions=positions,
             store=store,
             lives=lives,
+            stopped=self._stopped,
             shut_out=lambda remote: lives.shut_out(remote, clock=self._clock, unfenced=self._say_unfenced),
             allow_recopy=frozenset(self._allow_recopy),
             met_gap=self._gaps.met_topic,
@@ -493,8 +494,9 @@ class SourceConnector:
         self._say_created(found)
         self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        begun = await beginning.begin(pairs, task.partitions, await self._identity_for(pairs))
+        begun = await beginning.begin(pairs, task.partitions, await self._stopped.identity_for(pairs))
         refused |= begun.refused
+        self._stopped.begun(begun.partitions)
         self._gaps.begun(begun.partitions, beginning)
         task.add(begun.partitions, begun.jobs)
         if begun.partitions:
@@ -507,20 +509,6 @@ class SourceConnector:
                 resumed=begun.resumed,
                 first=names[0],
             )
-
-    async def _identity_for(self, names: Collection[str]) -> ProducerIdentity:
-        """Return under which producer epoch partitions of these topics begin.
-
-        What has stopped in this life begins again under a higher one. The story: a right is taken away and given back,
-        so a topic vanishes and returns. Its sequences start anew at 0; under the old epoch the target would know 0 from
-        before, acknowledge the new records as repeats and drop them.
-        """
-        again = {key for key in self._stopped if key[0] in names}
-        if not again:
-            return self._incarnation.identity
-        identity = await self._incarnation.renew(self._incarnation.identity)
-        self._stopped -= again
-        return identity
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
@@ -580,7 +568,7 @@ class SourceConnector:
 
     async def _stop_copying(self, task: SourceTask, beginning: Beginning, name: str) -> None:
         parts = [part for key, part in task.partitions.items() if key[0] == name]
-        self._stopped |= {part.key for part in parts}
+        self._stopped.add(parts)
         await task.remove([part.key for part in parts])
         beginning.positions.update({part.key: task.stored_form(part) for part in parts if part.copier.owns_position})
 

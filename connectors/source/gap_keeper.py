@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import start
 from connectors.source.beginning import Beginning, Key
 from connectors.source.refusals import TableUnusable
+from connectors.source.stopped import StoppedPartitions
 from connectors.source.task import SourceTask
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -63,7 +64,7 @@ class _Parts:
 
     task: SourceTask
     beginning: Beginning
-    stopped: set[Key]
+    stopped: StoppedPartitions
 
 
 class GapKeeper:
@@ -298,11 +299,11 @@ class GapKeeper:
 
     # Carrying out
 
-    async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: set[Key]) -> bool:
+    async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: StoppedPartitions) -> bool:
         """Begin again what policies and operators want; returns whether there is something to look for at once.
 
         Args:
-            stopped: gets the partitions that were stopped for it; they need a higher producer epoch.
+            stopped: gets the partitions that were stopped for it.
         Raises: KafkaError; whatever was not done is done by the next call.
         """
         parts = _Parts(task, beginning, stopped)
@@ -379,7 +380,7 @@ class GapKeeper:
         if at is None:
             at = await self._log_start(part)
         await parts.task.remove([key])
-        parts.stopped.add(key)
+        parts.stopped.add([part])
         parts.beginning.positions[key] = parts.task.stored_form(part)  # should the next line fail, it stalls once more
         await parts.beginning.set_position(
             key, at, source_topic_id=part.source_topic_id, target_topic_id=part.target_topic_id

@@ -45,7 +45,8 @@ class Incarnations:
         self._status = status
         self._clock = clock
         self._log = log
-        self._record: IncarnationRecord | None = None
+        self._records: list[IncarnationRecord] = []
+        """Of this life, one for each of its producer ids."""
         self._found: list[IncarnationRecord] = []
         """Lives whose records were lost."""
 
@@ -68,15 +69,12 @@ class Incarnations:
 
         Raises: KafkaError; as ``StatusLog.put`` and ``read``.
         """
-        self._record = IncarnationRecord(
-            str(self._own), identity.producer_id, identity.epoch, (str(self._flow),), self._clock.wall_ms()
-        )
-        await self._status.put([self._record])
-        while self._record.key not in self._status.records:
+        own = self._make_record(str(self._own), identity)
+        self._records = [own]
+        await self._status.put([own])
+        while own.key not in self._status.records:
             await self._status.read()
-        for name, record in self._lives():
-            if name == self._own:
-                break
+        for record in self._earlier():
             if record.life is Life.WRITING:
                 earlier.meet(record.transactional_id, record.producer_id, record.epoch)
             elif record.life is Life.DRAINED:
@@ -84,7 +82,7 @@ class Incarnations:
         listed = await self._listed()
         if listed is None:
             return
-        known = {record.transactional_id for _, record in self._lives()}
+        known = {record.transactional_id for _, record in self._named()}
         for transactional_id, producer_id in listed.items():
             if transactional_id not in known:
                 self._log.info("incarnation.without_record", transactional_id=transactional_id)
@@ -95,19 +93,23 @@ class Incarnations:
                 self._found.append(found)
         gone = [
             record.key
-            for _, record in self._lives()
+            for _, record in self._named()
             if record.life is not Life.WRITING and record.transactional_id not in listed
         ]
         await self._status.remove(gone)
 
+    async def announce(self, identity: ProducerIdentity) -> None:
+        """Make a further producer id of this life known. Raises: as ``StatusLog.put``."""
+        if identity.transactional_id is None:
+            raise AssertionError("nobody can fence a plain producer id, so nobody asks for it")
+        record = self._make_record(identity.transactional_id, identity)
+        await self._status.put([record])
+        self._records.append(record)
+
     async def shut_out(self) -> None:
         """Those that were met are shut out of the positions. Raises: as ``StatusLog.put``."""
         older, self._found = self._found, []
-        for name, record in self._lives():
-            if name == self._own:
-                break
-            if record.life is Life.WRITING:
-                older.append(replace(record, life=Life.FENCED))
+        older += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
         await self._status.put(older)
 
     def notice(self) -> None:
@@ -116,8 +118,6 @@ class Incarnations:
         Raises:
             Fenced: so it has.
         """
-        if self._record is None:
-            return
         mine = [name for name, _ in self._lives()]
         if self._own not in mine:
             return
@@ -127,11 +127,28 @@ class Incarnations:
 
     async def leave(self) -> None:
         """All that this life sent was answered, and its positions are stored. Raises: as ``StatusLog.put``."""
-        if self._record is not None:
-            await self._status.put([replace(self._record, life=Life.DRAINED)])
+        await self._status.put([replace(record, life=Life.DRAINED) for record in self._records])
+
+    def _make_record(self, transactional_id: str, identity: ProducerIdentity) -> IncarnationRecord:
+        return IncarnationRecord(
+            transactional_id, identity.producer_id, identity.epoch, (str(self._flow),), self._clock.wall_ms()
+        )
 
     def _lives(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
-        """Return the lives of this flow in this group, oldest first."""
+        """Return the lives of this flow in this group, oldest first, by the record that each began with.
+
+        What a life adds later makes it no younger. The story: w2 begins; w1, which has not heard of it yet, needs a
+        further id; its record stands behind that of w2, which must not take itself for the older of the two.
+        """
+        return [(name, record) for name, record in self._named() if name == name.first]
+
+    def _earlier(self) -> list[IncarnationRecord]:
+        """Return the records of all lives but this one and the younger ones; what came later of older ones too."""
+        lives = [name for name, _ in self._lives()]
+        younger = lives[lives.index(self._own) :] if self._own in lives else [self._own]
+        return [record for name, record in self._named() if name.first not in younger]
+
+    def _named(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
         named = ((parse(record.transactional_id, self._own.group), record) for record in self._status.incarnations())
         return [(name, record) for name, record in named if name is not None and name.flow == self._own.flow]
 

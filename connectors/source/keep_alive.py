@@ -1,4 +1,4 @@
-"""Keeps a flow's transactional id known to the target, so that a successor can still fence it (C2).
+"""Keeps a flow's transactional ids known to the target, so that a successor can still fence them (C2).
 
 The target forgets an id that no transaction has used for a week, under a living worker as well: data batches of ours
 never touch the coordinator. So an empty transaction is begun and aborted now and then, on a topic of its own that holds
@@ -27,7 +27,7 @@ _EXISTS: Final = 36
 
 
 class KeepAlive:
-    """Uses the id every hour, or four times within the time after which the target would forget it."""
+    """Uses the ids every hour, or four times within the time after which the target would forget them."""
 
     def __init__(
         self, target: Brokers, incarnation: Incarnation, *, replication_factor: int, log: FilteringBoundLogger
@@ -38,7 +38,7 @@ class KeepAlive:
         self._log = log
 
     async def run(self) -> None:
-        """Keep the id alive until cancelled.
+        """Keep the ids alive until cancelled.
 
         Raises:
             Fenced, EpochRefused: this life of the flow is over.

@@ -1,7 +1,7 @@
 """Keeps the positions of a task's partitions on the target, at most a second behind.
 
-Before a partition's first batch under a producer epoch its position is stored under that epoch: so the stored one
-always names whoever may have written last. Of very many busy partitions so many positions a second are stored as the
+Before a partition's first batch under a producer id a position that names it is stored: so the stored one always
+names whoever may have written last. Of very many busy partitions so many positions a second are stored as the
 target is asked to take, those that are furthest behind first; what a crash then has to reconcile grows with it.
 """
 

@@ -172,7 +172,8 @@ class Reconciliation:
             count.records += outcome.stored
             count.by_content += outcome.by_content
             count.first = count.first or part.copier.name
-            event = Reconciled(self._incarnation.identity, outcome.position)
+            goes_on = self._incarnation.behind(outcome.job.writer.producer_id) or part.copier.identity
+            event = Reconciled(goes_on, outcome.position)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
         self._handle(part, event)

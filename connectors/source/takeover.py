@@ -40,7 +40,7 @@ class EarlierLives:
     @property
     def known_ids(self) -> frozenset[int]:
         """Producer ids of all lives of this flow, this one too."""
-        return frozenset({self._incarnation.identity.producer_id, *self._producers, *self.drained})
+        return frozenset({*self._incarnation.ids, *self._producers, *self.drained})
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
         """Learn of an earlier producer, or more of one."""
@@ -55,7 +55,7 @@ class EarlierLives:
         """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped."""
         if stored.producer_id is None or stored.producer_epoch is None:
             raise AssertionError("a position that names no producer has nobody to be shut out")
-        if stored.producer_id == self._incarnation.identity.producer_id:
+        if stored.producer_id in self._incarnation.ids:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
         if stored.producer_id in self.drained:
             return None

@@ -129,6 +129,8 @@ class SourceTask:
             copy_modes=settings.copy_modes,
             linger_s=settings.linger_s,
         )
+        self.leaves_doubt = False
+        """Something was on its way when its partition was drained, and may arrive yet."""
         self.unfenced: str | None = None
         """Why an earlier writer could not be shut out, if there is one."""
         self._reconciliation = Reconciliation(
@@ -580,5 +582,6 @@ class SourceTask:
                     await self._settled.wait()
         except TimeoutError:
             pass
+        self.leaves_doubt |= any(part.copier.is_in_doubt for part in leaving)
         await self._positions.store_changed()
         return sum(part.copier.phase is not Phase.DRAINED for part in leaving)

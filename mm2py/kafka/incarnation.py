@@ -1,88 +1,89 @@
-"""Under which producer id a flow writes: one for each life of a worker and each flow.
+"""Under which producer ids a flow writes in one life of a worker: one after the other, each with its epochs.
 
-The id is asked for with a transactional id, although no transaction is ever begun with it: only so can a successor
-fence it (docs/broker-facts.md, section 5: batches without the transactional bit are accepted under such an id). Asking
-plainly happens once (H3); later the epoch is raised with our own id and epoch, so that one who was fenced notices.
-Where the target grants no transactional id, writing goes on under a plain producer id, and that is reported.
+An id is asked for with a transactional id, although no transaction is ever begun with it: only so can a successor
+fence it (docs/broker-facts.md, section 5: batches without the transactional bit are accepted under such an id). A life
+begins with one. A partition that was fenced against ourselves goes on under the next, which is made when it is first
+needed and shared by all partitions that come from the same one. The story (C1): a request gets stuck in the network,
+the partition is fenced and goes on under the same id with a higher epoch; its records are old, so the broker forgets
+the id, epoch and all, and stores the request when it arrives. Of an id that writes nothing more the marker is the last,
+which is of now: the fence holds for a day.
+Where the target grants no transactional id, writing goes on under plain producer ids, and that is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.fencing import Markers, Overtaken
-from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.fencing import Key
+from mm2py.kafka.own_producer import EpochRefused, Fenced, OwnProducer
+from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+
+__all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
 
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a missing transaction coordinator is waited for: a new cluster creates its topic on the first request."""
 WAITING_REPORT_S: Final = 5.0
-_FENCED: Final = frozenset({47, 90})
 _UNAVAILABLE: Final = frozenset({14, 15, 16})
 
 
-class Fenced(KafkaError):
-    """Somebody took over under our transactional id: this incarnation is over and never asks for the id again."""
-
-    def __init__(self, transactional_id: str | None) -> None:
-        super().__init__(
-            f"Another process has fenced {transactional_id or 'this producer'}.",
-            remedy="The flow comes back under a new producer id.",
-        )
-
-
-class EpochRefused(KafkaError):
-    """The target does not raise our epoch: this life of the flow cannot go on, the next asks for a new id."""
-
-    def __init__(self, error: BrokerRefused) -> None:
-        super().__init__(f"The producer epoch cannot be raised: {error}", remedy="The flow begins anew.")
+async def _tell_nobody(_: ProducerIdentity) -> None:
+    """What is done about a further id where nobody wants to know."""
 
 
 class Incarnation:
-    """The producer id of one flow in one life of a worker. ``start`` once, then ``renew`` whenever state was lost."""
+    """The producer ids of one flow in one life of a worker. ``start`` once, then ``further`` when one is used up."""
 
     def __init__(
         self,
         brokers: Brokers,
-        transactional_id: str | None,
+        transactional_id: Callable[[int], str] | None,
         *,
         clock: Clock,
         rng: random.Random,
         report: Callable[[str], None],
         waiting: Callable[[str], None],
     ) -> None:
-        """``report`` is told when the id is a lesser one, ``waiting`` every few seconds why there is none yet.
+        """Make one; nothing is asked yet.
 
-        Without ``transactional_id`` it is a plain producer id, which nobody can fence.
+        Args:
+            transactional_id: returns that of each of the producer ids, counted from 0. Without it they are plain ones,
+                which nobody can fence.
+            report: is told when they are lesser ones.
+            waiting: is told every few seconds why there is none yet.
         """
+        self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
+        """Makes a further id known to other lives, before anything is written under it."""
+        self.degraded: str | None = None
+        """Why there is no transactional id, if there is none."""
         self._brokers = brokers
         self._transactional_id = transactional_id
-        self._markers: Markers | None = None
-        if transactional_id is not None:
-            self._markers = Markers(brokers, transactional_id, rng=rng)
         self._clock = clock
         self._rng = rng
         self._report = report
         self._waiting = waiting
         self._lock = asyncio.Lock()
-        self._identity: ProducerIdentity | None = None
-        self.degraded: str | None = None
-        """Why there is no transactional id, if there is none."""
+        self._producers: list[OwnProducer] = []
 
     @property
     def identity(self) -> ProducerIdentity:
-        if self._identity is None:
+        """What this life began with. Our own records, positions above all, are written under this id to the end."""
+        if not self._producers:
             raise AssertionError("the incarnation was not started")
-        return self._identity
+        return self._producers[0].identity
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """All producer ids that this life has had."""
+        return frozenset(producer_id for producer in self._producers for producer_id in producer.ids)
 
     async def start(self) -> ProducerIdentity:
-        """Ask for the producer id; without end while the target cannot be reached.
+        """Ask for the first producer id; without end while the target cannot be reached.
 
         Raises:
             BrokerRefused: the target refuses even a plain producer id.
@@ -91,8 +92,10 @@ class Incarnation:
         begun_s = said_at_s = self._clock.monotonic()
         while True:
             try:
-                self._identity = await self._ask((-1, -1))
-                return self._identity
+                producer = self._make(0)
+                await producer.ask()
+                self._producers = [producer]
+                return producer.identity
             except BrokerRefused as error:
                 why = str(error)
                 reaction = reaction_to(error.code)
@@ -114,76 +117,67 @@ class Incarnation:
             await asyncio.sleep(backoff.next_s())
 
     async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
-        """Return an identity with a higher epoch than ``seen``; many callers at once raise it once.
+        """Return a higher epoch of the first id than ``seen``, for our own records.
+
+        Raises: as ``OwnProducer.renew``.
+        """
+        return await self._producers[0].renew(seen)
+
+    async def further(self, identity: ProducerIdentity) -> ProducerIdentity:
+        """Return what comes behind one of our producer ids, to go on under; many callers at once make it once.
 
         Raises:
-            Fenced: somebody else raised it.
-            EpochRefused: the target refuses for another reason.
+            EpochRefused: the target refuses.
+            KafkaError: as ``announce``.
         """
         async with self._lock:
-            backoff = Backoff(self._rng, most_s=2.0)
-            while self.identity == seen:
-                try:
-                    expected = (-1, -1) if seen.transactional_id is None else (seen.producer_id, seen.epoch)
-                    self._identity = await self._ask(expected)
-                    break
-                except BrokerRefused as error:
-                    if error.code in _FENCED:
-                        raise Fenced(self._transactional_id) from error
-                    if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
-                        raise EpochRefused(error) from error
-                except KafkaError as error:
-                    if not error.retriable:
-                        raise
-                await asyncio.sleep(backoff.next_s())
-            return self.identity
+            number = self._number(identity.producer_id) + 1
+            if number == len(self._producers):
+                producer = self._make(number)
+                await producer.begin()
+                if producer.identity.transactional_id is not None:
+                    await self.announce(producer.identity)
+                self._producers.append(producer)
+            return self._producers[number].identity
 
-    async def fence_itself(self, seen: ProducerIdentity, partitions: Collection[tuple[str, int]]) -> ProducerIdentity:
-        """Shut our own writes under ``seen`` out of partitions, and return the identity under which to go on.
+    def behind(self, producer_id: int) -> ProducerIdentity | None:
+        """Return what ``further`` has made behind a producer id; None if that is not one of ours."""
+        if producer_id not in self.ids:
+            return None
+        return self._producers[self._number(producer_id) + 1].identity
 
-        The epoch is raised for all; partitions that are not among these go on under the old one until they are. Markers
-        are written where there is a transactional id; without one nothing is shut out (``degraded``).
+    def latest(self, identities: Collection[ProducerIdentity]) -> ProducerIdentity:
+        """Return that of our identities behind which none of the others comes."""
+        return max(identities, key=lambda identity: self._number(identity.producer_id))
 
-        Raises: as ``renew``.
+    async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[Key]) -> int | None:
+        """Shut what we wrote ourselves under an id out of partitions; they go on ``behind`` it, others stay.
+
+        Returns: as ``OwnProducer.shut_out``.
+        Raises: as ``OwnProducer.shut_out`` and ``further``.
         """
-        identity = await self.renew(seen)
-        while self._markers is not None:
-            try:
-                await self._markers.write(identity.producer_id, identity.epoch, partitions)
-                break
-            except Overtaken:  # by ourselves meanwhile, by the coordinator that gave our transaction up, or by a fence
-                identity = await self.renew(identity)
-            except BrokerRefused as error:
-                raise EpochRefused(error) from error
-        return identity
+        epoch = await self._producers[self._number(identity.producer_id)].shut_out(partitions)
+        await self.further(identity)
+        return epoch
 
-    async def keep_alive(self, partition: tuple[str, int]) -> None:
-        """Use the transactional id once, so that the target does not forget it (C2); the epoch stays.
+    async def keep_alive(self, partition: Key) -> None:
+        """Use all transactional ids once, see ``OwnProducer.keep_alive``.
 
-        Raises:
-            Fenced: somebody else has raised the epoch.
-            BrokerRefused: the target does not grant it any more.
+        All, used or not: a successor that finds one of them forgotten could not tell whether it may still write.
         """
-        if self._markers is None:
-            return
-        identity = self.identity
-        try:
-            await self._markers.write(identity.producer_id, identity.epoch, [partition])
-        except Overtaken:
-            await self.renew(identity)
+        for producer in list(self._producers):
+            await producer.keep_alive(partition)
 
-    async def _ask(self, expected: tuple[int, int]) -> ProducerIdentity:
-        broker: BrokerId = ANY_BROKER
-        if self._transactional_id is not None:
-            broker = await admin.find_coordinator(self._brokers, self._transactional_id, transactions=True)
-        producer_id, epoch = await admin.init_producer_id(
-            self._brokers, broker, self._transactional_id, expected=expected
-        )
-        return ProducerIdentity(producer_id, epoch, self._transactional_id)
+    def _make(self, number: int) -> OwnProducer:
+        text = None if self._transactional_id is None else self._transactional_id(number)
+        return OwnProducer(self._brokers, text, rng=self._rng)
+
+    def _number(self, producer_id: int) -> int:
+        return next(number for number, producer in enumerate(self._producers) if producer_id in producer.ids)
 
     def _degrade(self, error: BrokerRefused) -> None:
         self.degraded = str(error)
-        self._transactional_id = self._markers = None
+        self._transactional_id = None
         why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
         self._report(
             f"The target {why} ({error.what.rstrip('.')}): writing goes on under a plain producer id, which a "
@@ -199,10 +193,9 @@ class OwnFence:
         self._incarnation = incarnation
         self._seen = seen
 
-    async def shut_out(self, partitions: Collection[tuple[str, int]]) -> int | None:
+    async def shut_out(self, partitions: Collection[Key]) -> int | None:
         """See ``Fence.shut_out``.
 
-        Raises: as ``Incarnation.renew``.
+        Raises: as ``Incarnation.fence_itself``.
         """
-        identity = await self._incarnation.fence_itself(self._seen, partitions)
-        return None if identity.transactional_id is None else identity.epoch
+        return await self._incarnation.fence_itself(self._seen, partitions)

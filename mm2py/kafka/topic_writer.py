@@ -1,4 +1,4 @@
-"""Writes our own records (positions, records in quarantine) to a topic, under the producer id of the flow.
+"""Writes our own records (positions, records in quarantine) to a topic, under the first producer id of the flow.
 
 One batch of a partition is in flight at a time, so records of one partition never change their order; a batch is sent
 again under the same sequence until it is acknowledged.
@@ -74,10 +74,7 @@ class TopicWriter:
         batch = build_batch(records)
         backoff = Backoff(self._rng, most_s=2.0)
         while True:
-            identity = self._incarnation.identity
-            known, sequence = self._sequences.get(partition, (identity, 0))
-            if known != identity:
-                sequence = 0
+            identity, sequence = self._sequences.get(partition, (self._incarnation.identity, 0))
             stamp(batch, identity.producer_id, identity.epoch, sequence)
             code, text = await self._send(partition, batch)
             if code == 0:
@@ -86,7 +83,7 @@ class TopicWriter:
             if code in _FENCED:
                 raise Fenced(identity.transactional_id)
             if code in _STATE_LOST:
-                await self._incarnation.renew(identity)
+                self._sequences[partition] = (await self._incarnation.renew(identity), 0)
             elif code is not None and reaction_to(code) in {Reaction.FAIL, Reaction.DENIED}:
                 raise BrokerRefused(
                     f"Writing to {self._topic}-{partition}",

@@ -219,8 +219,16 @@ class Copier:
         """First source offset of a batch of which the target left open whether it stored it, and then stored another
         behind it: if it does not know it when it comes again, it is missing."""
         self._reconciled: Reconciled | None = None
+        self._left_unanswered = False
+        """An answer stayed away, or left it open, when nothing was to be sent again any more."""
 
     # What the shell asks for
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Something was sent behind the position that may be stored, or arrive, later: it is to be shut out."""
+        behind = self.position.source_offset < self._careful_until
+        return self.owns_position and (behind or self._reconciling or self._left_unanswered)
 
     @property
     def wants_fetch(self) -> bool:
@@ -341,6 +349,7 @@ class Copier:
             case ProduceLost():
                 if self._answered(event.token) is None:
                     return ()
+                self._left_unanswered |= self.phase not in {Phase.COPYING, Phase.WAITING}
                 return self._fail(event.now_s, f"no answer from the target: {event.why}", Need.METADATA)
             case FetchRefused():
                 return self._fetch_refused(event)
@@ -496,6 +505,7 @@ class Copier:
         if event.message:
             what += f": {event.message}"
         if self._failed or self.phase is not Phase.COPYING:  # what this one says follows from an earlier one's failure
+            self._left_unanswered |= error.stored is not Stored.NO and self.phase is not Phase.WAITING
             return self._when_settled(event.now_s)
         match error.reaction:
             case ProduceReaction.RESEND:
@@ -565,7 +575,7 @@ class Copier:
 
     def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
         """Leave a record out that is kept in quarantine. What is in doubt behind it has the sequences that come next:
-        then only a higher epoch may follow."""
+        then only another producer id may follow."""
         before = self.position.skipped
         self.position = self.position.behind(poison.next_offset, poison.leader_epoch)
         self.tally.dropped["quarantined"] += 1
@@ -649,6 +659,7 @@ class Copier:
         self.owns_position = True
         self._in_doubt.clear()
         self._careful_until = self._left_behind = -1
+        self._left_unanswered = False
         self._rewind()
         self._reconciling = self._failed = False
         self._alone = True
@@ -769,7 +780,7 @@ class Copier:
             self._careful_until = -1
 
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
-        """Sequences mean nothing any more: only a higher epoch, from 0 on, may follow, behind what is stored (H1)."""
+        """Sequences mean nothing any more: only another producer id may follow, behind what is stored (H1)."""
         self._cut_reads = 0
         self._reconciling = True
         return self._fail(now_s, reason, Need.RECONCILE)

@@ -30,7 +30,7 @@ def world_with_topic() -> World:
 async def log_of(world: World) -> StatusLog:
     incarnation = Incarnation(
         world.target,
-        "mm2py-test",
+        lambda number: f"mm2py-test-{number}",
         clock=world.clock,
         rng=random.Random(1),
         report=lambda _: None,

@@ -9,7 +9,8 @@ import pytest
 
 from mm2py.kafka import admin
 from mm2py.kafka.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
-from mm2py.kafka.incarnation import Fenced, Incarnation, OwnFence
+from mm2py.kafka.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
+from mm2py.kafka.port import ProducerIdentity
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
@@ -26,7 +27,9 @@ def make() -> ClusterModel:
 async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tuple[Incarnation, EarlierProducer]:
     incarnation = Incarnation(
         cluster,
-        transactional_id,
+        None
+        if transactional_id is None
+        else lambda number: f"{transactional_id}.{number}" if number else transactional_id,
         clock=cluster.clock,
         rng=random.Random(2),
         report=lambda _: None,
@@ -148,5 +151,75 @@ def test_a_producer_without_a_transactional_id_is_fenced_by_the_leaders_above_ea
         incarnation, earlier = await begin(cluster, None)
         cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
         assert await earlier.shut_out(PLACES) == 5
+
+    run_virtual(scenario())
+
+
+def test_fences_of_our_own_raise_the_epoch_of_an_id_once_and_partitions_from_it_share_the_next() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        first = incarnation.identity
+        announced: list[ProducerIdentity] = []
+
+        async def announce(identity: ProducerIdentity) -> None:
+            announced.append(identity)
+
+        incarnation.announce = announce
+        for place in [*PLACES, PLACES[0]]:
+            assert await OwnFence(incarnation, first).shut_out([place]) == 1
+        second = incarnation.behind(first.producer_id)
+        assert second is not None
+        assert (second.epoch, second.transactional_id) == (0, f"{ID}.1")
+        assert announced == [second]
+        assert incarnation.identity == first, "our own records go on under the first"
+        assert await OwnFence(incarnation, second).shut_out([PLACES[0]]) == 1
+        assert len(incarnation.ids) == 3
+        assert await epochs_of_markers(cluster, 0) == [1, 1, 1]
+
+    run_virtual(scenario())
+
+
+def test_one_who_was_fenced_gets_no_further_id() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, earlier = await begin(cluster)
+        assert await OwnFence(incarnation, incarnation.identity).shut_out(PLACES) == 1
+        second = incarnation.behind(incarnation.identity.producer_id)
+        assert second is not None
+        await EarlierProducer(cluster, second.transactional_id, second.producer_id, 0, rng=random.Random(6)).shut_out(
+            PLACES
+        )
+        await earlier.shut_out(PLACES)
+        for fenced in (incarnation.identity, second):
+            with pytest.raises(Fenced):
+                await OwnFence(incarnation, fenced).shut_out(PLACES)
+        assert list(cluster.coordinator.transactional_ids) == [ID, f"{ID}.1"]
+
+    run_virtual(scenario())
+
+
+def test_without_a_transactional_id_a_partition_goes_on_under_another_plain_producer_id() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster, None)
+        assert await OwnFence(incarnation, incarnation.identity).shut_out(PLACES) is None
+        further = incarnation.behind(incarnation.identity.producer_id)
+        assert further is not None
+        assert further.transactional_id is None
+        assert incarnation.ids == {incarnation.identity.producer_id, further.producer_id}
+
+    run_virtual(scenario())
+
+
+def test_an_own_id_that_the_target_has_forgotten_ends_this_life() -> None:
+    """C2: a marker of the id that comes in its place would shut nobody out."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        cluster.coordinator.transactional_ids.clear()
+        with pytest.raises((EpochRefused, Fenced)):
+            await OwnFence(incarnation, incarnation.identity).shut_out(PLACES)
 
     run_virtual(scenario())

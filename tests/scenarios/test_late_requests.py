@@ -1,0 +1,300 @@
+"""Requests that arrive long after their worker has given them up and gone on (C1): none is stored any more.
+
+Their records are old, so a broker forgets who wrote them as soon as it looks, a fence too if it bears the same id. So
+a partition goes on under another producer id once it was fenced, and of the fenced one the marker is the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from mm2py.kafka.messages import InitProducerIdRequest
+from mm2py.kafka.port import FetchRequest, ProduceRequest
+from mm2py.kafka.transactional_ids import TransactionalId, parse
+from mm2py.records.status_record import IncarnationRecord, Life
+from mm2py.records.status_record import decode as decode_status
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate, Request
+from tests.scenarios.late import StuckRequests
+from tests.scenarios.test_reconcile import OFFSETS, Source, all_copied, finish, is_data, is_position, make, said, until
+from tests.scenarios.test_reconcile_storms import DAY_MS
+from tests.scenarios.witness import Witness, stored_positions
+from tests.scenarios.world import World
+
+OLD_MS = 30 * DAY_MS
+STATUS = "mm2-status.A.internal"
+FENCED = 47
+
+
+def is_copy(request: Request) -> bool:
+    return is_data(request) and isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders"
+
+
+def goes_to(partition: int, request: Request) -> bool:
+    if not (is_copy(request) and isinstance(request, ProduceRequest)):
+        return False
+    return any(one.partition == partition for topic in request.topics for one in topic.partitions)
+
+
+def is_for_a_further_id(request: Request) -> bool:
+    return isinstance(request, InitProducerIdRequest) and ".1-" in str(request.transactional_id)
+
+
+def ids(world: World) -> dict[TransactionalId, int]:
+    """Return the producer ids that the coordinators know, by transactional id."""
+    known = world.target.coordinator.transactional_ids.items()
+    named = ((parse(text, world.settings.group), one.producer_id) for text, one in known)
+    return {name: producer_id for name, producer_id in named if name is not None}
+
+
+def writers(world: World, partition: int = 0, topic: str = "A.orders") -> list[tuple[int, int]]:
+    """Return who wrote a partition, in order: producer id and epoch, each stretch once."""
+    found: list[tuple[int, int]] = []
+    for batch in world.target.batches(topic, partition):
+        if not batch.control and found[-1:] != [(batch.producer_id, batch.producer_epoch)]:
+            found.append((batch.producer_id, batch.producer_epoch))
+    return found
+
+
+def markers(world: World, partitions: Iterable[int] = (0,)) -> int:
+    return sum(batch.control for number in partitions for batch in world.target.batches("A.orders", number))
+
+
+def lives(world: World) -> dict[str, Life]:
+    """Return what stands in the status topic of the producer ids that were used."""
+    found: dict[str, Life] = {}
+    for number in range(len(world.target.topics[STATUS].partitions)):
+        for record in world.target.records(STATUS, number):
+            if record.key is None or record.value is None:
+                continue
+            one = decode_status(record.key, record.value)
+            if isinstance(one, IncarnationRecord):
+                found[one.transactional_id] = one.life
+    return found
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("forgets_by", ["tick", "restart"])
+def test_a_request_of_old_records_that_arrives_when_the_broker_has_forgotten_much_is_not_stored(
+    forgets_by: str, times: int
+) -> None:
+    """The story: a request gets stuck, the worker fences itself and goes on, old records follow, the broker forgets
+    whose they are, and the request arrives."""
+
+    async def scenario() -> None:
+        world, source, witness = make(1)
+        source.fill(10, age_ms=OLD_MS)
+        stuck = StuckRequests(is_copy)
+        async with world.worker(through=stuck):
+            await all_copied(world)
+            for _ in range(times):
+                stuck.wanted = 1
+                source.fill(5, age_ms=OLD_MS)
+                await all_copied(world)
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+            if forgets_by == "restart":
+                world.target.stop_broker(1)
+                await asyncio.sleep(0.1)
+                world.target.start_broker(1)
+            else:
+                await asyncio.sleep(1260)
+            await asyncio.sleep(5)
+            assert await stuck.arrive() == [FENCED] * times
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+        assert len(ids(world)) == times + 1
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=4000)
+
+
+def test_partitions_that_were_not_in_doubt_stay_and_those_that_were_share_the_next_id() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(2, partitions=3)
+
+        async def copy() -> None:
+            for number in range(3):  # one after the other, lest a request carries batches of two
+                source.fill(3, partition=number, age_ms=OLD_MS)
+                await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(3)
+
+        chosen = [0]
+        stuck = StuckRequests(lambda request: goes_to(chosen[0], request))
+        async with world.worker(through=stuck):
+            await copy()
+            for number in (0, 1, 0):
+                chosen[0], stuck.wanted = number, 1
+                await copy()
+            assert len(ids(world)) == 3
+            first, second, third = (ids(world)[name] for name in sorted(ids(world), key=lambda name: name.number))
+            assert writers(world, 0) == [(first, 0), (second, 0), (third, 0)]
+            assert writers(world, 1) == [(first, 0), (second, 0)]
+            assert writers(world, 2) == [(first, 0)]
+            assert {producer for number in range(3) for producer, _ in writers(world, number, OFFSETS)} == {first}
+            assert {stored.producer_id for stored in (await stored_positions(world)).values()} == {first, second, third}
+            assert await stuck.arrive() == [FENCED] * 3
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_clean_end_drains_all_ids_and_leaves_the_next_life_nobody_to_fence() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(3)
+        stuck = StuckRequests(is_copy)
+        source.fill(5, age_ms=OLD_MS)
+        async with world.worker(through=stuck) as herder:
+            await all_copied(world)
+            stuck.wanted = 1
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+            await asyncio.sleep(2)
+            assert lives(world) == {str(name): Life.WRITING for name in ids(world)}
+            await world.stop(herder)
+        assert lives(world) == {str(name): Life.DRAINED for name in ids(world)}
+        assert len(ids(world)) == 2
+        before = markers(world)
+        async with world.worker() as herder:
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+            assert not said(world, "incarnation.without_record")
+            assert not said(world, "foreign.writer")
+            await world.stop(herder)
+        assert markers(world) == before == 1
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_frozen_worker_that_wakes_up_and_makes_a_further_id_writes_nothing_under_it() -> None:
+    """The story: w1 has fenced itself and freezes as it asks for its next id; w2 shuts w1's first id out; w1 wakes,
+    gets the id, which nobody knows of, and makes it known behind w2's. Its position is refused, so no batch goes out,
+    and w2 does not take w1 for a younger process."""
+
+    async def scenario() -> None:
+        world, source, witness = make(4)
+        source.fill(10, age_ms=OLD_MS)
+        stuck = StuckRequests(is_copy)
+        asks = Gate(lambda request: asks.held > 0 or is_for_a_further_id(request))
+        asks.shut()
+        hears = Gate(lambda request: isinstance(request, FetchRequest) and STATUS in str(request))
+        stores = Gate(is_position)
+        async with world.worker(through=lambda cluster: stuck(hears(asks(stores(cluster))))) as older:
+            await all_copied(world)
+            stuck.wanted = 1
+            source.fill(10, age_ms=OLD_MS)
+            await until(lambda: asks.held > 0, world)
+            hears.shut()  # w2's record would tell it at once
+            assert len(ids(world)) == 1
+            async with world.worker() as younger:
+                await until(lambda: bool(said(world, "partitions.reconciled")), world)
+                await all_copied(world)
+                await asyncio.sleep(3)
+                stores.shut()
+                asks.open()
+                await until(lambda: any(name.number for name in ids(world)), world)
+                await asyncio.sleep(5)  # time enough for a batch that does not wait for its position
+                assert stores.held > 0
+                stores.open()
+                await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
+                hears.open()
+                await asyncio.sleep(20)
+                further = [name for name in ids(world) if name.number]
+                assert [name.process for name in further] == [f"{1:012x}"]
+                assert str(further[0]) in lives(world)
+                written = writers(world) + [at for number in range(3) for at in writers(world, number, OFFSETS)]
+                assert ids(world)[further[0]] not in {producer_id for producer_id, _ in written}
+                assert [status.state for status in younger.status()] == ["running"]
+                assert [status.state for status in older.status()] == ["refused"]
+                assert await stuck.arrive() == [FENCED]
+                source.fill(10, age_ms=OLD_MS)
+                await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_worker_that_freezes_between_its_position_under_a_further_id_and_the_first_batch_is_shut_out_by_that_id() -> (
+    None
+):
+    async def scenario() -> None:
+        world, source, witness = make(5)
+        source.fill(10, age_ms=OLD_MS)
+        stuck = StuckRequests(is_copy)
+        data = Gate(is_copy)
+        async with world.worker(through=lambda cluster: stuck(data(cluster))):
+            await all_copied(world)
+            stuck.wanted = 1
+            source.fill(10, age_ms=OLD_MS)
+            await until(lambda: stuck.wanted == 0, world)
+            data.shut()
+            await until(lambda: data.held > 0, world)
+            (name,) = [name for name in ids(world) if name.number]
+            (stored,) = (await stored_positions(world)).values()
+            assert stored.by == str(name)
+            async with world.worker():
+                await all_copied(world)
+                await asyncio.sleep(3)
+                source.fill(5, age_ms=OLD_MS)
+                await all_copied(world)
+                data.open()
+                await asyncio.sleep(20)
+                assert ids(world)[name] not in {who for who, _ in writers(world)}
+                assert await stuck.arrive() == [FENCED]
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_all_ids_of_a_long_life_stay_known_to_the_target() -> None:
+    async def scenario() -> None:
+        expiry_s = 120.0
+        world = World(6, broker_config={"transactional.id.expiration.ms": str(int(expiry_s * 1000))})
+        world.source.create_topic("orders", 1)
+        source, witness = Source(world), Witness(world, "orders")
+        stuck = StuckRequests(is_copy)
+        source.fill(5, age_ms=OLD_MS)
+        async with world.worker(through=stuck):
+            await all_copied(world)
+            stuck.wanted = 1
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+            before = ids(world)
+            assert len(before) == 2
+            await asyncio.sleep(4 * expiry_s)
+            source.fill(5, age_ms=OLD_MS)
+            await all_copied(world)
+            assert ids(world) == before
+            await asyncio.sleep(0.05)
+        await finish(world, source, witness)
+        assert not said(world, "writer.unfenced")
+
+    run_virtual(scenario(), limit_s=2000)
+
+
+@pytest.mark.parametrize("age_ms", [0, OLD_MS])
+def test_a_request_that_is_in_doubt_at_a_clean_stop_is_shut_out_by_the_next_life(age_ms: int) -> None:
+    """All was answered but this one, which is not waited for: it could be sent again only after a pause."""
+
+    async def scenario() -> None:
+        world, source, witness = make(7)
+        source.fill(10, age_ms=age_ms)
+        stuck = StuckRequests(is_copy)
+        async with world.worker(through=stuck) as herder:
+            await all_copied(world)
+            await asyncio.sleep(2)
+            stuck.wanted = 1
+            source.fill(3, age_ms=age_ms)
+            await until(lambda: stuck.wanted == 0, world)
+            await world.stop(herder)
+        async with world.worker():
+            await all_copied(world)
+            await asyncio.sleep(3)
+            assert await stuck.arrive() == [FENCED]
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
