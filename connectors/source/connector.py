@@ -55,6 +55,7 @@ from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.copier import Phase
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_store import PositionStore, read_positions
@@ -260,6 +261,7 @@ class SourceConnector:
             budget=self._budget,
             producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
             met_gap=self._gaps.met,
+            gaps_written=self._gaps.written,
             stalls=Stalls(self._flow, settings.stall_timeout_s, self._metrics, self._log),
             clock=self._clock,
             rng=self._rng,
@@ -498,7 +500,7 @@ class SourceConnector:
         refused |= begun.refused
         self._stopped.begun(begun.partitions)
         self._gaps.begun(begun.partitions, beginning)
-        task.add(begun.partitions, begun.jobs)
+        task.add(begun.partitions, [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED])
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})
             task.learn_source(await fetch_metadata(source, names, channel="watch"))

@@ -34,7 +34,7 @@ from mm2py.records.source_offset import BY_OPERATOR
 from mm2py.records.status_record import Command, Done, Gap, GapKind
 from mm2py.replication.compacted_topic import DamagedTopic
 from mm2py.replication.copier import Phase
-from mm2py.replication.events import GapFound
+from mm2py.replication.events import GapFound, TargetLost
 from mm2py.replication.gaps import decide
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.status_log import StatusLog
@@ -42,6 +42,8 @@ from mm2py.replication.status_log import StatusLog
 POLL_S: Final = 1.0
 """How soon a command is seen."""
 CLOSE_S: Final = 5.0
+WRITTEN_S: Final = 5.0
+"""How long a position waits for the record of the gap that it passes over."""
 UNAVAILABLE_REPORT_S: Final = 10.0
 """How long the status topic may be out of reach before that is worth a line in the log."""
 
@@ -99,6 +101,10 @@ class GapKeeper:
         self._gaps: dict[bytes, Gap] = {}
         """All that were met in this life, and what earlier ones left."""
         self._unwritten: set[bytes] = set()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._is_waited_for = True
+        """Nobody has waited in vain for the status topic since it was written to last."""
         self._changed = asyncio.Event()
         self._wishes: list[_Wish] = []
         self._stalled: dict[Key, GapFound] = {}
@@ -175,6 +181,22 @@ class GapKeeper:
             if stored is not None and stored.by == BY_OPERATOR:
                 self._settled.add(part.key)
                 self._accept_all(part.key)
+            else:
+                self._hold_lost_copy(part)
+
+    def _hold_lost_copy(self, part: CopiedPartition) -> None:
+        """Stop a partition once more whose copy an earlier life found cut back, as long as nobody has accepted that.
+
+        The story: ten records are lost, and ten of somebody else stand there by now. The log ends where it should.
+        """
+        position = part.copier.position
+        for gap in self._of(part.key):
+            if gap.kind is GapKind.TARGET_TRUNCATED and gap.is_open and gap.position >= position.source_offset:
+                end = position.target_offset or 0
+                for effect in part.copier.handle(TargetLost(end, end, gap.text)):
+                    if isinstance(effect, GapFound):
+                        self.met(part, effect)
+                return
 
     def _way_out(self, topic: str, partition: int) -> str:
         at = f"{self._flow}:{topic}"
@@ -190,6 +212,7 @@ class GapKeeper:
     def _keep(self, gap: Gap) -> None:
         self._gaps[gap.key] = gap
         self._unwritten.add(gap.key)
+        self._written.clear()
         self._changed.set()
 
     def _accept_all(self, key: Key) -> None:
@@ -257,6 +280,20 @@ class GapKeeper:
         gaps = {key: self._gaps[key] for key in keys}
         await status.put(gap for key, gap in gaps.items() if not _says_the_same(status.records.get(key), gap))
         self._unwritten -= {key for key in keys if self._gaps[key] is gaps[key]}
+        self._is_waited_for = True
+        if not self._unwritten:
+            self._written.set()
+
+    async def written(self) -> None:
+        """Wait until what was met is in the status topic: only then a position may pass it over. Killed in between, the
+        next life would meet nothing. While the topic is out of reach, copying waits for it once, and not for long."""
+        if self._status is None or not self._is_waited_for:
+            return
+        try:
+            async with asyncio.timeout(WRITTEN_S):
+                await self._written.wait()
+        except TimeoutError:
+            self._is_waited_for = False
 
     async def close(self) -> None:
         """Write what is left, if the target takes it soon: all of it is in the log."""

@@ -8,7 +8,7 @@ target is asked to take, those that are furthest behind first; what a crash then
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from mm2py.clock import Clock
@@ -35,6 +35,7 @@ class PositionKeeper:
         interval_s: float,
         form: Callable[[CopiedPartition], StoredPosition],
         handle: Handler,
+        before_first: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         """Make one; ``run`` starts it.
@@ -43,12 +44,14 @@ class PositionKeeper:
             partitions: those that are copied; it may change meanwhile.
             form: what would be stored of a partition now.
             handle: gets ``PositionStored`` for each first act.
+            before_first: is waited for before first acts and final positions are stored.
         """
         self._store = store
         self._partitions = partitions
         self._interval_s = interval_s
         self._form = form
         self._handle = handle
+        self._before_first = before_first
         self._clock = clock
         self._stored: dict[Key, Position] = {}
         self._behind_since_s: dict[Key, float] = {}
@@ -92,6 +95,8 @@ class PositionKeeper:
         """
         self._now.clear()
         first_acts, self._first_acts = self._first_acts, set()
+        if first_acts or most is None:
+            await self._before_first()
         changed = self._changed(first_acts)
         if most is not None and len(changed) > most:
             changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
@@ -110,7 +115,9 @@ class PositionKeeper:
         now_s = self._clock.monotonic()
         changed = []
         for key, part in self._partitions.items():
-            if part.copier.owns_position and part not in first_acts and self._stored.get(key) != part.copier.position:
+            if part in first_acts or part in self._first_acts or not part.copier.owns_position:
+                continue
+            if self._stored.get(key) != part.copier.position:
                 self._behind_since_s.setdefault(key, now_s)
                 changed.append(part)
         return changed

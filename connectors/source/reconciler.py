@@ -106,6 +106,8 @@ class Reconciler:
         self._read_committed = read_committed
         self._tails = LogReader(target, read_committed=False, rng=rng, channel="reconcile")
         self._walks = LogReader(source, read_committed=read_committed, rng=rng, channel="reconcile")
+        self._committed_walks = LogReader(source, read_committed=True, rng=rng, channel="reconcile")
+        """Where records are read uncommitted by now, and were perhaps not when they were copied."""
         self._clock = clock
         self._rng = rng
         self._wanted = wanted
@@ -242,6 +244,7 @@ class Reconciler:
 
     def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
         """Go on with partitions whose source was walked."""
+        committed: list[_WalkStretch] = []
         for stretch in read:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
             job, walk = stretch.job, stretch.walk
@@ -250,10 +253,17 @@ class Reconciler:
                     done(Outcome(job, None, rewritten=walk.rewritten))
                 else:
                     done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
-            elif walk.is_over and walk.is_proven_by(stretch.tail):
+            elif walk.is_over and stretch.proves(self._read_committed):
                 done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
+            elif walk.is_over and not stretch.read_committed:
+                again = Walk(job.position.source_offset, job.position.source_leader_epoch, stretch.tail.stored)
+                committed.append(_WalkStretch(job, stretch.tail, again, True, self._clock))
             else:
                 tasks.create_task(self._compare(tasks, job, done), name="compare")
+        if committed:
+            tasks.create_task(
+                self._committed_walks.read(committed, lambda read: self._judge(tasks, read, done)), name="walk"
+            )
 
     async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
         """Counting does not do: read the tail once more, and look up the source's records in it."""
@@ -310,9 +320,16 @@ class _WalkStretch(Stretch):
         self.tail = tail
         self.walk = walk
         self._offset = walk.read_offset if isinstance(walk, Comparison) else walk.resume_offset
-        self._read_committed = read_committed
+        self.read_committed = read_committed
         self._clock = clock
         self._give_up_at_s = float("inf")
+
+    def proves(self, read_committed: bool) -> bool:
+        """Whether a finished count can be believed; ``read_committed``: how records are read today."""
+        assert isinstance(self.walk, Walk)  # noqa: S101  (a comparison counts nothing)
+        if self.read_committed != read_committed:
+            return self.walk.shows_another_isolation(self.tail)
+        return self.walk.is_proven_by(self.tail)
 
     @property
     def offset(self) -> int:
@@ -328,7 +345,7 @@ class _WalkStretch(Stretch):
         planned = plan(
             fetched.records,
             wanted_offset=self._offset,
-            read_committed=self._read_committed,
+            read_committed=self.read_committed,
             aborted=fetched.aborted,
             rules=_ANY_SIZE,
         )
@@ -338,5 +355,5 @@ class _WalkStretch(Stretch):
         now_s = self._clock.monotonic()
         if planned.steps or self._give_up_at_s == float("inf"):
             self._give_up_at_s = now_s + END_PATIENCE_S
-        end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+        end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark
         return now_s >= self._give_up_at_s and (planned.fault is not None or self._offset >= end)

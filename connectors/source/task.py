@@ -94,12 +94,18 @@ class SourceTask:
         budget: MemoryBudget,
         producer_expiry_ms: int,
         met_gap: Callable[[CopiedPartition, GapFound], None],
+        gaps_written: Callable[[], Awaitable[None]],
         stalls: Stalls,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``keep`` puts a record into quarantine and tells whether it is there."""
+        """Make one; ``run`` starts it.
+
+        Args:
+            keep: puts a record into quarantine and tells whether it is there.
+            gaps_written: returns when the gaps that were met are known to the next life, or cannot be for now.
+        """
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.metadata_wanted = asyncio.Event()
         self.fetch_lanes: dict[BrokerId, FetchLane] = {}
@@ -157,6 +163,7 @@ class SourceTask:
             interval_s=settings.position_interval_s,
             form=self.stored_form,
             handle=self._handle,
+            before_first=gaps_written,
             clock=clock,
         )
         self._waiting: dict[CopiedPartition, float] = {}

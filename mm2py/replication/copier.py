@@ -388,7 +388,8 @@ class Copier:
                     GapKind.TARGET_TRUNCATED,
                     None,
                     self.position.source_offset - 1,
-                    f"the remote partition {where} at offset {event.end}, and all up to {event.expected} had been "
+                    event.known
+                    or f"the remote partition {where} at offset {event.end}, and all up to {event.expected} had been "
                     "stored: it was cut back",
                     go_on_at=self.position.source_offset,
                 )

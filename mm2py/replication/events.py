@@ -101,6 +101,8 @@ class TargetLost:
 
     expected: int
     end: int
+    known: str | None = None
+    """What an earlier life has said of it; nobody has let the partition go on since."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ bytes: recompression, repacking, cleaning, retention (C4 of docs/broker-facts.md
 
 Counting is right as long as the source reads as it did when it was copied. The last record of the tail is the evidence:
 where it is not also the last one of the walk, records were cleaned away meanwhile, or the isolation level was changed,
-and ``Comparison`` goes by the records themselves. Where the target has kept too little to tell, the walk's offsets
-must: counting over a hole could count too far, and leave records out.
+and ``Comparison`` goes by the records themselves. It would take what was left out as aborted, and is read now, for
+other records than those that were copied: so a walk by the other level is tried before. Where the target has kept too
+little to tell, the walk's offsets must: counting over a hole could count too far, and leave records out.
 """
 
 from __future__ import annotations
@@ -214,6 +215,8 @@ class Walk:
         self._from_offset = from_offset
         self._seen = 0
         """Source offsets that held a counted record or a marker."""
+        self._aborted = 0
+        """Source offsets that held a record of an aborted transaction."""
 
     @property
     def is_over(self) -> bool:
@@ -234,6 +237,7 @@ class Walk:
             if not isinstance(step, Outgoing):
                 self.resume_offset = step.next_offset
                 self._seen += step.record_count if step.reason == "control" else 0
+                self._aborted += step.record_count if step.reason == "aborted" else 0
                 continue
             counted = min(self._left, step.record_count)
             self._left -= counted
@@ -250,6 +254,17 @@ class Walk:
         timed = not tail.is_log_append_time
         same = _content(self.last, timed=timed) == _content(read_records(tail.last_batch)[-1], timed=timed)
         return same and (timed or self.is_dense)  # without timestamps many records look the same
+
+    def shows_another_isolation(self, tail: Tail) -> bool:
+        """Whether this walk, by another isolation level than that of today, is how the tail was copied.
+
+        Stricter than ``is_proven_by``, as the level is a guess: no offset may be missing, those of aborted transactions
+        counted, and the last record must be that of the tail, its timestamp too.
+        """
+        if tail.last_batch is None or self.last is None or tail.is_log_append_time:
+            return False
+        is_whole = self.resume_offset - self._from_offset == self._seen + self._aborted
+        return is_whole and _content(self.last, timed=True) == _content(read_records(tail.last_batch)[-1], timed=True)
 
 
 class Comparison:

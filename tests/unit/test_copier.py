@@ -118,6 +118,18 @@ def test_what_the_target_may_forget_travels_alone() -> None:
     assert send_all(copier, ALL_COVERED) == [], "beside an uncovered batch nothing else is in flight"
 
 
+def test_an_old_batch_among_young_ones_waits_for_those_before_it_and_holds_back_those_behind_it() -> None:
+    """C1: the target forgets us by the old one's time as soon as that is stored, and takes any sequence after it."""
+    young, old = 9_000, 1_000
+    copier = copying()
+    steps = [batch(at * 10, 10)._replace(max_timestamp_ms=time) for at, time in enumerate([young, young, old, young])]
+    copier.handle(fetched(copier, steps))
+    for first_offset in (0, 10, 20, 30):
+        (alone,) = send_all(copier, covered_after_ms=5_000)
+        assert alone.batch.first_offset == first_offset
+        copier.handle(Acked(alone.token, first_offset, 0.0))
+
+
 def test_the_position_follows_the_oldest_unacknowledged_batch() -> None:
     copier = copying()
     copier.handle(fetched(copier, [*batches(0, 2), Dropped(25, 1, "control"), *batches(25, 1)]))

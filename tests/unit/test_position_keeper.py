@@ -36,6 +36,7 @@ class Store:
 
 class Rig:
     def __init__(self, partitions: int) -> None:
+        self.waits = 0
         self.clock = VirtualClock()
         self.store = Store(self.clock)
         self.parts = {("t", number): _partition(number) for number in range(partitions)}
@@ -45,8 +46,12 @@ class Rig:
             interval_s=1.0,
             form=lambda part: StoredPosition(part.copier.position.source_offset),
             handle=self._handle,
+            before_first=self._before_first,
             clock=self.clock,
         )
+
+    async def _before_first(self) -> None:
+        self.waits += 1
 
     def _handle(self, part: CopiedPartition, event: Event) -> None:
         part.copier.handle(event)
@@ -117,6 +122,7 @@ def test_first_acts_and_final_positions_do_not_wait_for_their_turn() -> None:
 
     rig = run_virtual(scenario(), limit_s=100)
     assert [len(written) for _, written in rig.store.writes] == [3 * PER_SECOND_MAX] * 2
+    assert rig.waits == 2, "what they pass over is on record before"
 
 
 def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_before() -> None:

@@ -239,6 +239,45 @@ def test_a_source_that_was_cut_back_and_filled_anew_is_not_taken_for_what_was_co
     assert pair.resume() == 4
 
 
+def aborted_between(pair: Pair) -> None:
+    pair.produce(2)
+    transaction = pair.state.transaction()
+    transaction.append("s", 0, [Record(b"aborted", timestamp_ms=1_760_000_000_000)] * 3)
+    transaction.abort()
+    pair.produce(2)
+
+
+def committed_walk(pair: Pair) -> tuple[Walk, Tail]:
+    tail = pair.tail(0)
+    walk = Walk(0, -1, tail.stored)
+    assert walk.take(pair.steps(0, committed=True))
+    return walk, tail
+
+
+def test_a_tail_without_the_aborted_records_that_are_read_now_shows_how_it_was_copied() -> None:
+    pair = Pair()
+    aborted_between(pair)
+    pair.copy(committed=True)
+    pair.fence()
+    pair.produce(3)
+    walk, tail = committed_walk(pair)
+    assert walk.shows_another_isolation(tail)
+    assert walk.resume_offset == pair.copied_to
+
+
+@pytest.mark.parametrize("why", ["a record is missing", "the last record is another", "stamped by the target"])
+def test_what_else_may_have_happened_is_not_taken_for_another_isolation(why: str) -> None:
+    pair = Pair(stamped=why == "stamped by the target")
+    aborted_between(pair)
+    pair.copy(committed=why != "the last record is another")
+    pair.fence()
+    pair.produce(9)
+    if why == "a record is missing":
+        del pair.state.partition("s", 0).log.batches[0]
+    walk, tail = committed_walk(pair)
+    assert not walk.shows_another_isolation(tail)
+
+
 @pytest.mark.parametrize("raised_to", [E, E + 1])
 def test_a_marker_below_the_fence_does_not_end_the_tail(raised_to: int) -> None:
     """An older self-fence, or the abort of the keep-alive, leaves markers of lower epochs."""

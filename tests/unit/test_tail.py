@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mm2py.records.batch import stamp
 from mm2py.replication.reconcile import Tail, Writer
 from tests.fakes.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
 
@@ -37,6 +38,23 @@ def test_what_stands_there_without_a_break_was_not_cut_back() -> None:
 def test_what_others_wrote_between_moves_a_batch_away_and_says_nothing_of_a_cut() -> None:
     tail = read(marker_of_another(50), batch(51, 100), batch(60, 106), marker(63))
     assert (tail.stored, tail.cut_at) == (9, None)
+
+
+def test_markers_are_of_no_foreign_writer_and_count_for_nothing_however_often_they_come() -> None:
+    """M1: a coordinator writes a marker once more where its answer was lost; the end is where the log says it is."""
+    tail = read(marker_of_another(50), marker_of_another(51), batch(52, 100), marker(55, epoch=0), marker(56))
+    assert (tail.foreign, tail.stored, tail.next_offset) == ({}, 3, 57)
+
+
+def test_what_another_life_of_the_flow_wrote_is_not_foreign() -> None:
+    """M1, M6: it could not be shut out at once, or its last batch was on its way."""
+    theirs = bytearray(batch(50, 0))
+    stamp(theirs, 9, 0, 0)
+    other = rewrite(parse_batch(bytes(theirs)), base_offset=50).raw
+    for known_ids, foreign in ((frozenset({9}), set()), (frozenset[int](), {9})):
+        tail = Tail(FROM, WRITER, fence_epoch=1, known_ids=known_ids)
+        assert tail.take(memoryview(bytearray(other + marker(53))), high_watermark=1_000)
+        assert (set(tail.foreign), tail.stored) == (foreign, 0)
 
 
 @pytest.mark.parametrize(("offset", "sequence"), [(50, 101), (48, 100), (52, 103)])

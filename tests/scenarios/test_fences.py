@@ -1,0 +1,323 @@
+"""An earlier life is shut out before anything is believed: however it ended, it writes nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
+from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate, Request
+from tests.scenarios.two_lives import (
+    OFFSETS,
+    all_copied,
+    finish,
+    forget_transactional_ids,
+    is_data,
+    is_position,
+    life_with_old_positions,
+    make,
+    said,
+    until,
+    written,
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lives_that_are_killed_within_their_first_moments_repeat_nothing(seed: int) -> None:
+    """Also during the take-over itself, and with partitions that none of several lives came to own."""
+
+    async def scenario() -> None:
+        world, source, witness = make(seed, partitions=4)
+        for number in range(4):
+            source.fill(20, partition=number)
+        for _ in range(30):
+            async with world.worker():
+                await asyncio.sleep(world.rng.uniform(0.0, 0.12))
+                source.fill(3, partition=world.rng.randrange(4))
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_two_processes_that_start_at_the_same_moment_shut_each_other_out_and_repeat_nothing() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(3, partitions=3)
+        for number in range(3):
+            source.fill(30, partition=number)
+        async with world.worker(), world.worker():
+            for _ in range(20):
+                await asyncio.sleep(0.5)
+                source.fill(3, partition=world.rng.randrange(3))
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("frozen_after_s", [0.004, 0.008, 0.012, 0.016, 0.02, 0.03, 0.05, 0.3, 5.0])
+def test_a_frozen_worker_that_wakes_after_the_take_over_writes_neither_records_nor_positions(
+    frozen_after_s: float,
+) -> None:
+    """Frozen with requests on their way, wherever it stands: it may not even have stored a first position."""
+
+    async def scenario() -> None:
+        world, source, witness = make(4, partitions=2)
+        for number in range(2):
+            source.fill(40, partition=number)
+        zombie = Gate()
+        async with world.worker(through=zombie):
+            await asyncio.sleep(frozen_after_s)
+            zombie.shut()
+            await asyncio.sleep(0.5)
+            its_own = {producer for producer, _ in written(world)}
+            async with world.worker():
+                await all_copied(world)
+                await asyncio.sleep(2)
+                source.fill(20)
+                await all_copied(world)
+                await asyncio.sleep(2)
+                before = written(world)
+                zombie.open()
+                await asyncio.sleep(20)
+            late = [(producer, at) for producer, at in written(world) if (producer, at) not in before]
+            assert not its_own & {producer for producer, _ in late}
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_worker_frozen_before_its_first_position_is_known_by_its_claim_and_shut_out() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(20)
+        source.fill(40)
+        position_writes = 0
+
+        def is_behind_the_claim(request: Request) -> bool:
+            nonlocal position_writes
+            position_writes += is_position(request)
+            return is_position(request) and position_writes > 1
+
+        zombie = Gate(is_behind_the_claim)
+        zombie.shut()
+        async with world.worker(through=zombie):
+            await until(lambda: zombie.held > 0, world)
+            async with world.worker():
+                await all_copied(world)
+                await asyncio.sleep(2)
+                zombie.open()
+                await until(lambda: bool(said(world, "flow.failed", "has fenced")), world, deadline_s=10)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_an_id_that_the_target_has_forgotten_is_fenced_by_markers_straight_to_the_leaders() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(5)
+        source.fill(10)
+        zombie = Gate()
+        async with world.worker(through=zombie):
+            await all_copied(world)
+            await asyncio.sleep(2)
+            zombie.shut()
+            source.fill(10)
+            await asyncio.sleep(1)
+            forget_transactional_ids(world)
+            async with world.worker():
+                await all_copied(world)
+                await asyncio.sleep(2)
+                ends = world.target.partition("A.orders", 0).high_watermark
+                zombie.open()
+                await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
+                assert world.target.partition("A.orders", 0).high_watermark == ends
+        assert world.target.counts["request WriteTxnMarkers"] > 0
+        assert not said(world, "writer.unfenced")
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_without_the_right_to_write_markers_a_forgotten_id_is_reported_and_nothing_claims_to_have_fenced_it() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(6)
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(10)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        forget_transactional_ids(world)
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        async with world.worker():
+            source.fill(5)
+            await all_copied(world)
+        assert said(world, "writer.unfenced", "its positions may replace ours")
+        assert said(world, "writer.unfenced", "records may be there twice")
+        world.target.denied_on_cluster.clear()
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_where_exactly_once_is_a_must_an_earlier_life_that_cannot_be_fenced_stops_the_flow() -> None:
+    async def scenario() -> None:
+        world, source, _ = make(6, **{"B.exactly.once.source.support": "enabled"})
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            await all_copied(world)
+            await asyncio.sleep(2)
+        forget_transactional_ids(world)
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        before = world.target.partition("A.orders", 0).high_watermark
+        async with world.worker() as herder:
+            source.fill(5)
+            await asyncio.sleep(30)
+            (status,) = herder.status()
+        assert (status.state, world.target.partition("A.orders", 0).high_watermark) == ("refused", before)
+        assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_waits_for_an_earlier_life_to_be_shut_out_is_named_in_log_and_status() -> None:
+    """The coordinator hangs, so no marker comes."""
+
+    async def scenario() -> None:
+        world, source, witness = make(9)
+        source.fill(10)
+        async with world.worker():
+            await all_copied(world)
+            await asyncio.sleep(2)
+            source.fill(10)
+            await asyncio.sleep(0.05)
+        held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and "A.orders" in str(request))
+        held.shut()
+        async with world.worker(through=held) as herder:
+            await until(lambda: bool(said(world, "partitions.waiting", "an earlier life is being shut out")), world)
+            (status,) = herder.status()
+            assert any(
+                "an earlier life is being shut out" in text for topic in status.topics for text in topic.problems
+            )
+            held.open()
+            await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_marker_left_out_for_want_of_a_leader_is_written_again_before_anything_is_believed() -> None:
+    """C3: the coordinator calls it done while the partition has none; the zombie writes until it is shut out."""
+
+    async def scenario() -> None:
+        world, source, witness = make(8)
+        source.fill(10)
+        zombie = Gate(lambda request: is_data(request) or "mm2-status" in str(request))  # nor does it hear of others
+        async with world.worker(through=zombie):
+            await all_copied(world)
+            await asyncio.sleep(2)
+            zombie.shut()
+            source.fill(20)
+            await asyncio.sleep(1)
+            part = world.target.partition("A.orders", 0)
+            before = part.high_watermark
+            asked: list[str] = []
+
+            def come_back() -> None:
+                part.elect(1, [1], now_s=world.clock.monotonic())
+                zombie.open()
+
+            def watch(request: Request) -> bool:
+                if isinstance(request, AddPartitionsToTxnRequest) and "A.orders" in str(request):
+                    asked.append("partition added")
+                elif isinstance(request, EndTxnRequest) and asked == ["partition added"]:
+                    asked.append("leader lost")
+                    part.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
+                    asyncio.get_running_loop().call_later(0.7, come_back)
+                return False
+
+            async with world.worker(through=Gate(watch)):
+                await until(lambda: bool(said(world, "partitions.reconciled")), world)
+                assert part.high_watermark > before + 20, "the zombie wrote after the coordinator had said done"
+                await all_copied(world)
+            assert asked.count("partition added") >= 2
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_positions_are_believed_only_when_the_marker_behind_them_was_seen() -> None:
+    """C3, H5: the offsets topic has no leader for a moment while an earlier life is shut out of it."""
+
+    async def scenario() -> None:
+        world, source, witness = make(21)
+        source.fill(10)
+        zombie = Gate(lambda request: is_position(request) or "mm2-status" in str(request))
+        async with world.worker(through=zombie):
+            await all_copied(world)
+            await asyncio.sleep(2)
+            its_own = {producer for producer, _ in written(world)}
+            zombie.shut()
+            source.fill(20)
+            await asyncio.sleep(1.5)
+            parts = world.target.topics[OFFSETS].partitions
+            asked: list[str] = []
+
+            def come_back() -> None:
+                for part in parts:
+                    part.elect(1, [1], now_s=world.clock.monotonic())
+
+            def watch(request: Request) -> bool:
+                if isinstance(request, AddPartitionsToTxnRequest) and OFFSETS in str(request):
+                    asked.append("partitions added")
+                elif isinstance(request, EndTxnRequest) and asked == ["partitions added"]:
+                    asked.append("leaders lost")
+                    for part in parts:
+                        part.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
+                    asyncio.get_running_loop().call_later(0.7, come_back)
+                return False
+
+            async with world.worker(through=Gate(watch)):
+                await until(lambda: len(said(world, "flow.ready")) == 2, world)
+                assert "leaders lost" in asked
+                before = written(world)
+                zombie.open()
+                await asyncio.sleep(5)
+                late = {producer for producer, (topic, *_) in written(world) - before if topic == OFFSETS}
+                assert not its_own & late, "a position of a life that was shut out"
+                await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fenced() -> None:
+    """H8: one unknown topic in a transaction is refused together with all others of the request."""
+
+    async def scenario() -> None:
+        world, source, witness = make(9)
+        world.source.create_topic("gone", 1)
+        world.source.append("gone", 0, [b"1"])
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(20)
+            await all_copied(world)
+        asked = 0
+
+        def watch(request: Request) -> bool:
+            nonlocal asked
+            if isinstance(request, AddPartitionsToTxnRequest) and "A.gone" in str(request):
+                asked += 1
+                if asked == 1:
+                    world.target.delete_topic("A.gone")
+            return False
+
+        async with world.worker(through=Gate(watch)):
+            source.fill(5)
+            await until(lambda: bool(said(world, "partitions.reconciled")), world, deadline_s=20)
+            await all_copied(world)
+        assert asked
+        world.source.delete_topic("gone")
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)

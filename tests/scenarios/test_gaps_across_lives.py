@@ -1,0 +1,106 @@
+"""A gap is known to the next life: what stopped a partition still does, and what was passed over is on record."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mm2py.kafka.port import ProduceRequest
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate, Request
+from tests.scenarios.test_gaps import (
+    HOUR_S,
+    ORDERS,
+    RECOPY,
+    STATUS,
+    accept,
+    expired_while_down,
+    gaps,
+    numbers,
+    seen,
+    texts,
+    until,
+    write,
+)
+from tests.scenarios.witness import stored_positions
+from tests.scenarios.world import World
+
+FOREIGN = ["foreign"] * 10
+LOST = ("target-truncated", 0, None, 9, "stopped")
+
+
+async def lost_and_grown_again(world: World) -> None:
+    """Let the copy of 0 to 9 be lost; a life stops at that, and somebody else writes as much there meanwhile."""
+    world.source.create_topic("orders", 2)
+    write(world.source, *numbers(0, 9))
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await world.stop(herder)
+    world.target.truncate("A.orders", 0, 0)
+    async with world.worker():
+        await seen(world, LOST)
+    write(world.target, *FOREIGN, topic="A.orders")
+    write(world.source, "10")
+
+
+def test_a_lost_copy_stops_its_partition_in_every_life_until_an_operator_accepts_it() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        await lost_and_grown_again(world)
+        for _ in range(2):
+            async with world.worker() as herder:
+                write(world.source, "beside", partition=1)
+                await asyncio.sleep(30)
+                assert texts(world) == FOREIGN
+                assert set(texts(world, 1)) == {"beside"}, "the others are copied"
+                assert gaps(world) == [LOST]
+                await world.stop(herder)
+        async with world.worker():
+            await asyncio.sleep(5)
+            assert (await accept(world, 10)).carried_out
+            await until(lambda: texts(world) == [*FOREIGN, "10"])
+        async with world.worker():
+            write(world.source, "11")
+            await until(lambda: texts(world) == [*FOREIGN, "10", "11"])
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_comes_to_say_so() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        await lost_and_grown_again(world)
+        world.settings = World(2, extra=RECOPY).settings
+        async with world.worker():
+            await until(lambda: texts(world)[10:] == numbers(0, 10))
+            await seen(world, (*LOST[:4], "restarted"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("held_s", [1.0, 60.0], ids=["slow", "stuck"])
+def test_what_expired_is_on_record_before_the_position_that_passes_it_over(held_s: float) -> None:
+    """Killed in between, the next life would find nothing missing. A stuck status topic is not waited for long."""
+
+    def is_gap(request: Request) -> bool:
+        return (
+            isinstance(request, ProduceRequest) and request.topics[0].name == STATUS and b"gap" in str(request).encode()
+        )
+
+    async def scenario() -> None:
+        world = World(3)
+        await expired_while_down(world)
+        gate = Gate(is_gap)
+        gate.shut()
+        async with world.worker(through=gate):
+            await until(lambda: gate.held > 0)
+            await asyncio.sleep(held_s)
+            passed_over = (await stored_positions(world))["orders", 0].next_source > 10
+            assert passed_over is (held_s > 10)
+        async with world.worker():
+            await world.copied(ORDERS)
+            if not passed_over:
+                await seen(world, ("expired", 0, 10, 24, "continued"))
+
+    run_virtual(scenario(), limit_s=HOUR_S)

@@ -1,0 +1,360 @@
+"""What a killed life leaves behind its stored position, in all its shapes: the next life goes on behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from mm2py.records.source_offset import SourcePartition, encode_key, partition_of
+from tests.fakes.faults import Faults
+from tests.fakes.record_batch import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate
+from tests.scenarios.test_reconcile_storms import DAY_MS
+from tests.scenarios.two_lives import (
+    OFFSETS,
+    Source,
+    all_copied,
+    copies,
+    finish,
+    is_position,
+    life_with_old_positions,
+    make,
+    said,
+    until,
+)
+from tests.scenarios.witness import Witness
+from tests.scenarios.world import World, flow_settings
+
+
+@dataclass(frozen=True)
+class Case:
+    """How the batches behind the position look, and what happens to the logs before the next life."""
+
+    extra: Mapping[str, str] = field(default_factory=dict)
+    later: Mapping[str, str] = field(default_factory=dict)
+    source_config: Mapping[str, str] = field(default_factory=dict)
+    target_config: Mapping[str, str] = field(default_factory=dict)
+    keys: int = 0
+    size: int = 12
+    age_ms: int = 0
+    before: Callable[[World, Witness, Source], object] = lambda *_: None
+    """Before the batches behind the position are copied."""
+    between: Callable[[World, Witness, Source], object] = lambda *_: None
+    """Between the two lives."""
+    timestamps: bool = True
+    foreign: bool = False
+    by_content: int = 0
+
+
+def transactions(world: World, _: Witness, source: Source) -> None:
+    for at in range(20):
+        transaction = world.source.transaction()
+        transaction.append("orders", 0, source.records(3))
+        transaction.abort() if at % 3 == 0 else transaction.commit()
+
+
+def foreign_writer(world: World, _: Witness, __: Source) -> None:
+    world.target.producer().append("A.orders", 0, [b"foreign", b"too"])
+
+
+def delete_all_of_target(world: World, witness: Witness, _: Source) -> None:
+    witness.look()
+    world.target.delete_records("A.orders", 0, 1 << 40)
+
+
+def delete_half_of_tail(world: World, witness: Witness, _: Source) -> None:
+    witness.look()
+    end = world.target.partition("A.orders", 0).high_watermark
+    world.target.delete_records("A.orders", 0, end - 33)
+
+
+def delete_source(world: World, witness: Witness, _: Source) -> None:
+    witness.look()
+    world.source.delete_records("orders", 0, world.source.partition("orders", 0).high_watermark - 20)
+
+
+def compact_source(_: World, witness: Witness, source: Source) -> None:
+    witness.compact_source()
+    source.fill(4, keys=3)
+
+
+def compact_both(world: World, witness: Witness, source: Source) -> None:
+    witness.compact_target()
+    compact_source(world, witness, source)
+
+
+COMPACT = {"cleanup.policy": "compact"}
+CASES = {
+    "passed as they were": Case(extra={"A->B.copy.mode": "pass"}),
+    "repacked": Case(extra={"A->B.copy.mode": "repack"}),
+    "repacked, then passed": Case(extra={"A->B.copy.mode": "repack"}, later={"A->B.copy.mode": "pass"}),
+    "passed, then repacked": Case(extra={"A->B.copy.mode": "pass"}, later={"A->B.copy.mode": "repack"}),
+    "encoded anew": Case(extra={"B.producer.compression.type": "zstd"}, later={"B.producer.compression.type": "gzip"}),
+    "recompressed by the target": Case(target_config={"compression.type": "lz4"}),
+    "stamped by the source": Case(source_config={"message.timestamp.type": "LogAppendTime"}),
+    "stamped by the target": Case(target_config={"message.timestamp.type": "LogAppendTime"}, timestamps=False),
+    "stamped by the target, aborted transactions": Case(
+        target_config={"message.timestamp.type": "LogAppendTime"},
+        extra={"A.consumer.isolation.level": "read_committed"},
+        before=transactions,
+        timestamps=False,
+        by_content=1,
+    ),
+    "cut because they were too large": Case(target_config={"max.message.bytes": "400"}, size=150),
+    "old, so the target forgets them": Case(age_ms=30 * DAY_MS),
+    "aborted transactions between them": Case(
+        extra={"A.consumer.isolation.level": "read_committed"}, before=transactions
+    ),
+    "isolation raised between the lives": Case(
+        extra={"A.consumer.isolation.level": "read_uncommitted"},
+        later={"A.consumer.isolation.level": "read_committed"},
+        before=transactions,
+        by_content=1,
+    ),
+    "isolation lowered between the lives": Case(
+        extra={"A.consumer.isolation.level": "read_committed"},
+        later={"A.consumer.isolation.level": "read_uncommitted"},
+        before=transactions,
+    ),
+    "source compacted before they were copied": Case(
+        source_config=COMPACT, target_config=COMPACT, keys=7, before=lambda _, witness, __: witness.compact_source()
+    ),
+    "source compacted after": Case(
+        source_config=COMPACT, target_config=COMPACT, keys=3, between=compact_source, by_content=1
+    ),
+    "target compacted after": Case(
+        source_config=COMPACT, target_config=COMPACT, keys=3, between=lambda _, witness, __: witness.compact_target()
+    ),
+    "both compacted after": Case(
+        source_config=COMPACT, target_config=COMPACT, keys=3, between=compact_both, by_content=1
+    ),
+    "source trimmed past the position": Case(between=delete_source, by_content=1),
+    "target trimmed within the tail": Case(between=delete_half_of_tail),
+    "target trimmed, nothing left": Case(between=delete_all_of_target),
+    "target expired by the times of its records": Case(
+        age_ms=30 * DAY_MS, between=lambda _, witness, __: witness.expire_target()
+    ),
+    "a foreign writer behind them": Case(between=foreign_writer, foreign=True),
+}
+LOWERED = "isolation lowered between the lives"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name: str) -> None:
+    case = CASES[name]
+
+    async def scenario() -> None:
+        world = World(1, extra={"sync.topic.configs.enabled": "false", **case.extra})
+        source, witness = Source(world), Witness(world, "orders")
+        world.source.create_topic("orders", 1, case.source_config)
+        world.target.create_topic("A.orders", 1, case.target_config)
+        source.fill(10, keys=case.keys, age_ms=case.age_ms)
+        async with life_with_old_positions(world, source):
+            before = len(copies(world))
+            case.before(world, witness, source)
+            source.fill(50, keys=case.keys, size=case.size, age_ms=case.age_ms)
+            await all_copied(world)
+            behind = len(copies(world)) - before
+            await asyncio.sleep(65)  # the position stays behind
+        world.settings = flow_settings(
+            tuple(sorted({"sync.topic.configs.enabled": "false", **case.extra, **case.later}.items()))
+        )
+        case.between(world, witness, source)
+        async with world.worker():
+            await until(lambda: bool(said(world, "partitions.reconciled")), world)
+            source.fill(5, keys=case.keys, age_ms=case.age_ms)
+            await all_copied(world)
+            await asyncio.sleep(5)
+        (line,) = said(world, "partitions.reconciled")
+        assert f"by_content={case.by_content} " in line, line
+        assert f"records={behind} " in line, (behind, line)
+        if name == LOWERED:  # what was left out before is not copied now
+            assert [text for text in witness.findings() if "are not there" not in text] == []
+        else:
+            assert witness.findings(foreign=case.foreign, timestamps=case.timestamps) == []
+        assert len(said(world, "foreign.writer", "has written 2 records")) == case.foreign
+        assert world.target.complaints == []
+
+    run_virtual(scenario(), limit_s=2000)
+
+
+def test_markers_that_were_written_twice_cost_nothing() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(7)
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(30)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        for _ in range(2):  # each life fences the one before it; the marker of the fence comes once more, later
+            async with world.worker():
+                await all_copied(world)
+                await asyncio.sleep(2)
+                for batch in world.target.batches("A.orders", 0):
+                    if batch.control:
+                        world.target.write_marker("A.orders", 0, batch.producer_id, batch.producer_epoch)
+                source.fill(5)
+                await all_copied(world)
+        assert not said(world, "foreign.writer")
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_expired_behind_the_last_copied_record_is_reported_after_a_kill_as_well() -> None:
+    async def scenario() -> None:
+        world, source, _ = make(18)
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(10)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        copied_to = world.source.partition("orders", 0).high_watermark
+        source.fill(20)
+        world.source.delete_records("orders", 0, copied_to + 15)
+        async with world.worker():
+            source.fill(5)
+            await all_copied(world)
+        assert said(world, f"source offsets {copied_to} to {copied_to + 14} were deleted")
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_quarantined_record_behind_the_stored_position_is_not_counted_as_copied() -> None:
+    async def scenario() -> None:
+        world, source, _ = make(19, on_poison_record="quarantine", sync_topic_configs_enabled="false")
+        world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
+        source.fill(10)
+        gate = Gate(is_position)
+        async with world.worker(through=gate):
+            await all_copied(world)
+            await asyncio.sleep(3)
+            source.fill(10)
+            world.source.append("orders", 0, [Record(b"poison", timestamp_ms=4_000_000_000_000)])
+            source.fill(10)
+            await until(lambda: "mm2-quarantine.A.internal" in world.target.topics, world)
+            gate.shut()
+            await asyncio.sleep(2)
+        async with world.worker():
+            await all_copied(world)
+            await asyncio.sleep(2)
+        wanted = [record.value for record in world.source.records("orders", 0) if record.value != b"poison"]
+        assert [record.value for record in copies(world)] == wanted
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_tail_may_end_inside_what_was_one_source_batch() -> None:
+    """The target takes small batches only, so a source batch is cut in many; the life is killed after some of them."""
+
+    async def scenario() -> None:
+        world, source, witness = make(40, sync_topic_configs_enabled="false")
+        world.target.create_topic("A.orders", 1, {"max.message.bytes": "400"})
+        source.fill(1)
+        async with life_with_old_positions(world, source):
+            batches = len(world.target.batches("A.orders", 0))
+            first = world.source.append("orders", 0, source.records(40, size=150))
+            await until(lambda: len(world.target.batches("A.orders", 0)) >= batches + 3, world)
+        await asyncio.sleep(1)  # what was on its way arrives
+        ends_at = len(copies(world))
+        assert first < ends_at < first + 40, "some of one batch is there"
+        async with world.worker():
+            await all_copied(world)
+            (line,) = said(world, "partitions.reconciled")
+            assert f"records={ends_at - first} by_content=0 " in line, line
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_process_that_begins_the_flow_anew_goes_on_behind_its_own_earlier_life() -> None:
+    """It was shut out and nobody took over: the same process comes back under a new id, its positions minutes old."""
+
+    async def scenario() -> None:
+        world, source, witness = make(41)
+        source.fill(10)
+        gate = Gate(is_position)
+        async with world.worker(through=gate) as herder:
+            await all_copied(world)
+            await asyncio.sleep(3)
+            gate.shut()
+            before = len(copies(world))
+            source.fill(20)
+            await all_copied(world)
+            behind = len(copies(world)) - before
+            await asyncio.sleep(180)
+            own = world.target.batches("A.orders", 0)[-1].producer_id
+            world.target.write_marker("A.orders", 0, own, 1)
+            source.fill(1)
+            await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
+            gate.open()
+            await all_copied(world)
+            (line,) = said(world, "partitions.reconciled")
+            assert f"records={behind} " in line, line
+            assert world.target.batches("A.orders", 0)[-1].producer_id != own
+            assert [status.state for status in herder.status()] == ["running"]
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=900)
+
+
+def test_a_life_that_has_raised_its_epoch_is_counted_from_its_last_position_on() -> None:
+    """It has fenced and reconciled itself, and is killed minutes after: batches of two epochs stand in the target."""
+
+    async def scenario() -> None:
+        world, source, witness = make(42, A__B_copy_mode="pass")
+        source.fill(10)
+        gate = Gate(is_position)
+        async with world.worker(through=gate):
+            await all_copied(world)
+            await asyncio.sleep(3)
+            world.target.inject(Faults(drop_reply=1.0))
+            source.fill(5)
+            await all_copied(world)
+            world.target.stop_broker(1)
+            world.target.heal()
+            world.target.start_broker(1)
+            await until(lambda: bool(said(world, "partitions.reconciled")), world)
+            await asyncio.sleep(3)
+            gate.shut()
+            before = len(copies(world))
+            source.fill(20)
+            await all_copied(world)
+            behind = len(copies(world)) - before
+            await asyncio.sleep(180)
+        epochs = {batch.producer_epoch for batch in world.target.batches("A.orders", 0) if not batch.control}
+        assert epochs == {0, 1}
+        async with world.worker():
+            await until(lambda: len(said(world, "partitions.reconciled")) == 2, world)
+            assert f"records={behind} " in said(world, "partitions.reconciled")[-1]
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=900)
+
+
+def test_a_position_that_mm2_wrote_is_gone_on_from_and_what_mm2_copied_behind_it_comes_once_more() -> None:
+    """It names no producer, so nobody can tell what stands behind it: as after a crash of MirrorMaker 2 itself. From
+    the first position of our own on nothing is repeated any more."""
+
+    async def scenario() -> None:
+        world, source, _ = make(43)
+        world.source.append("orders", 0, source.records(20))
+        world.target.create_topic("A.orders", 1)
+        world.target.create_topic(OFFSETS, 3, {"cleanup.policy": "compact"})
+        copied_by_mm2 = world.source.records("orders", 0)[:12]
+        theirs = [Record(record.value, record.key, record.headers, record.timestamp_ms) for record in copied_by_mm2]
+        world.target.producer().append("A.orders", 0, theirs)
+        key = encode_key(SourcePartition("A", "orders", 0))
+        world.target.append(OFFSETS, partition_of(key, 3), [Record(b'{"offset":9}', key=key)])
+        for _ in range(3):
+            async with world.worker():
+                source.fill(5)
+                await all_copied(world)
+        wanted = [record.value for record in world.source.records("orders", 0)]
+        assert [record.value for record in copies(world)] == [*wanted[:12], *wanted[10:]]
+
+    run_virtual(scenario(), limit_s=600)

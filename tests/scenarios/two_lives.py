@@ -1,0 +1,124 @@
+"""Two lives of a flow, the first of which is killed far ahead of its stored positions: what such scenarios share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from mm2py.kafka.port import ProduceRequest
+from tests.fakes.record_batch import Record, StoredRecord
+from tests.scenarios.gate import Gate, Request
+from tests.scenarios.witness import Witness
+from tests.scenarios.world import World
+
+OFFSETS = "mm2-offsets.A.internal"
+
+
+def is_position(request: Request) -> bool:
+    return isinstance(request, ProduceRequest) and request.topics[0].name == OFFSETS
+
+
+def is_data(request: Request) -> bool:
+    return isinstance(request, ProduceRequest) and request.topics[0].name != OFFSETS
+
+
+class Source:
+    """Appends records to ``orders``, each with an id of its own."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.number = 0
+
+    def fill(self, batches: int, *, partition: int = 0, age_ms: int = 0, size: int = 12, keys: int = 0) -> None:
+        for _ in range(batches):
+            self.world.source.append("orders", partition, self.records(1 + self.number % 5, age_ms, size, keys))
+
+    def records(self, count: int, age_ms: int = 0, size: int = 12, keys: int = 0) -> list[Record]:
+        made = []
+        for _ in range(count):
+            self.number += 1
+            made.append(
+                Record(
+                    value=b"%d" % self.number + b"x" * size,
+                    key=b"k%d" % (self.number % keys) if keys else None,
+                    headers=(("id", b"%d" % self.number),),
+                    timestamp_ms=self.world.clock.wall_ms() - age_ms,
+                )
+            )
+        return made
+
+
+async def all_copied(world: World) -> None:
+    """Wait for the last record of the first partition; the target may have set its timestamp."""
+
+    def is_there() -> bool:
+        wanted = world.source.records("orders", 0, committed=world.settings.read_committed)
+        have = world.target.records("A.orders", 0) if "A.orders" in world.target.topics else []
+        return bool(have) and wanted[-1].headers in [record.headers for record in have[-30:]]
+
+    await until(is_there, world)
+
+
+@asynccontextmanager
+async def life_with_old_positions(world: World, source: Source) -> AsyncIterator[Gate]:
+    """A worker that has copied all there was; from then on its positions do not arrive, and in the end it is killed."""
+    gate = Gate(is_position)
+    async with world.worker(through=gate):
+        await all_copied(world)
+        await asyncio.sleep(3)
+        gate.shut()
+        yield gate
+
+
+def said(world: World, *words: str) -> list[str]:
+    return [line for line in world.log_text.getvalue().splitlines() if all(word in line for word in words)]
+
+
+async def until(condition: Callable[[], bool], world: World, *, deadline_s: float = 200.0) -> None:
+    try:
+        async with asyncio.timeout(deadline_s):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(world.log_text.getvalue()[-3000:]) from None
+
+
+def copies(world: World) -> list[StoredRecord]:
+    return world.target.records("A.orders", 0)
+
+
+def make(seed: int, *, partitions: int = 1, nodes: int = 1, **extra: str) -> tuple[World, Source, Witness]:
+    world = World(
+        seed, nodes=nodes, extra={name.replace("__", "->").replace("_", "."): value for name, value in extra.items()}
+    )
+    world.source.create_topic("orders", partitions)
+    return world, Source(world), Witness(world, "orders")
+
+
+async def finish(world: World, source: Source, witness: Witness) -> None:
+    """Copy to the end in one more life, and judge."""
+    async with world.worker():
+        source.fill(5)
+        await all_copied(world)
+        await asyncio.sleep(3)
+    assert witness.findings() == [], world.log_text.getvalue()[-3000:]
+    assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
+    assert world.target.complaints == []
+
+
+def written(world: World) -> set[tuple[int, tuple[str, int, int]]]:
+    """Return the producer and the place of each batch of records and positions."""
+    return {
+        (batch.producer_id, (name, part.index, batch.base_offset))
+        for name in ("A.orders", OFFSETS)
+        if name in world.target.topics
+        for part in world.target.topics[name].partitions
+        for batch in world.target.batches(name, part.index)
+        if not batch.control
+    }
+
+
+def forget_transactional_ids(world: World) -> None:
+    """As a target does after ``transactional.id.expiration.ms`` (C2)."""
+    world.target.coordinator.transactional_ids.clear()
