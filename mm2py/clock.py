@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """``monotonic`` for intervals, in seconds; ``wall_ms`` for timestamps that others read, in epoch milliseconds."""
+    """``monotonic`` for intervals, in seconds; ``wall_ms`` for timestamps that others read, in epoch milliseconds.
+
+    ``boottime`` is for intervals in which the machine may have been suspended: it goes on meanwhile, where it can.
+    """
 
     def monotonic(self) -> float: ...
+    def boottime(self) -> float: ...
     def wall_ms(self) -> int: ...
 
 
@@ -19,6 +25,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(_BOOTTIME)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

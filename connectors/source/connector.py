@@ -12,6 +12,7 @@ import contextlib
 import functools
 import random
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -19,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import remote_topics, start, syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
+from connectors.source.fences import Fences
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.incarnations import Incarnations
 from connectors.source.keep_alive import KeepAlive
@@ -49,6 +51,7 @@ from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.pulse import Pulse, Watched
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.kafka.transactional_ids import TransactionalId
@@ -101,7 +104,8 @@ class SourceConnector:
         self._settings = settings
         self._flow = settings.flow
         self._source = source
-        self._target = target
+        self._pulse = Pulse(clock)
+        self._target = target = replace(target, brokers=Watched(target.brokers, self._pulse))
         self._claims = claims
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._discovered = asyncio.Event()
@@ -176,6 +180,7 @@ class SourceConnector:
                 tasks.create_task(self._keep_in_step(task, beginning), name=f"{self._flow} syncs")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
                 tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
+                tasks.create_task(self._pulse.run(), name=f"{self._flow} pulse")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -207,9 +212,17 @@ class SourceConnector:
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
         identity = await self._incarnation.start()
+        producer_expiry_ms = await patience.until_answered(
+            lambda: start.producer_expiry_ms(target), "asking how long the target remembers producers"
+        )
+        self._pulse.obey(producer_expiry_ms)
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, self._name, rng=self._rng)
+        fences = self._fences(producer_expiry_ms)
+        lives.on_fenced = lambda key, producer, epoch, leader_epoch: fences.note(
+            key, producer, epoch, leader_epoch=leader_epoch
+        )
         status = await self._open_status(patience)
         if status is not None:
             self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)
@@ -218,7 +231,7 @@ class SourceConnector:
             await patience.until_answered(enter, "looking for earlier lives")
             self._incarnation.announce = self._incarnations.announce
             self._gaps.on_read = self._incarnations.notice
-        positions, metadata = await patience.until_answered(
+        positions = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )
         if self._incarnations is not None:
@@ -256,10 +269,11 @@ class SourceConnector:
             Cluster(target_id, target),
             incarnation=self._incarnation,
             lives=lives,
+            fences=fences,
             store=store,
             keep=quarantine.keep,
             budget=self._budget,
-            producer_expiry_ms=await start.producer_expiry_ms(target, next(iter(metadata.brokers))),
+            producer_expiry_ms=producer_expiry_ms,
             met_gap=self._gaps.met,
             gaps_written=self._gaps.written,
             stalls=Stalls(self._flow, settings.stall_timeout_s, self._metrics, self._log),
@@ -297,6 +311,11 @@ class SourceConnector:
             log=self._log,
         )
 
+    def _fences(self, producer_expiry_ms: int) -> Fences:
+        fences = Fences(self._target.brokers, clock=self._clock, rng=self._rng, log=self._log)
+        fences.lasting_s = producer_expiry_ms / 1000
+        return fences
+
     async def _open_status(self, patience: start.Patience) -> StatusLog | None:
         """Open the status topic. Without it copying goes on, unless exactly-once is a must; who else runs the flow is
         then told by positions alone."""
@@ -311,15 +330,15 @@ class SourceConnector:
                 raise ExactlyOnceImpossible(self._flow, str(error)) from error
             return None  # the gaps say so
 
-    async def _take_over(self, lives: EarlierLives) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
+    async def _take_over(self, lives: EarlierLives) -> dict[tuple[str, int], StoredPosition]:
         """Return positions that nobody else can change any more, where the target lets us see to that."""
         positions, metadata = await self._read_positions()
         lives.learn(positions.values())
         topic = metadata.topics[self._settings.offsets_topic]
         if await lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced):
-            positions, metadata = await self._read_positions()
+            positions, _ = await self._read_positions()
             lives.learn(positions.values())
-        return positions, metadata
+        return positions
 
     def _say_unfenced(self, why: str) -> None:
         if self._settings.exactly_once == "enabled":
@@ -410,7 +429,7 @@ class SourceConnector:
         if not task.partitions or not (asked or leaderless or now_s >= self._remotes_again_at_s):
             return
         self._remotes_again_at_s = now_s + self._look_again_s
-        names = sorted({part.target_topic for part in task.partitions.values()})
+        names = sorted({part.target_topic for part in task.partitions.values()} | {*task.fenced_topics})
         metadata = await fetch_metadata(self._target.brokers, names, channel="watch")
         task.learn_target(metadata)
         lost: dict[str, str] = {}

@@ -20,7 +20,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 
 UNREACHABLE_REPORT_S: Final = 5.0
@@ -183,8 +183,9 @@ async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -
     return len(topic.partitions)
 
 
-async def producer_expiry_ms(brokers: Brokers, broker: BrokerId) -> int:
+async def producer_expiry_ms(brokers: Brokers) -> int:
     """Return how long the target remembers what a producer stored (C1); Kafka's default where it does not say."""
+    broker = next(iter((await fetch_metadata(brokers, [])).brokers))
     try:
         value = await admin.describe_broker_config(brokers, broker, "producer.id.expiration.ms")
         return int(value) if value else DEFAULT_PRODUCER_EXPIRY_MS

@@ -36,6 +36,8 @@ class EarlierLives:
         self.drained: set[int] = set()
         """Producer ids of lives that have stopped for good: they need not be shut out."""
         self._producers: dict[int, EarlierProducer] = {}
+        self.on_fenced: Callable[[tuple[str, int], EarlierProducer, int, int], None] = lambda *_: None
+        """Told of each partition of an internal topic: who was shut out, by which epoch, and under which leader's."""
 
     @property
     def known_ids(self) -> frozenset[int]:
@@ -98,6 +100,8 @@ class EarlierLives:
                     stretches, lambda _: None
                 )
                 left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
+                for number in (part.partition for part in stretches if part.tail.is_whole):
+                    self.on_fenced((topic.name, number), producer, epoch, topic.partitions[number].leader_epoch)
         return bool(self._producers)
 
     async def _ends(self, topic: TopicMetadata) -> dict[int, int]:

@@ -15,12 +15,14 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.fences import Fences
 from connectors.source.position_keeper import PositionKeeper
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
 from connectors.source.stalls import Stalls, circumstances_of
 from connectors.source.takeover import EarlierLives
+from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -42,6 +44,7 @@ from mm2py.replication.events import (
     Poison,
     Quarantined,
     Report,
+    TargetLed,
     Tick,
 )
 from mm2py.replication.fetch_lane import FetchLane, ReadSettings
@@ -56,6 +59,7 @@ from mm2py.replication.watchdog import Circumstances
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
 REPORT_EVERY_S: Final = 1.0
+LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
 WAITING_REPORT_S: Final = 5.0
 """A pause shorter than this is not worth a line in the log: leaders move."""
 
@@ -89,6 +93,7 @@ class SourceTask:
         *,
         incarnation: Incarnation,
         lives: EarlierLives,
+        fences: Fences,
         store: PositionStore,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
@@ -151,11 +156,21 @@ class SourceTask:
             ),
             incarnation,
             lives,
+            fences,
             exactly_once=settings.exactly_once == "enabled",
             shared=settings.many_to_one,
             handle=self._handle,
             met_gap=met_gap,
             log=log,
+        )
+        self._fences = fences
+        self._ends = TargetEnds(
+            target.brokers,
+            self.partitions,
+            fences=fences,
+            handle=self._handle,
+            stale=self.metadata_wanted.set,
+            clock=clock,
         )
         self._positions = PositionKeeper(
             store,
@@ -194,6 +209,8 @@ class SourceTask:
                 tasks.create_task(self._resume_waiting(), name="resume")
                 tasks.create_task(self._report(), name="report")
                 tasks.create_task(self._reconciliation.run(), name="reconciliation")
+                tasks.create_task(self._ends.run(), name="target ends")
+                tasks.create_task(self._fences.run(), name="fences")
                 self._lead_lanes()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -210,6 +227,11 @@ class SourceTask:
     def foreign_topics(self) -> Collection[str]:
         """Remote topics to which others write."""
         return self._reconciliation.foreign
+
+    @property
+    def fenced_topics(self) -> Collection[str]:
+        """Topics of which it matters who leads them, as somebody was shut out there."""
+        return self._fences.topics
 
     def add(self, partitions: Iterable[CopiedPartition], jobs: Sequence[Job] = ()) -> None:
         """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.
@@ -278,14 +300,25 @@ class SourceTask:
         self._lead_lanes()
 
     def learn_target(self, metadata: ClusterMetadata) -> None:
-        """Take in who leads the remote partitions now."""
+        """Take in who leads the remote partitions now. Under another leader epoch nothing is sent to a partition until
+        its end was looked at; what a broker that is behind tells is left."""
         for part in self.partitions.values():
             topic = metadata.topics.get(part.target_topic)
             found = None if topic is None else topic.partitions.get(part.partition)
             if topic is None or found is None or part.target_topic_id not in {None, topic.topic_id}:
                 continue
+            known = part.copier.target_leader_epoch
+            if part.target_topic_id is not None and known is not None and found.leader_epoch < known:
+                continue
             part.target_leader = found.leader
-            part.copier.target_leader_epoch = found.leader_epoch
+            for effect in part.copier.handle(TargetLed(found.leader_epoch)):
+                self._carry_out(part, effect)
+        doubtful = {
+            (part.target_topic, part.partition)
+            for part in self.partitions.values()
+            if part.copier.target_is_in_doubt or part.copier.phase is Phase.STALLED
+        }
+        self._fences.learn(metadata, doubtful=doubtful)
         self._lead_lanes()
 
     # Lanes
@@ -405,6 +438,8 @@ class SourceTask:
                 self.metadata_wanted.set()
             case Need.OFFSETS:
                 self._once(("offsets", part.copier.name), self._find_offsets(part))
+            case Need.TARGET_END:
+                self._ends.look(part)
             case Need.LIMITS:
                 self._once(("limits", part.target_topic), self._find_limits(part))
             case Need.RECONCILE:
@@ -554,12 +589,14 @@ class SourceTask:
         now_s = self._clock.monotonic()
         waits: dict[tuple[str, str], int] = {}
         for part in self.partitions.values():
-            held_up = part.lacks_leader or part.copier.phase is Phase.RECONCILING
+            held_up = part.lacks_leader or part.copier.phase is Phase.RECONCILING or part.copier.target_is_in_doubt
             since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
             if not held_up:
                 self._held_up.pop(part, None)
             if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
-                at = (part.source_topic, part.lacks_leader or part.copier.kind_of_reason)
+                looked_at = part.copier.target_is_in_doubt and part.copier.phase is Phase.COPYING
+                reason = LOOKED_AT if looked_at else part.copier.kind_of_reason
+                at = (part.source_topic, part.lacks_leader or reason)
                 waits[at] = waits.get(at, 0) + 1
         for topic, reason in waits.keys() - self._reported_waits.keys():
             self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)
@@ -589,6 +626,6 @@ class SourceTask:
                     await self._settled.wait()
         except TimeoutError:
             pass
-        self.leaves_doubt |= any(part.copier.is_in_doubt for part in leaving)
+        self.leaves_doubt |= any(part.copier.is_unsettled for part in leaving)
         await self._positions.store_changed()
         return sum(part.copier.phase is not Phase.DRAINED for part in leaving)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from kio.schema.types import BrokerId as KioBrokerId
@@ -233,9 +234,17 @@ async def _describe_configs(
 
 
 async def list_offsets(
-    brokers: Brokers, broker: BrokerId, partitions: Iterable[tuple[str, int]], timestamp: int
+    brokers: Brokers,
+    broker: BrokerId,
+    partitions: Iterable[tuple[str, int]],
+    timestamp: int,
+    *,
+    leader_epochs: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> dict[tuple[str, int], OffsetAnswer]:
-    """Ask a leader for the first (``EARLIEST``) or the next (``LATEST``) offset of partitions it leads."""
+    """Ask a leader for the first (``EARLIEST``) or the next (``LATEST``) offset of partitions it leads.
+
+    ``leader_epochs``: an answer counts under this epoch only; under another one the leader refuses to tell.
+    """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -247,7 +256,9 @@ async def list_offsets(
                 name=TopicName(topic),
                 partitions=tuple(
                     messages.ListOffsetsPartition(
-                        partition_index=i32(partition), current_leader_epoch=i32(-1), timestamp=i64(timestamp)
+                        partition_index=i32(partition),
+                        current_leader_epoch=i32(leader_epochs.get((topic, partition), -1)),
+                        timestamp=i64(timestamp),
                     )
                     for partition in numbers
                 ),

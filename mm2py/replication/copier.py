@@ -46,6 +46,7 @@ from mm2py.replication.events import (
     ForeignerMet,
     GapFound,
     Lease,
+    MarkersLost,
     Need,
     OffsetsFound,
     Poison,
@@ -56,7 +57,10 @@ from mm2py.replication.events import (
     Reconciled,
     Report,
     SourceRewritten,
+    TargetLed,
     TargetLost,
+    TargetShort,
+    TargetWhole,
     Tick,
 )
 from mm2py.replication.position import Position
@@ -176,6 +180,11 @@ class Copier:
         self.fetched_epoch = position.source_leader_epoch
         self.end_offset: int | None = None
         self.target_leader_epoch: int | None = None
+        self.doubt = 0
+        """Counts the reasons to doubt that the target still holds what it acknowledged: another leader epoch (M4), no
+        answer, a leader that is none any more."""
+        self.target_is_in_doubt = False
+        """One of them is open: nothing is sent. See ``Need.TARGET_END``."""
         self.tally = Tally()
         self.is_blocked = False
         """It waits for an operator; the target's limits are looked up before it tries again."""
@@ -225,7 +234,7 @@ class Copier:
     # What the shell asks for
 
     @property
-    def is_in_doubt(self) -> bool:
+    def is_unsettled(self) -> bool:
         """Something was sent behind the position that may be stored, or arrive, later: it is to be shut out."""
         behind = self.position.source_offset < self._careful_until
         return self.owns_position and (behind or self._reconciling or self._left_unanswered)
@@ -276,6 +285,12 @@ class Copier:
         return self._resume_at_s if due else None
 
     @property
+    def vouched_offset(self) -> int | None:
+        """Up to where the target must hold the partition; None where that cannot be asked just now, or no more."""
+        settled = self.phase in {Phase.STORING, Phase.COPYING, Phase.WAITING} and not self._reconciling
+        return self.position.target_offset if settled else None
+
+    @property
     def kind_of_reason(self) -> str:
         """The reason without numbers, so that many partitions with one trouble make one line."""
         return _NUMBERS.sub("...", self.reason)
@@ -297,7 +312,7 @@ class Copier:
             covered_after_ms: a batch whose newest record is older is *uncovered*: the broker may forget that it stored
                 it (C1), so nothing else is in flight beside it.
         """
-        if self.phase is not Phase.COPYING or not self._ready:
+        if self.phase is not Phase.COPYING or not self._ready or self.target_is_in_doubt:
             return None
         entry = self._ready[0]
         batch = entry.step
@@ -350,7 +365,8 @@ class Copier:
                 if self._answered(event.token) is None:
                     return ()
                 self._left_unanswered |= self.phase not in {Phase.COPYING, Phase.WAITING}
-                return self._fail(event.now_s, f"no answer from the target: {event.why}", Need.METADATA)
+                text = f"no answer from the target: {event.why}"
+                return [*self._doubt_target(), *self._fail(event.now_s, text, Need.METADATA)]
             case FetchRefused():
                 return self._fetch_refused(event)
             case OffsetsFound():
@@ -393,6 +409,18 @@ class Copier:
                     "stored: it was cut back",
                     go_on_at=self.position.source_offset,
                 )
+            case TargetLed():
+                before, self.target_leader_epoch = self.target_leader_epoch, event.leader_epoch
+                return () if before in {None, event.leader_epoch} else self._doubt_target()
+            case TargetShort():
+                self._doubt_target()
+                return ()
+            case TargetWhole():
+                self.target_is_in_doubt &= event.doubt != self.doubt
+                return ()
+            case MarkersLost():
+                self.position = self.position._replace(target_offset=event.end)
+                return ()
             case Quarantined():
                 return self._quarantined(event)
             case Drain():
@@ -512,7 +540,8 @@ class Copier:
             case ProduceReaction.RESEND:
                 return self._fail(event.now_s, f"the target answered {what}")
             case ProduceReaction.REFRESH:
-                return self._fail(event.now_s, f"the target answered {what}", Need.METADATA)
+                text = f"the target answered {what}"
+                return [*self._doubt_target(), *self._fail(event.now_s, text, Need.METADATA)]
             case ProduceReaction.DENIED:
                 text = f"mm2py may not write to the remote topic ({what})"
                 return self._fail(event.now_s, text, pause_s=DENIED_PAUSE_S, report="target.denied")
@@ -665,7 +694,7 @@ class Copier:
         self._reconciling = self._failed = False
         self._alone = True
         self.phase = Phase.STORING
-        return [Need.STORE_POSITION]
+        return [Need.STORE_POSITION, Need.TARGET_END] if self.target_is_in_doubt else [Need.STORE_POSITION]
 
     def _drain(self) -> Sequence[Effect]:
         self._draining = True
@@ -710,6 +739,12 @@ class Copier:
             tally.passed += 1
         else:
             tally.rebuilt[batch.reason] += 1
+
+    def _doubt_target(self) -> Sequence[Effect]:
+        """Send nothing until the target was seen to hold what it acknowledged; there may be nothing yet."""
+        self.doubt += 1
+        self.target_is_in_doubt = self.position.target_offset is not None
+        return [Need.TARGET_END] if self.target_is_in_doubt else ()
 
     def _answered(self, token: int) -> _Entry | None:
         """Find the batch an answer belongs to; None if it was given up meanwhile."""

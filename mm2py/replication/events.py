@@ -105,6 +105,36 @@ class TargetLost:
     """What an earlier life has said of it; nobody has let the partition go on since."""
 
 
+class TargetLed(NamedTuple):
+    """The remote partition's leader epoch as the target's metadata tell it now."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShort:
+    """The remote partition seemed to end before what was stored in it; it is looked at again before that is believed.
+
+    Nothing is sent until ``TargetWhole`` or ``TargetLost`` follows.
+    """
+
+
+class TargetWhole(NamedTuple):
+    """Answer to ``Need.TARGET_END``: the remote partition holds all that was acknowledged.
+
+    ``doubt`` names what was in doubt when that was asked (``Copier.doubt``); what came up since is still open.
+    """
+
+    doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersLost:
+    """The remote partition has lost its end, and with it nothing but markers of fences: it ends at ``end`` now."""
+
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """Answer to ``Poison``: the record at this source offset is kept in the quarantine topic."""
@@ -149,6 +179,10 @@ Event = (
     | PositionStored
     | Reconciled
     | TargetLost
+    | TargetLed
+    | TargetShort
+    | TargetWhole
+    | MarkersLost
     | SourceRewritten
     | ForeignerMet
     | Quarantined
@@ -165,6 +199,8 @@ class Need(enum.Enum):
     STORE_POSITION = enum.auto()
     METADATA = enum.auto()
     OFFSETS = enum.auto()
+    TARGET_END = enum.auto()
+    """Whether the remote partition still holds all that was acknowledged. Nothing is sent until it is answered."""
     LIMITS = enum.auto()
     RECONCILE = enum.auto()
     """What was sent and not acknowledged may be stored or not, and no resend can tell."""

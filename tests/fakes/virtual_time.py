@@ -188,9 +188,44 @@ class VirtualClock:
             self._last_s = asyncio.get_running_loop().time()
         return self._last_s
 
+    def boottime(self) -> float:
+        """Return the same: this machine never sleeps."""
+        return self.monotonic()
+
     def wall_ms(self) -> int:
         """Return milliseconds since 1970, as record timestamps count them."""
         return self._epoch_ms + int(self.monotonic() * 1000)
+
+
+class DozingClock:
+    """The clock of one worker that sleeps while the others go on: a suspended machine, or a stopped process.
+
+    What it did not do meanwhile is the test's business (``Gate``).
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._stopped_s = 0.0
+        self._suspended_s = 0.0
+
+    def doze(self, seconds: float, *, suspended: bool) -> None:
+        """Have slept. While a machine is suspended its monotonic clock stands still; for a stopped process it goes on.
+
+        The wall clock of the worker is set by those of others when it wakes, and does not jump.
+        """
+        if suspended:
+            self._suspended_s += seconds
+        else:
+            self._stopped_s += seconds
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self._stopped_s
+
+    def boottime(self) -> float:
+        return self.monotonic() + self._suspended_s
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
 
 
 def run_virtual(

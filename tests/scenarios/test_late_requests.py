@@ -19,8 +19,8 @@ from mm2py.records.status_record import decode as decode_status
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests
-from tests.scenarios.test_reconcile import OFFSETS, Source, all_copied, finish, is_data, is_position, make, said, until
 from tests.scenarios.test_reconcile_storms import DAY_MS
+from tests.scenarios.two_lives import OFFSETS, Source, all_copied, finish, is_data, is_position, make, said, until
 from tests.scenarios.witness import Witness, stored_positions
 from tests.scenarios.world import World
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
+from mm2py.clock import Clock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
@@ -92,11 +93,17 @@ class World:
 
     @asynccontextmanager
     async def worker(
-        self, *, allow_recopy: frozenset[str] = frozenset(), through: Callable[[ClusterModel], Brokers] | None = None
+        self,
+        *,
+        allow_recopy: frozenset[str] = frozenset(),
+        through: Callable[[ClusterModel], Brokers] | None = None,
+        clock: Clock | None = None,
     ) -> AsyncIterator[Herder]:
         """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it.
 
-        ``through``: what stands between this worker and a cluster.
+        Args:
+            through: what stands between this worker and a cluster.
+            clock: another one than the world's.
         """
         self._lives += 1
         worker_life = self._lives
@@ -112,7 +119,7 @@ class World:
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,
                 metrics=self.metrics,
-                clock=self.clock,
+                clock=clock or self.clock,
                 rng=random.Random(self.rng.random()),
                 log=self.log,
             )

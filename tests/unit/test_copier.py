@@ -28,6 +28,7 @@ from mm2py.replication.events import (
     ProduceRefused,
     Reconciled,
     Report,
+    TargetWhole,
     Tick,
 )
 from mm2py.replication.position import Position
@@ -82,6 +83,12 @@ def send_all(copier: Copier, covered_after_ms: int = ALL_COVERED) -> list[Sendin
     while sending := copier.next_batch(BROKER, covered_after_ms):
         sent.append(sending)
     return sent
+
+
+def seen_whole(copier: Copier) -> None:
+    """Let the target be looked at, and hold what it acknowledged."""
+    assert copier.target_is_in_doubt
+    copier.handle(TargetWhole(copier.doubt))
 
 
 def test_nothing_is_read_or_sent_before_the_position_is_stored() -> None:
@@ -218,7 +225,7 @@ def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -
     copier.handle(fetched(copier, batches(0, 6)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
     second, third, *_ = send_all(copier)
-    assert copier.handle(ProduceRefused(second.token, 6, None, 1.0)) == [Need.METADATA]
+    assert copier.handle(ProduceRefused(second.token, 6, None, 1.0)) == [Need.TARGET_END, Need.METADATA]
     assert copier.phase is Phase.WAITING
     assert copier.resume_at_s is None, "others are still in flight"
     for token in range(third.token, third.token + 4):
@@ -227,6 +234,7 @@ def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -
     copier.handle(Tick(copier.resume_at_s))
     assert copier.fetch_offset == 10
     copier.handle(fetched(copier, batches(10, 5)))
+    seen_whole(copier)
     again = send_all(copier)
     assert [(sending.batch.first_offset, sending.sequence) for sending in again] == [(10, 10)], "one at a time"
     copier.handle(Acked(again[0].token, 10, 2.0))
@@ -268,6 +276,7 @@ def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recogn
     assert copier.phase is Phase.WAITING
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, batches(10, 2)))
+    seen_whole(copier)
     (again,) = send_all(copier)
     assert again.sequence == second.sequence
     if is_known:
@@ -289,6 +298,7 @@ def test_a_repeat_that_is_refused_while_the_next_one_is_stored_leaves_no_hole() 
         copier.handle(ProduceLost(lost.token, "reset", 0.0))
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, batches(10, 4)))
+    seen_whole(copier)
     copier.handle(Acked(send_all(copier)[0].token, 10, 1e6))
     third, *behind = send_all(copier)
     copier.handle(ProduceRefused(third.token, 19, None, 1e6))
@@ -408,6 +418,7 @@ def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
     assert copier.fetch_offset == 20
     assert copier.wants_fetch
     copier.handle(fetched(copier, batches(20, 1)))
+    seen_whole(copier)
     (sending,) = send_all(copier)
     copier.handle(ProduceRefused(sending.token, 19, None, 3e6))
     assert copier.phase is Phase.WAITING, "what fails from now on is a failure of its own"
@@ -666,6 +677,8 @@ def test_whatever_happens_each_record_is_stored_once_and_in_order(seed: int) -> 
                 carry_out(copier.handle(target.reconciled(identity)))
             elif effect is Need.STORE_POSITION:
                 carry_out(copier.handle(PositionStored(identity)))
+            elif effect is Need.TARGET_END:
+                carry_out(copier.handle(TargetWhole(copier.doubt)))
             assert not isinstance(effect, Report), f"seed {seed}: {effect}"
 
     for _ in range(5_000):

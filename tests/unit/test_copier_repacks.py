@@ -26,6 +26,7 @@ from mm2py.replication.events import (
     ProduceLost,
     ProduceRefused,
     Report,
+    TargetWhole,
     Tick,
 )
 from mm2py.replication.position import Position
@@ -95,6 +96,8 @@ class Partition:
                     self.carry_out(self.copier.handle(self.target.reconciled(self.identity)))
                 case Need.STORE_POSITION:
                     self.carry_out(self.copier.handle(PositionStored(self.identity)))
+                case Need.TARGET_END:
+                    self.carry_out(self.copier.handle(TargetWhole(self.copier.doubt)))
                 case Need.LIMITS:
                     refused, self.copier.refused_bytes = self.copier.refused_bytes, 0
                     limit = self.described_max_bytes or self.rules.max_message_bytes

@@ -27,6 +27,9 @@ class _Clock:
     def monotonic(self) -> float:
         return 100.0
 
+    def boottime(self) -> float:
+        return self.now_s
+
     def wall_ms(self) -> int:
         return 0
 

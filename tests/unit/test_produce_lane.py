@@ -40,6 +40,9 @@ class _World:
     def monotonic(self) -> float:
         return self.now_s
 
+    def boottime(self) -> float:
+        return self.now_s
+
     def wall_ms(self) -> int:
         return int(self.now_s * 1000)
 
