@@ -19,6 +19,7 @@ from connectors.source import remote_topics
 from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.stopped import StoppedPartitions
+from connectors.source.succession import BEHIND_MM2
 from connectors.source.takeover import EarlierLives
 from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
@@ -51,7 +52,9 @@ class Begun:
 
     partitions: Sequence[CopiedPartition]
     jobs: Sequence[Job]
-    """Those of them behind whose positions others may have written."""
+    """Those of them behind whose positions an earlier life of ours may have written."""
+    inherited: Sequence[CopiedPartition]
+    """Those behind whose positions MirrorMaker 2 may have written."""
     resumed: int
     """How many of them go on from a stored position."""
     refused: Mapping[str, TopicRefused]
@@ -134,16 +137,17 @@ class Beginning:
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
         rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
-        fresh = {key: pair for key, pair in begun.items() if not self._is_continued(key)}
+        fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
         await self._stopped.shut_out({key: (pair[1].name, key[1]) for key, pair in fresh.items()})
         ends = await self._target_ends(fresh)
-        begun = {key: pair for key, pair in begun.items() if self._is_continued(key) or key in ends}
+        begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
         copied = [
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
             for key, pair in begun.items()
         ]
-        jobs = [self._job(part) for part in copied if not part.copier.owns_position]
-        return Begun(copied, jobs, len(copied) - len(starts), refused)
+        inherited = [part for part in copied if self._is_inherited(part.key)]
+        jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
+        return Begun(copied, jobs, inherited, len(copied) - len(starts), refused)
 
     async def learn_rules(
         self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]
@@ -170,14 +174,19 @@ class Beginning:
         return key[1] >= self._width_at_first.get(key[0], 0)
 
     def _is_continued(self, key: Key) -> bool:
-        """Tell whether a partition goes on where one of our lives was, behind whatever that has written since.
-
-        Not where an operator said from where to copy, and not behind MirrorMaker 2, whose positions name no producer.
-        """
+        """Tell whether a partition goes on where one of our lives was, and not where an operator said."""
         stored = self.positions.get(key)
         if stored is None or stored.by == BY_OPERATOR:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
+
+    def _is_inherited(self, key: Key) -> bool:
+        """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
+        stored = self.positions.get(key)
+        return stored is not None and stored.is_of_mm2 and not self._settings.many_to_one
+
+    def _is_looked_up(self, key: Key) -> bool:
+        return self._is_continued(key) or self._is_inherited(key)
 
     def _job(self, part: CopiedPartition) -> Job:
         stored = self.positions[part.key]
@@ -261,11 +270,7 @@ class Beginning:
         else:
             refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
 
-    async def _refuse_filled(
-        self,
-        partitions: Mapping[Key, Pair],
-        refused: dict[str, TopicRefused],
-    ) -> set[Key]:
+    async def _refuse_filled(self, partitions: Mapping[Key, Pair], refused: dict[str, TopicRefused]) -> set[Key]:
         """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
 
         Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
@@ -455,9 +460,10 @@ class Beginning:
             position,
             identity,
             ready_max_bytes=self._settings.fetch_partition_max_bytes,
-            reconciling=self._is_continued(key),
+            reconciling=self._is_looked_up(key),
             quarantines=self._settings.quarantines,
         )
+        copier.reason = BEHIND_MM2 if self._is_inherited(key) else copier.reason
         copier.target_leader_epoch = remote.partitions[number].leader_epoch
         return CopiedPartition(
             source_topic=name,
@@ -486,7 +492,7 @@ def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
     """
     if not stored:
         return partitions
-    if all(position.by is None and position.producer_id is None for position in stored.values()):
+    if all(position.is_of_mm2 for position in stored.values()):
         return max(stored) + 1
     return 0
 

@@ -519,7 +519,11 @@ class SourceConnector:
         refused |= begun.refused
         self._stopped.begun(begun.partitions)
         self._gaps.begun(begun.partitions, beginning)
-        task.add(begun.partitions, [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED])
+        task.add(
+            begun.partitions,
+            [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED],
+            [part for part in begun.inherited if part.copier.phase is not Phase.STALLED],
+        )
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})
             task.learn_source(await fetch_metadata(source, names, channel="watch"))

@@ -148,7 +148,7 @@ class Reconciler:
         backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
         waiting = list(jobs)
         while waiting := [job for job in waiting if self._wanted(job.part)]:
-            bounds = await self._bounds(self._target, [job.target for job in waiting])
+            bounds = await find_bounds(self._target, [job.target for job in waiting])
             whole: list[Job] = []
             for job in (job for job in waiting if job.target in bounds):
                 start, end = bounds[job.target]
@@ -163,39 +163,6 @@ class Reconciler:
             waiting = [job for job in waiting if job.target not in bounds]
             if waiting:
                 await asyncio.sleep(backoff.next_s())
-
-    async def _bounds(self, brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, tuple[int, int]]:
-        """Return where logs begin and end; those whose leaders do not answer are left out.
-
-        Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.
-        """
-        bounds: dict[Key, tuple[int, int]] = {}
-        try:
-            metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in partitions}), channel="reconcile")
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            return bounds
-        by_leader: dict[BrokerId, list[Key]] = {}
-        for key in partitions:
-            topic = metadata.topics.get(key[0])
-            found = None if topic is None else topic.partitions.get(key[1])
-            if found is not None and found.leader is not None:
-                by_leader.setdefault(found.leader, []).append(key)
-        for leader, keys in by_leader.items():
-            try:
-                first = await admin.list_offsets(brokers, leader, keys, admin.EARLIEST)
-                last = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
-            except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
-                    raise
-                continue
-            bounds |= {
-                key: (first[key].offset, last[key].offset)
-                for key in keys
-                if not (first[key].error_code or last[key].error_code)
-            }
-        return bounds
 
     async def _shut_out(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
         """Shut the earlier writer out of partitions and read their tails."""
@@ -271,7 +238,7 @@ class Reconciler:
         """Counting does not do: read the tail once more, and look up the source's records in it."""
         stretch = _JobTail(job, self._clock, keep_records=True)
         await self._tails.read([stretch], lambda _: None)
-        bounds = await self._bounds(self._source, [job.part.key])
+        bounds = await find_bounds(self._source, [job.part.key])
         if not stretch.tail.is_whole or job.part.key not in bounds:
             self._begin(tasks, [job], done)
             return
@@ -283,6 +250,40 @@ class Reconciler:
         )
         walk = _WalkStretch(job, stretch.tail, comparison, self._read_committed, self._clock)
         await self._walks.read([walk], lambda read: self._judge(tasks, read, done))
+
+
+async def find_bounds(brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+    """Return where logs begin and end; those whose leaders do not answer are left out.
+
+    Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.
+    """
+    bounds: dict[Key, tuple[int, int]] = {}
+    try:
+        metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in partitions}), channel="reconcile")
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return bounds
+    by_leader: dict[BrokerId, list[Key]] = {}
+    for key in partitions:
+        topic = metadata.topics.get(key[0])
+        found = None if topic is None else topic.partitions.get(key[1])
+        if found is not None and found.leader is not None:
+            by_leader.setdefault(found.leader, []).append(key)
+    for leader, keys in by_leader.items():
+        try:
+            first = await admin.list_offsets(brokers, leader, keys, admin.EARLIEST)
+            last = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
+        except KafkaError as error:
+            if not (error.retriable or isinstance(error, BrokerRefused)):
+                raise
+            continue
+        bounds |= {
+            key: (first[key].offset, last[key].offset)
+            for key in keys
+            if not (first[key].error_code or last[key].error_code)
+        }
+    return bounds
 
 
 def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_content: bool = False) -> Outcome:

@@ -1,7 +1,8 @@
 """Which partitions of a task are being reconciled, and what comes of it.
 
-Two kinds: those that begin with a position of somebody who may have written on, and those whose own batches were
-neither acknowledged nor refused for certain. The second kind comes in crowds when a broker restarts: it is gathered.
+Those that begin with a position of somebody who may have written on, one of our lives or MirrorMaker 2; and those whose
+own batches were neither acknowledged nor refused for certain, which come in crowds when a broker restarts: these are
+gathered.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.fences import Fences
 from connectors.source.reconciler import Job, Outcome, Reconciler
+from connectors.source.succession import Inherited, Succession
 from connectors.source.takeover import EarlierLives
 from mm2py.kafka.fencing import EarlierProducer
 from mm2py.kafka.incarnation import Incarnation, OwnFence
@@ -38,12 +40,24 @@ class _Count:
     first: str = ""
 
 
+@dataclass(slots=True)
+class _Inheritance:
+    """What one round behind MirrorMaker 2 found, for one line in the log."""
+
+    partitions: int = 0
+    records: int = 0
+    ambiguous: int = 0
+    unproven: int = 0
+    first: str = ""
+
+
 class Reconciliation:
-    """Runs the reconciler for a task."""
+    """Runs the reconciler, and the succession to MirrorMaker 2, for a task."""
 
     def __init__(
         self,
         reconciler: Reconciler,
+        succession: Succession,
         incarnation: Incarnation,
         lives: EarlierLives,
         fences: Fences,
@@ -69,19 +83,22 @@ class Reconciliation:
         self._shared = shared
         self._met_gap = met_gap
         self._reconciler = reconciler
+        self._succession = succession
         self._incarnation = incarnation
         self._lives = lives
         self._handle = handle
         self._log = log
         self._jobs: list[Job] = []
+        self._inherited: list[CopiedPartition] = []
         self._in_doubt: dict[CopiedPartition, None] = {}
         self._displaced: dict[CopiedPartition, Displaced] = {}
         self._foreign_said: set[tuple[str, int]] = set()
         self._news = asyncio.Event()
 
-    def begin(self, jobs: Sequence[Job]) -> None:
-        """Reconcile partitions with what an earlier life may have written."""
+    def begin(self, jobs: Sequence[Job], inherited: Sequence[CopiedPartition] = ()) -> None:
+        """Reconcile partitions with what an earlier life, or MirrorMaker 2, may have written."""
         self._jobs += jobs
+        self._inherited += inherited
         self._news.set()
 
     def lost_track(self, part: CopiedPartition) -> None:
@@ -110,6 +127,9 @@ class Reconciliation:
                     jobs, self._jobs = self._jobs, []
                     if jobs:
                         tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                    inherited, self._inherited = self._inherited, []
+                    if inherited:
+                        tasks.create_task(self._inherit(inherited), name="go on behind MirrorMaker 2")
                     own, self._in_doubt = self._in_doubt, {}
                     if self._displaced:
                         displaced, self._displaced = self._displaced, {}
@@ -148,6 +168,33 @@ class Reconciliation:
                 effect="what was stored behind the positions is neither repeated nor left out",
                 **extra,
             )
+
+    async def _inherit(self, parts: Sequence[CopiedPartition]) -> None:
+        count = _Inheritance(first=parts[0].copier.name)
+
+        def done(found: Inherited) -> None:
+            count.partitions += 1
+            count.records += found.records
+            count.ambiguous += found.is_ambiguous
+            count.unproven += not found.is_proven
+            self._handle(found.part, Reconciled(self._incarnation.identity, found.position))
+
+        await self._succession.find(parts, done)
+        if not count.partitions:
+            return
+        is_sure = not (count.ambiguous or count.unproven)
+        say = self._log.info if is_sure else self._log.warning
+        say(
+            "partitions.inherited",
+            partitions=count.partitions,
+            first=count.first,
+            records=count.records,
+            ambiguous=count.ambiguous,
+            unproven=count.unproven,
+            effect="what MirrorMaker 2 copied behind its positions is neither repeated nor left out"
+            if is_sure
+            else "nothing is left out; where records look the same, or are gone, some may be copied twice",
+        )
 
     async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
         """Find out who wrote there. Markers of our own lives are nobody's (M1, M6)."""

@@ -21,6 +21,7 @@ from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
 from connectors.source.stalls import Stalls, circumstances_of
+from connectors.source.succession import Succession
 from connectors.source.takeover import EarlierLives
 from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
@@ -154,6 +155,14 @@ class SourceTask:
                 wanted=lambda part: self.partitions.get(part.key) is part,
                 unfenced=self._note_unfenced,
             ),
+            Succession(
+                source.brokers,
+                target.brokers,
+                read_committed=settings.read_committed,
+                clock=clock,
+                rng=rng,
+                wanted=lambda part: self.partitions.get(part.key) is part,
+            ),
             incarnation,
             lives,
             fences,
@@ -233,10 +242,16 @@ class SourceTask:
         """Topics of which it matters who leads them, as somebody was shut out there."""
         return self._fences.topics
 
-    def add(self, partitions: Iterable[CopiedPartition], jobs: Sequence[Job] = ()) -> None:
+    def add(
+        self,
+        partitions: Iterable[CopiedPartition],
+        jobs: Sequence[Job] = (),
+        inherited: Sequence[CopiedPartition] = (),
+    ) -> None:
         """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.
 
-        ``jobs`` are those among them that an earlier life may have written to since its position.
+        ``jobs`` are those among them that an earlier life may have written to since its position, ``inherited`` those
+        that MirrorMaker 2 may have.
         """
         if self._draining:
             return
@@ -244,7 +259,7 @@ class SourceTask:
             self.partitions[part.key] = part
             if part.copier.owns_position:
                 self._positions.store_first(part)
-        self._reconciliation.begin(jobs)
+        self._reconciliation.begin(jobs, inherited)
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[tuple[str, int]]) -> None:

@@ -76,6 +76,11 @@ class StoredPosition:
     skipped: tuple[tuple[int, int], ...] = ()
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    @property
+    def is_of_mm2(self) -> bool:
+        """MM2 wrote it: it names neither who copied nor an operator."""
+        return self.by is None and self.producer_id is None
+
 
 def encode_key(partition: SourcePartition, connector: str = CONNECTOR) -> bytes:
     """Return the key byte for byte as Java writes it: compaction goes by its bytes."""

@@ -245,7 +245,7 @@ class Walk:
             counted = min(self._left, step.record_count)
             self._left -= counted
             self._seen += counted
-            self.resume_offset = _offset_of(step, counted)
+            self.resume_offset = offset_of(step, counted)
             if not self._left:
                 self.last = read_records(bytes(step.data))[counted - 1]
         return self.is_over
@@ -316,9 +316,7 @@ class Comparison:
         for step in steps:
             if isinstance(step, Outgoing):
                 for index, record in enumerate(read_records(bytes(step.data))):
-                    if not self._look_up(
-                        record, _offset_of(step, index), _offset_of(step, index + 1), step.leader_epoch
-                    ):
+                    if not self._look_up(record, offset_of(step, index), offset_of(step, index + 1), step.leader_epoch):
                         return True
             elif self._certain_to == step.next_offset - step.record_count:
                 self._certain_to, self._epoch = step.next_offset, step.leader_epoch
@@ -385,7 +383,7 @@ def _content(record: Record, *, timed: bool) -> Content:
     return Content(record.key, record.value, tuple(record.headers), record.timestamp_ms if timed else None)
 
 
-def _offset_of(step: Outgoing, index: int) -> int:
+def offset_of(step: Outgoing, index: int) -> int:
     """Return the source offset of a batch's record, or where copying goes on behind its last one."""
     if index == step.record_count:
         return step.next_offset

@@ -6,7 +6,8 @@ mm2py writes there as its own, and mm2py those of Connect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,11 +22,13 @@ from tests.checker.check import Report, check_copy
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import answered, assert_copied, dump, new_topic, send
-from tests.cluster.kafka_client import new_name
+from tests.cluster.kafka_client import admin, new_name, topic_names
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
 MM2_DEADLINE_S = 120.0
 PARTITIONS = 4
+OFFSETS_PARTITIONS = 5
+FLUSH_S = 20
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -46,7 +49,7 @@ class Flow:
             codecs=["none", "zstd"],
             transactional_id=self.alias,
         )
-        other = new_name("T")
+        self.target_alias = other = new_name("T")
         self.properties = one_way_properties(source, target, names=(self.alias, other)) | {
             f"{self.alias}->{other}.topics": f"{self.plain},{self.committed}",
             f"{self.alias}.consumer.isolation.level": "read_committed",
@@ -72,6 +75,14 @@ class Flow:
                 lambda topic=topic: self._is_complete(topic), f"it has copied {topic}", deadline_s=MM2_DEADLINE_S
             )
 
+    def stored(self) -> dict[bytes | None, bytes | None]:
+        """Return the positions that stand in the offsets topic, as they are."""
+        topic = f"mm2-offsets.{self.alias}.internal"
+        if topic not in topic_names(self.target):
+            return {}
+        logs = answered(lambda: dump(self.target, topic, range(OFFSETS_PARTITIONS)))
+        return {record.key: record.value for log in logs.values() for record in log}
+
     def _is_complete(self, topic: str) -> bool:
         source, target = self.source.internal_bootstrap, self.target.internal_bootstrap
         remote = f"{self.alias}.{topic}"  # MirrorMaker 2 has just made it: its partitions may have no leaders yet
@@ -80,8 +91,10 @@ class Flow:
 
 
 @contextmanager
-def _mirror_maker_2(flow: Flow, directory: Path) -> Iterator[None]:
-    """Run it; leaving the block stops it in order, so that it stores where it stands."""
+def _mirror_maker_2(
+    flow: Flow, directory: Path, *, is_killed: bool = False, settings: Mapping[str, object] | None = None
+) -> Iterator[None]:
+    """Run it; leaving the block stops it in order, so that it stores where it stands, or kills it."""
     properties = flow.properties | {
         "emit.heartbeats.enabled": False,
         "emit.checkpoints.enabled": False,
@@ -90,6 +103,7 @@ def _mirror_maker_2(flow: Flow, directory: Path) -> Iterator[None]:
         "config.storage.replication.factor": 1,
         "status.storage.replication.factor": 1,
         "offset-syncs.topic.replication.factor": 1,
+        **(settings or {}),
     }
     del properties["topics.watch.interval.ms"]
     (directory / "mm2.properties").write_text(render_properties(properties))
@@ -103,7 +117,10 @@ def _mirror_maker_2(flow: Flow, directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        server.stop(timeout_s=60)
+        if is_killed:
+            server.kill()
+        else:
+            server.stop(timeout_s=60)
 
 
 def test_a_flow_goes_from_mirrormaker_2_to_mm2py_and_back_and_nothing_is_repeated(
@@ -128,8 +145,42 @@ def test_a_flow_goes_from_mirrormaker_2_to_mm2py_and_back_and_nothing_is_repeate
         flow.write()
         flow.assert_copied(run)
         assert run.terminate() == 0
-    stored = dump(target_cluster, f"mm2-offsets.{flow.alias}.internal", range(5))
-    keys = {record.key for log in stored.values() for record in log}
-    assert len(keys) == 2 * PARTITIONS, (
+    assert len(flow.stored()) == 2 * PARTITIONS, (
         "both write a partition's position under the same key, so one replaces the other"
     )
+
+
+def test_what_a_killed_mirrormaker_2_copied_behind_its_last_positions_is_not_copied_again(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    """It stores positions every 20 seconds here, and is killed under load, long after it did."""
+    flow = Flow(source_cluster, target_cluster)
+    flow.write()
+    settings = {f"{flow.target_alias}.offset.flush.interval.ms": FLUSH_S * 1000}
+    load = Load(
+        source_cluster.internal_bootstrap,
+        flow.plain,
+        Traffic(seed=73, partitions=PARTITIONS),
+        codecs=["none", "lz4"],
+        per_second=300,
+    )
+    with load.in_background():
+        with _mirror_maker_2(flow, tmp_path, is_killed=True, settings=settings):
+            wait_until(
+                lambda: len(flow.stored()) == 2 * PARTITIONS, "it has stored positions", deadline_s=2 * MM2_DEADLINE_S
+            )
+            flow.write()
+            time.sleep(FLUSH_S / 4)  # how far it gets is not told by anything that is stored
+        members = admin(target_cluster)
+        wait_until(lambda: not members.list_groups(f"{flow.alias}-mm2")[0].members, "its group is empty")
+        with Mm2py(flow.properties) as run:
+            inherited = run.wait_for_event("partitions.inherited")
+            flow.write()
+            time.sleep(2)
+            run.kill()
+    assert inherited["partitions"] == 2 * PARTITIONS
+    assert inherited["records"] > 100, "else nothing was there to be repeated"
+    assert (inherited["ambiguous"], inherited["unproven"]) == (0, 0)
+    with Mm2py(flow.properties) as run:
+        flow.assert_copied(run)
+        assert run.terminate() == 0

@@ -1,0 +1,252 @@
+"""A MirrorMaker 2 that was killed behind its last stored position, and mm2py after it: nothing is copied twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from tests.fakes.faults import Faults
+from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.record_batch import Record, StoredRecord
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.two_lives import OFFSETS, all_copied, copies, finish, make, said, until
+from tests.scenarios.world import World
+
+
+class MirrorMaker2:
+    """Copies ``orders`` as MirrorMaker 2 does, one record after the other, and stores positions only when told to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.target.create_topic("A.orders", len(world.source.topics["orders"].partitions))
+        world.target.create_topic(OFFSETS, 1, {"cleanup.policy": "compact"})
+        self.next: dict[int, int] = {}
+
+    def copy(self, count: int, *, partition: int = 0) -> Sequence[StoredRecord]:
+        """Copy so many records from where it stands; of none it has the position of the last one."""
+        records = self.world.source.records("orders", partition, committed=self.world.settings.read_committed)
+        left = [record for record in records if record.offset >= self.next.get(partition, 0)][:count]
+        for at in range(0, len(left), 3):
+            self.world.target.append(
+                "A.orders",
+                partition,
+                [
+                    Record(one.value, one.key, headers=one.headers, timestamp_ms=one.timestamp_ms)
+                    for one in left[at : at + 3]
+                ],
+            )
+        if left:
+            self.next[partition] = left[-1].offset + 1
+        return left
+
+    def store(self, *, partition: int = 0) -> None:
+        key = ["MirrorSourceConnector", {"cluster": "A", "partition": partition, "topic": "orders"}]
+        record = Record(
+            json.dumps({"offset": self.next[partition] - 1}).encode(),
+            key=json.dumps(key, separators=(",", ":")).encode(),
+        )
+        self.world.target.append(OFFSETS, 0, [record])
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2, 17, 400])
+@pytest.mark.parametrize("growing", [False, True])
+def test_what_mirrormaker_2_copied_behind_its_last_position_is_not_copied_again(behind: int, growing: bool) -> None:
+    async def scenario() -> None:
+        world, source, witness = make(1)
+        source.fill(200)
+        mm2 = MirrorMaker2(world)
+        mm2.copy(30)
+        mm2.store()
+        mm2.copy(behind)
+        if growing:
+            source.fill(300)
+        async with world.worker():
+            for _ in range(20):
+                if growing:
+                    source.fill(20)
+                await asyncio.sleep(0.01)
+            await all_copied(world)
+        (line,) = said(world, "partitions.inherited")
+        assert f"partitions=1 first=orders-0 records={behind} ambiguous=0 unproven=0" in line, line
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_the_first_life_behind_mirrormaker_2_leaves_a_position_that_the_next_one_is_reconciled_with() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(2, partitions=3)
+        for number in range(3):
+            source.fill(40, partition=number)
+        mm2 = MirrorMaker2(world)
+        for number in range(3):
+            mm2.copy(30, partition=number)
+            mm2.store(partition=number)
+            mm2.copy(25 * number, partition=number)
+        for _ in range(10):  # killed again and again, also while it looks
+            async with world.worker():
+                await asyncio.sleep(world.rng.uniform(0.0, 0.1))
+                source.fill(3, partition=world.rng.randrange(3))
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_is_found_although_brokers_fail_meanwhile(seed: int) -> None:
+    async def scenario() -> None:
+        world, source, witness = make(seed, partitions=4, nodes=3)
+        for number in range(4):
+            source.fill(60, partition=number)
+        mm2 = MirrorMaker2(world)
+        for number in range(4):
+            mm2.copy(50, partition=number)
+            mm2.store(partition=number)
+            mm2.copy(60, partition=number)
+        for cluster in (world.source, world.target):
+            cluster.inject(Faults(drop_reply=0.1, flip_bit=0.1))
+        async with world.worker():
+            await asyncio.sleep(30)
+            world.source.heal()
+            world.target.heal()
+            await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=900)
+
+
+def test_a_partition_without_a_leader_waits_alone_and_is_named() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(3, partitions=2)
+        mm2 = MirrorMaker2(world)
+        for number in range(2):
+            source.fill(40, partition=number)
+            mm2.copy(30, partition=number)
+            mm2.store(partition=number)
+            mm2.copy(30, partition=number)
+        lonely = world.target.partition("A.orders", 1)
+        lonely.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
+        async with world.worker():
+            await all_copied(world)
+            await until(lambda: bool(said(world, "partitions.waiting")), world)
+            lonely.elect(1, [1], now_s=world.clock.monotonic())
+            await until(lambda: bool(said(world, "partitions.inherited", "partitions=2", "records=60 ")), world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_source_that_goes_on_growing_does_not_hold_up_a_copy_behind_which_others_have_written() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(8)
+        source.fill(200)
+        mm2 = MirrorMaker2(world)
+        mm2.copy(300)
+        mm2.store()
+        behind = len(mm2.copy(10_000))
+        world.target.producer().append("A.orders", 0, [b"foreign"])
+        async with world.worker():
+            for _ in range(40):
+                source.fill(1)
+                await asyncio.sleep(0.2)
+            (line,) = said(world, "partitions.inherited")
+            assert f"records={behind} ambiguous=0 unproven=0" in line, line
+            source.fill(1)
+            await all_copied(world)
+        assert witness.findings(foreign=True) == []
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_a_transaction_of_mirrormaker_2_left_undecided_counts_only_once_it_is_decided() -> None:
+    """With its ``exactly.once`` positions are part of the transaction: what stands behind them was aborted."""
+
+    async def scenario() -> None:
+        world, source, _ = make(4)
+        source.fill(40)
+        mm2 = MirrorMaker2(world)
+        mm2.copy(30)
+        mm2.store()
+        first = mm2.next[0]
+        transaction = world.target.transaction()
+        for record in world.source.records("orders", 0)[30:50]:
+            content = Record(record.value, record.key, headers=record.headers, timestamp_ms=record.timestamp_ms)
+            transaction.append("A.orders", 0, [content])
+        async with world.worker():
+            await asyncio.sleep(20)
+            assert not said(world, "partitions.inherited")
+            transaction.abort()
+            await all_copied(world)
+        assert said(world, "partitions.inherited", "records=0 ambiguous=0 unproven=0")
+        committed = [record.content for record in world.target.records("A.orders", 0, committed=True)]
+        assert committed == [record.content for record in world.source.records("orders", 0)]
+        assert first == 30
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_records_that_cannot_be_told_apart_are_rather_repeated_than_left_out_and_that_is_said() -> None:
+    async def scenario() -> None:
+        world, _, _ = make(5)
+        now_ms = world.clock.wall_ms()
+        world.source.append("orders", 0, [Record(b"same", timestamp_ms=now_ms) for _ in range(10)])
+        world.source.append("orders", 0, [Record(b"last", headers=(("id", b"1"),), timestamp_ms=now_ms)])
+        mm2 = MirrorMaker2(world)
+        mm2.copy(4)
+        mm2.store()
+        mm2.copy(3)
+        async with world.worker():
+            await all_copied(world)
+        assert said(world, "WARNING", "partitions.inherited", "ambiguous=1")
+        assert [record.value for record in copies(world)] == [b"same"] * (7 + 6) + [b"last"]
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("lost", ["the copy expired", "the source expired", "the source was cut back"])
+def test_where_nothing_is_left_to_tell_copying_goes_on_at_the_position_and_that_is_said(lost: str) -> None:
+    async def scenario() -> None:
+        world, source, _ = make(6)
+        source.fill(60)
+        mm2 = MirrorMaker2(world)
+        mm2.copy(30)
+        mm2.store()
+        mm2.copy(30)
+        if lost == "the copy expired":
+            world.target.delete_records("A.orders", 0, 60)
+        elif lost == "the source expired":
+            world.source.delete_records("orders", 0, 40)
+        else:
+            world.source.truncate("orders", 0, 20)
+            source.fill(30)
+        async with world.worker():
+            source.fill(5)
+            await all_copied(world)
+        (line,) = said(world, "partitions.inherited")
+        assert "records=0 ambiguous=0 unproven=1" in line, line
+        wanted = [record.value for record in world.source.records("orders", 0) if record.offset >= 30]
+        assert [record.value for record in copies(world)][-len(wanted) :] == wanted
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_drain_before_the_end_of_the_copy_is_found_keeps_the_position_of_mirrormaker_2() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(7)
+        source.fill(60)
+        mm2 = MirrorMaker2(world)
+        mm2.copy(30)
+        mm2.store()
+        mm2.copy(30)
+        part = world.target.partition("A.orders", 0)
+        part.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
+        async with world.worker() as herder:
+            await asyncio.sleep(3)
+            await world.stop(herder)
+        part.elect(1, [1], now_s=world.clock.monotonic())
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
