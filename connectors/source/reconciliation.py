@@ -177,7 +177,7 @@ class Reconciliation:
             count.records += found.records
             count.ambiguous += found.is_ambiguous
             count.unproven += not found.is_proven
-            self._handle(found.part, Reconciled(self._incarnation.identity, found.position))
+            self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
 
         await self._succession.find(parts, done)
         if not count.partitions:
