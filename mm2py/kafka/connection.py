@@ -36,6 +36,7 @@ from mm2py.kafka.errors import (
 from mm2py.kafka.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.frames import Frame, FrameMemory
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.quota import Quota
 from mm2py.kafka.retry import name_of
 from mm2py.kafka.sasl import Conversation
 
@@ -194,6 +195,7 @@ class Connection:
         self.peer = stream.peer
         self._session: Session | None = None
         self._fetch_session = FetchSession()
+        self._quota = Quota(stream.closed)
 
     @property
     def is_open(self) -> bool:
@@ -229,10 +231,13 @@ class Connection:
                 version = wire.usable_version(
                     request, self._version("Produce", wire.PRODUCE_KEY, wire.PRODUCE_VERSIONS)
                 )
-                reply = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
+                await self._quota.wait()
+                sent = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
                 names = wire.names_by_id(request)
-                frame = await self._within(timeout_s, "Produce", reply)
-                return self._read("Produce", lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+                frame = await self._within(timeout_s, "Produce", sent)
+                reply = self._read("Produce", lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+                self._quota.told(reply.throttle_ms / 1000)
+                return reply
             case _:
                 return await self._request_entity(request, timeout_s)
 
@@ -262,19 +267,26 @@ class Connection:
     ) -> FetchReply:
         if self._session is not None:  # once more: of a request that is sent again, time has passed since the first
             await self._session.ensure()
-        reply = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
-        frame = await self._within(timeout_s, "Fetch", reply)
-        return self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+        await self._quota.wait()
+        answer = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
+        frame = await self._within(timeout_s, "Fetch", answer)
+        reply = self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+        self._quota.told(reply.throttle_ms / 1000)
+        return reply
 
     async def _request_entity(self, request: Payload, timeout_s: float) -> Payload:
         api = type(request).__name__.removesuffix("Request")
         version = int(request.__version__)
         self._version(api, int(request.__api_key__), (version, version))
         reply_type = messages.REPLY_TO[type(request)]
-        reply = self._send(int(request.__api_key__), version, [_encode(request)], flexible=_flexible(request))
-        frame = bytes(await self._within(timeout_s, api, reply))
+        await self._quota.wait()
+        sent = self._send(int(request.__api_key__), version, [_encode(request)], flexible=_flexible(request))
+        frame = bytes(await self._within(timeout_s, api, sent))
         old_header = not reply_type.__flexible__
-        return self._read(api, lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+        reply = self._read(api, lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+        if (pause := getattr(reply, "throttle_time", None)) is not None:
+            self._quota.told(pause.total_seconds())
+        return reply
 
     async def authenticate(self, access: Access, conversation: Conversation, timeout_s: float) -> None:
         """Authenticate, and from now on again whenever the broker wants it; see ``Access.authenticate``."""
@@ -301,10 +313,14 @@ class Connection:
         return self._stream.send(key, version, body, flexible=flexible)
 
     async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[Frame]) -> Frame:
-        """Wait on total time, not on silence: a broker that drips one byte a second must not hold us."""
+        """Wait on total time, not on silence: a broker that drips one byte a second must not hold us.
+
+        What a quota makes the broker wait does not count.
+        """
         try:
-            async with asyncio.timeout(timeout_s):
-                return await reply
+            async with asyncio.timeout(timeout_s) as deadline:
+                with self._quota.counted(deadline):
+                    return await reply
         except TimeoutError:
             error = RequestTimedOut(self.peer, api, timeout_s)
             self._stream.abort(error)

@@ -99,22 +99,22 @@ def api_versions(correlation_id: int, ranges: Mapping[int, tuple[int, int]] = RA
     return frame(correlation_id, written(reply), header_tags=b"")
 
 
-def metadata_reply(correlation_id: int) -> bytes:
+def metadata_reply(correlation_id: int, pause_ms: int = 0) -> bytes:
     reply = messages.MetadataResponse(
-        throttle_time=NO_TIME, brokers=(), cluster_id="the cluster", controller_id=CONTROLLER, topics=()
+        throttle_time=_time(pause_ms), brokers=(), cluster_id="the cluster", controller_id=CONTROLLER, topics=()
     )
     return frame(correlation_id, written(reply))
 
 
-def _no_time() -> Any:
+def _time(milliseconds: int) -> Any:
     import datetime
 
     from kio.static.primitive import i32Timedelta
 
-    return i32Timedelta.parse(datetime.timedelta(0))
+    return i32Timedelta.parse(datetime.timedelta(milliseconds=milliseconds))
 
 
-NO_TIME = _no_time()
+NO_TIME = _time(0)
 CONTROLLER = cast("Any", i32(1))
 
 
@@ -500,6 +500,93 @@ def test_a_broker_that_hangs_up_fails_what_is_open(run: Run) -> None:
             text = await refused(ask(connection), BrokerUnreachable)
             assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
             assert not connection.is_open
+
+    run(main())
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
+
+
+def throttled(request: Request, pause_ms: int) -> bytes:
+    """A fetch reply without records that names a pause."""
+    return frame(request.correlation_id, struct.pack(">ihi", pause_ms, 0, 0) + b"\1\0")
+
+
+def unsessioned_fetch() -> FetchRequest:
+    wanted = [TopicFetch("t", uuid.UUID(int=7), [PartitionFetch(0, 0, 1)])]
+    return FetchRequest(wanted, 0, 1, 1, read_committed=False, answer_all=True)
+
+
+def test_a_request_on_its_way_when_a_quota_silences_the_broker_is_not_timed_out(run: Run) -> None:
+    """It lies unread until the pause is over, and has the whole of its time then."""
+
+    async def main() -> None:
+        async def answer(request: Request) -> bytes:
+            if len(broker.seen) == 2:  # behind the question for versions
+                return throttled(request, 400)
+            await asyncio.sleep(0.4)
+            return throttled(request, 0)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            first = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+            second = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+            assert await first == FetchReply([], size_bytes=17, throttle_ms=400)
+            assert await second == FetchReply([], size_bytes=17)
+            assert connection.is_open
+
+    run(main())
+
+
+def test_what_comes_while_a_quota_silences_the_broker_is_sent_afterwards_and_in_order(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: throttled(request, 300 if len(broker.seen) == 2 else 0)) as broker:
+            connection = await broker.connect()
+            loop = asyncio.get_running_loop()
+            await connection.request(unsessioned_fetch(), 5)
+            begun_s = loop.time()
+            order: list[int] = []
+
+            async def one(number: int) -> None:
+                await connection.request(unsessioned_fetch(), 0.2)
+                order.append(number)
+
+            async with asyncio.TaskGroup() as later:
+                for number in range(4):
+                    later.create_task(one(number))
+                await asyncio.sleep(0.15)
+                assert len(broker.seen) == 2, "it was sent into the pause"
+            assert order == [0, 1, 2, 3]
+            assert loop.time() - begun_s >= 0.29
+
+    run(main())
+
+
+def test_a_request_that_is_no_read_and_no_write_obeys_a_quota_as_well(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            pause_ms = 300 if len(broker.seen) == 2 else 0
+            return metadata_reply(request.correlation_id, pause_ms)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await ask(connection)
+            begun_s = asyncio.get_running_loop().time()
+            await ask(connection, 0.2)
+            assert asyncio.get_running_loop().time() - begun_s >= 0.29
+
+    run(main())
+
+
+def test_nobody_waits_for_the_end_of_a_pause_on_a_connection_that_is_closed(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: throttled(request, 60_000)) as broker:
+            connection = await broker.connect()
+            await connection.request(unsessioned_fetch(), 5)
+            waits = asyncio.create_task(connection.request(unsessioned_fetch(), 5))
+            await asyncio.sleep(0.05)
+            connection.close()
+            await refused(waits, BrokerUnreachable)
 
     run(main())
 
