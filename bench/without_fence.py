@@ -31,7 +31,7 @@ def leave_out() -> None:
     start = Incarnation.start
 
     async def start_plain(incarnation: Incarnation) -> ProducerIdentity:
-        incarnation._transactional_id = incarnation._markers = None
+        incarnation._transactional_id = None
         return await start(incarnation)
 
     async def nothing(*_: Any) -> None:

@@ -385,8 +385,11 @@ class Beginning:
         remote_name = self._remote_name(name)
         upstream = (await fetch_metadata(self._source, [name])).topics.get(name)
         remote = (await fetch_metadata(self._target, [remote_name])).topics.get(remote_name)
-        leader = None if upstream is None or number not in upstream.partitions else upstream.partitions[number].leader
-        starts = await self._list_offsets(self._source, {key: leader}, admin.EARLIEST)
+        if upstream is not None and not upstream.error_code and number not in upstream.partitions:
+            starts = {key: 0}  # the topic has fewer than before: should it grow, that is where this one begins
+        else:
+            leader = None if upstream is None or upstream.error_code else upstream.partitions[number].leader
+            starts = await self._list_offsets(self._source, {key: leader}, admin.EARLIEST)
         if upstream is None or key not in starts:
             return f"{name}-{number} has no leader on {self._flow.source} that answers; accept it again later."
         target_topic_id = None if remote is None or remote.error_code else remote.topic_id

@@ -211,6 +211,10 @@ class SourceConnector:
         partitions = await patience.until_answered(
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
+        status = await self._open_status(patience)
+        if status is not None:
+            self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)
+            self._incarnations.refuse_if_taken_over()
         identity = await self._incarnation.start()
         producer_expiry_ms = await patience.until_answered(
             lambda: start.producer_expiry_ms(target), "asking how long the target remembers producers"
@@ -223,14 +227,12 @@ class SourceConnector:
         lives.on_fenced = lambda key, producer, epoch, leader_epoch: fences.note(
             key, producer, epoch, leader_epoch=leader_epoch
         )
-        status = await self._open_status(patience)
-        if status is not None:
-            self._incarnations = Incarnations(self._flow, self._name, target, status, clock=self._clock, log=self._log)
-            self._incarnations.refuse_if_taken_over()
+        if self._incarnations is not None:
             enter = functools.partial(self._incarnations.enter, identity, lives)
             await patience.until_answered(enter, "looking for earlier lives")
             self._incarnation.announce = self._incarnations.announce
             self._gaps.on_read = self._incarnations.notice
+            self._gaps.on_made_anew = self._incarnations.enter_again
         positions = await patience.until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )

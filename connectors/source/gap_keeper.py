@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -88,6 +88,8 @@ class GapKeeper:
         """Called when there is something to carry out."""
         self.on_read: Callable[[], None] = lambda: None
         """Called when the status topic was read; may raise ``Fenced``."""
+        self.on_made_anew: Callable[[], Awaitable[None]] = _nothing
+        """Called when the status topic was made once more, and is empty."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
@@ -238,8 +240,12 @@ class GapKeeper:
             pause_s = POLL_S
             try:
                 status = await self.open()
-                await self.flush()
                 await status.read()
+                if status.is_missing:
+                    await self._make_again(status)
+                    continue
+                await self.flush()
+                await status.remove(status.old_answers())
                 self.on_read()
                 self._say_malformed(status)
                 if status.unanswered():
@@ -270,6 +276,27 @@ class GapKeeper:
                     await (self._changed.wait() if self._status is not None else asyncio.Event().wait())
             except TimeoutError:
                 pass
+
+    async def _make_again(self, status: StatusLog) -> None:
+        """Make the topic anew after it was deleted under us, and let all that is known be written to it once more."""
+        self._log.error(
+            "status.topic_gone",
+            topic=status.topic,
+            why="the topic was deleted, and with it gaps, commands, and who runs the flow",
+            effect="it is made again, and what this process knows of them is written to it",
+        )
+        backoff = Backoff(self._rng, first_s=0.2, most_s=POLL_S)
+        while status.is_missing:
+            try:
+                await start.ensure_table(self._settings, start.status_table(self._settings), self._target)
+                await status.read()
+            except KafkaError as error:
+                if not (error.retriable or isinstance(error, BrokerRefused)):
+                    raise
+            if status.is_missing:
+                await asyncio.sleep(backoff.next_s())
+        self._unwritten |= set(self._gaps)
+        await self.on_made_anew()
 
     async def flush(self) -> None:
         """Write what was met since. Raises: as ``TopicWriter.write``; what could not be written is kept."""
@@ -317,6 +344,7 @@ class GapKeeper:
             self._incarnation,
             rng=self._rng,
             timeout_ms=int(settings.target_request_timeout_s * 500),
+            waits_for_topic=False,
         )
         status = StatusLog(self._target, settings.status_topic, partitions, writer, self._clock)
         await status.read()
@@ -325,7 +353,6 @@ class GapKeeper:
         for key in self._settled:
             self._accept_all(key)
         self._status = status
-        await status.remove(status.old_answers())
         return status
 
     def _say_malformed(self, status: StatusLog) -> None:
@@ -433,6 +460,10 @@ class GapKeeper:
                 return answer.offset
             code = answer.error_code
         raise BrokerRefused(f"Finding the start of {part.source_topic}-{part.partition}", code, name_of(code))
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _says_the_same(before: object, gap: Gap) -> bool:

@@ -112,6 +112,10 @@ class Incarnations:
         older += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
         await self._status.put(older)
 
+    async def enter_again(self) -> None:
+        """Make this life known once more: the topic with its record was deleted. Raises: as ``StatusLog.put``."""
+        await self._status.put(self._records)
+
     def notice(self) -> None:
         """Look whether a younger life has begun.
 

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
+from structlog.typing import FilteringBoundLogger
+
 from mm2py.clock import Clock
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.events import PositionStored
@@ -20,6 +22,9 @@ from mm2py.replication.position_store import PositionStore
 
 PER_SECOND_MAX: Final = 1000
 """Positions of a flow that are stored in a second. First and final ones do not count."""
+
+GONE_REPORT_S: Final = 10.0
+"""How long the topic may be out of sight before it is said to be gone: a broker may not have heard of it yet."""
 
 Key = tuple[str, int]
 
@@ -37,8 +42,9 @@ class PositionKeeper:
         handle: Handler,
         before_first: Callable[[], Awaitable[None]],
         clock: Clock,
+        log: FilteringBoundLogger,
     ) -> None:
-        """Make one; ``run`` starts it.
+        """Make one; ``run`` starts it, and ``look`` is called now and then.
 
         Args:
             partitions: those that are copied; it may change meanwhile.
@@ -53,6 +59,10 @@ class PositionKeeper:
         self._handle = handle
         self._before_first = before_first
         self._clock = clock
+        self._log = log
+        self._times_made_anew = store.times_made_anew
+        self._gone_since_s: float | None = None
+        self._said_gone = False
         self._stored: dict[Key, Position] = {}
         self._behind_since_s: dict[Key, float] = {}
         self._first_acts: set[CopiedPartition] = set()
@@ -61,6 +71,29 @@ class PositionKeeper:
     def age_s(self) -> float:
         """How long ago the position changed that waits longest to be stored; 0.0 if none does."""
         return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
+
+    def look(self) -> None:
+        """Say that the topic is gone, and when it is back. Not part of ``run``, which waits for it."""
+        if not self._store.is_missing:
+            if self._said_gone:
+                self._log.warning(
+                    "positions.back", topic=self._store.topic, effect="all positions are stored in it again"
+                )
+            self._gone_since_s, self._said_gone = None, False
+            return
+        now_s = self._clock.monotonic()
+        self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
+        if not self._said_gone and now_s - self._gone_since_s >= GONE_REPORT_S:
+            self._said_gone = True
+            self._log.error(
+                "positions.topic_gone",
+                topic=self._store.topic,
+                why="the topic was deleted, and all positions with it",
+                effect="records are copied, and no position is stored; were mm2py to end now, it would refuse all"
+                " topics at its next start rather than copy them twice",
+                remedy="Create it again by hand, with as many partitions and cleanup.policy=compact, while mm2py runs:"
+                " it then stores all positions once more.",
+            )
 
     def store_first(self, part: CopiedPartition) -> None:
         """Store a position before anything is sent; the copier waits for it."""
@@ -110,6 +143,10 @@ class PositionKeeper:
             self._behind_since_s.pop(part.key, None)
             if part in first_acts:
                 self._handle(part, PositionStored(identity))
+        if self._times_made_anew != self._store.times_made_anew:
+            self._times_made_anew = self._store.times_made_anew
+            self._stored.clear()  # of partitions that stand still as well
+            self._now.set()
 
     def _changed(self, first_acts: Iterable[CopiedPartition]) -> list[CopiedPartition]:
         now_s = self._clock.monotonic()

@@ -44,7 +44,9 @@ class Stalls:
         fresh: dict[tuple[str, str], list[int]] = {}
         for part in partitions:
             watch = self._watches[part] = watches.get(part) or Watch()
-            waited_s = watch.look(part.copier.end_offset, part.copier.position.source_offset, now_s)
+            readable_end = part.copier.end_offset
+            end = None if readable_end is None else max(readable_end, part.log_end)
+            waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
             if waited_s < self._timeout_s or part.copier.phase in _ENDING:
                 continue
@@ -88,6 +90,7 @@ def circumstances_of(
         reason=copier.kind_of_reason if copier.phase in {Phase.WAITING, Phase.STALLED} else "",
         is_storing=copier.phase is Phase.STORING,
         has_unacknowledged=not copier.is_idle,
+        hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
         target_problem=None if target is None else target.problem.text,
         source_problem=None if source is None else source.problem.text,
         throttled_s=throttled_s,

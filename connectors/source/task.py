@@ -189,6 +189,7 @@ class SourceTask:
             handle=self._handle,
             before_first=gaps_written,
             clock=clock,
+            log=log,
         )
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
@@ -567,6 +568,7 @@ class SourceTask:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
             self.report_waits()
+            self._positions.look()
             self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._circumstances)
             self._report_repacking()
 

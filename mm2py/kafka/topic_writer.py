@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ BATCH_RECORDS: Final = 500
 """At about half a kilobyte a position, well below any broker's default ``max.message.bytes``."""
 _STATE_LOST: Final = frozenset({45, 46, 59})
 _FENCED: Final = frozenset({47, 90})
+_UNKNOWN_TOPIC: Final = 3
 
 
 class TopicWriter:
@@ -37,15 +39,27 @@ class TopicWriter:
         timeout_ms: int,
         remedy: str | None = None,
         channel: str = "positions",
+        waits_for_topic: bool = True,
     ) -> None:
-        """``remedy``: what an operator can do where the target refuses for good."""
+        """Make one.
+
+        Args:
+            remedy: what an operator can do where the target refuses for good.
+            waits_for_topic: whether a write waits for a topic that was deleted; else it is refused.
+        """
+        self.topic = topic
+        self.is_missing = False
+        """There was no such topic at the last look: a write waits until it is back."""
+        self.times_made_anew = 0
+        """How often it came back as another one: what was written before is gone."""
+        self._topic_id: uuid.UUID | None = None
         self._brokers = brokers
-        self._topic = topic
         self._incarnation = incarnation
         self._rng = rng
         self._timeout_ms = timeout_ms
         self._remedy = remedy or f"mm2py needs WRITE on {topic}."
         self._channel = channel
+        self._waits_for_topic = waits_for_topic
         self._leaders: dict[int, BrokerId | None] = {}
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
@@ -61,7 +75,7 @@ class TopicWriter:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for partition, ours in records.items():
-                    tasks.create_task(self._write_partition(partition, ours), name=f"{self._topic}-{partition} write")
+                    tasks.create_task(self._write_partition(partition, ours), name=f"{self.topic}-{partition} write")
         except ExceptionGroup as group:  # every partition tells the same story: the first one will do
             raise group.exceptions[0] from None
 
@@ -73,6 +87,7 @@ class TopicWriter:
     async def _write_batch(self, partition: int, records: Sequence[NewRecord]) -> None:
         batch = build_batch(records)
         backoff = Backoff(self._rng, most_s=2.0)
+        is_in_doubt = False
         while True:
             identity, sequence = self._sequences.get(partition, (self._incarnation.identity, 0))
             stamp(batch, identity.producer_id, identity.epoch, sequence)
@@ -80,13 +95,18 @@ class TopicWriter:
             if code == 0:
                 self._sequences[partition] = (identity, next_sequence(sequence, len(records)))
                 return
+            is_in_doubt |= code is None and not self.is_missing  # it may be stored, and its sequence be taken
+            if code is None and self.is_missing and not (self._waits_for_topic or is_in_doubt):
+                raise BrokerRefused(
+                    f"Writing to {self.topic}-{partition}", _UNKNOWN_TOPIC, name_of(_UNKNOWN_TOPIC), remedy=self._remedy
+                )
             if code in _FENCED:
                 raise Fenced(identity.transactional_id)
             if code in _STATE_LOST:
                 self._sequences[partition] = (await self._incarnation.renew(identity), 0)
             elif code is not None and reaction_to(code) in {Reaction.FAIL, Reaction.DENIED}:
                 raise BrokerRefused(
-                    f"Writing to {self._topic}-{partition}",
+                    f"Writing to {self.topic}-{partition}",
                     code,
                     name_of(code),
                     message=text,
@@ -99,14 +119,18 @@ class TopicWriter:
         try:
             leader = self._leaders.get(partition)
             if leader is None:
-                metadata = await fetch_metadata(self._brokers, [self._topic])
-                topic = metadata.topics.get(self._topic)
+                metadata = await fetch_metadata(self._brokers, [self.topic])
+                topic = metadata.topics.get(self.topic)
                 self._leaders = {} if topic is None else {no: part.leader for no, part in topic.partitions.items()}
+                self.is_missing = topic is None or topic.error_code == _UNKNOWN_TOPIC
+                if topic is not None and topic.topic_id is not None and not topic.error_code:
+                    self.times_made_anew += self._topic_id not in {None, topic.topic_id}
+                    self._topic_id = topic.topic_id
                 leader = self._leaders.get(partition)
                 if leader is None:
                     return None, None
             request = ProduceRequest(
-                [TopicProduce(self._topic, None, [PartitionProduce(partition, batch)])], timeout_ms=self._timeout_ms
+                [TopicProduce(self.topic, None, [PartitionProduce(partition, batch)])], timeout_ms=self._timeout_ms
             )
             reply = await self._brokers.send(leader, request, channel=self._channel)
         except KafkaError as error:

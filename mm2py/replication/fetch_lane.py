@@ -309,5 +309,6 @@ class FetchLane:
             if planned.steps:
                 part.active_at_s = now_s
             part.transactional_seen |= planned.transactional
+            part.log_end = fetched.high_watermark
             end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))

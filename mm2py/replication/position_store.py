@@ -31,6 +31,20 @@ class PositionStore:
         self._writer = writer
         self._clock = clock
 
+    @property
+    def topic(self) -> str:
+        return self._writer.topic
+
+    @property
+    def is_missing(self) -> bool:
+        """There is no such topic just now: what is to be stored waits until it is back."""
+        return self._writer.is_missing
+
+    @property
+    def times_made_anew(self) -> int:
+        """How often the topic came back as another one, without what was stored before."""
+        return self._writer.times_made_anew
+
     async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Write positions of (source topic, partition); returns when the target has acknowledged all of them.
 

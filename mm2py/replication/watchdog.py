@@ -21,7 +21,7 @@ class Watch:
         """Return for how long records have waited without any being acknowledged; 0 if none waits.
 
         Args:
-            end_offset: how far the source log could be read when it was last looked at; None before that.
+            end_offset: where the source log ended when it was last looked at; None before that.
             acknowledged: the next source offset to be copied; it moves past what is dropped, too.
         """
         if end_offset is None or acknowledged >= end_offset:
@@ -43,6 +43,8 @@ class Circumstances:
     """Its position has to be stored before anything is read."""
     has_unacknowledged: bool = False
     """Records were read, and not acknowledged yet."""
+    hidden_by_transaction: bool = False
+    """All that readers of committed records may see is copied, and more stands behind it."""
     target_problem: str | None = None
     source_problem: str | None = None
     throttled_s: float = 0.0
@@ -60,6 +62,11 @@ def why_stalled(seen: Circumstances) -> str:
         return f"its position is not stored on the target yet{_because(seen.target_problem)}"
     if seen.has_unacknowledged:
         return f"the target has not acknowledged what was read{_because(seen.target_problem)}"
+    if seen.hidden_by_transaction:
+        return (
+            "a transaction on the source has not ended, and what stands behind its beginning is hidden from readers of"
+            " committed records; kafka-transactions.sh find-hanging, or describe-producers, names its producer"
+        )
     if seen.throttled_s > 0:
         return "bytes.per.second.max holds reading back"
     if seen.memory_is_full:

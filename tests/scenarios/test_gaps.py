@@ -275,9 +275,15 @@ def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_part
             if partitions == 2:
                 assert "partition(s) 1" in first.text
                 assert texts(world) == numbers(0, 9), "no part of it before the whole is wanted"
-                assert (await accept(world, 10, partition=1, command_id="c1")).carried_out
+            gone = await accept(world, 10, partition=1, command_id="c1")
+            assert gone.carried_out, gone.text
             await until(lambda: texts(world) == [*numbers(0, 9), "new"])
             assert herder.status()[0].refused == {}
+            await seen(world, ("recreated", 0, 10, None, "accepted"), ("recreated", 1, 10, None, "accepted"))
+            if partitions == 1:
+                world.source.add_partitions("orders", 2)
+                write(world.source, "grown", partition=1)
+                await until(lambda: texts(world, 1) == [*numbers(0, 9), "grown"])
 
     run_virtual(scenario(), limit_s=HOUR_S)
 

@@ -64,10 +64,31 @@ def test_a_target_that_is_gone_stalls_what_has_records_waiting_and_nothing_else(
 def test_nothing_to_copy_is_no_stall_however_long_it_lasts() -> None:
     async def scenario() -> None:
         world = world_with("orders", extra={"A.consumer.isolation.level": "read_committed"})
-        world.source.transaction().append("orders", 0, [b"of a transaction that stays open"])
+        transaction = world.source.transaction()
+        transaction.append("orders", 0, [b"of a transaction"])
+        transaction.abort()
         async with world.worker():
             await asyncio.sleep(2 * MINUTE_S)
             assert not lines(world, "partition.stalled")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_transaction_that_nobody_ends_is_named_as_what_hides_the_records_behind_it() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", partitions=2, extra={"A.consumer.isolation.level": "read_committed"})
+        transaction = world.source.transaction()
+        transaction.append("orders", 0, [b"of a transaction that stays open"])
+        async with world.worker():
+            await asyncio.sleep(25)
+            assert not lines(world, "partition.stalled")
+            await until(lambda: bool(lines(world, "partition.stalled")), deadline_s=15)
+            await asyncio.sleep(10 * MINUTE_S)
+            (line,) = lines(world, "partition.stalled")
+            assert "a transaction on the source has not ended" in line and "partitions=1" in line
+            transaction.abort()
+            await until(lambda: bool(lines(world, "partition.moving")))
+            assert stalled(world) == 0
 
     run_virtual(scenario(), limit_s=HOUR_S)
 

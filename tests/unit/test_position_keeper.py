@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 from connectors.source.position_keeper import PER_SECOND_MAX, PositionKeeper
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.logs import make_logger
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.events import Event
@@ -27,6 +29,9 @@ class Store:
     """Notes when what was stored; the target answers after a hundredth of a second."""
 
     clock: VirtualClock
+    topic: str = "positions"
+    is_missing: bool = False
+    times_made_anew: int = 0
     writes: list[tuple[float, dict[tuple[str, int], int]]] = field(default_factory=list)
 
     async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
@@ -38,6 +43,7 @@ class Rig:
     def __init__(self, partitions: int) -> None:
         self.waits = 0
         self.clock = VirtualClock()
+        self.log_text = io.StringIO()
         self.store = Store(self.clock)
         self.parts = {("t", number): _partition(number) for number in range(partitions)}
         self.keeper = PositionKeeper(
@@ -48,6 +54,7 @@ class Rig:
             handle=self._handle,
             before_first=self._before_first,
             clock=self.clock,
+            log=make_logger("info", "text", self.log_text),
         )
 
     async def _before_first(self) -> None:
@@ -134,3 +141,34 @@ def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_be
         return rig
 
     assert run_virtual(scenario(), limit_s=100).store.writes == []
+
+
+def test_a_topic_that_is_out_of_sight_for_a_moment_is_not_said_to_be_gone() -> None:
+    async def scenario() -> None:
+        rig = Rig(1)
+        for seconds in (5, 20):
+            rig.store.is_missing = True
+            for _ in range(seconds):
+                rig.keeper.look()
+                await asyncio.sleep(1)
+            assert rig.log_text.getvalue().count("positions.topic_gone") == (seconds == 20)
+            rig.store.is_missing = False
+            rig.keeper.look()
+        assert rig.log_text.getvalue().count("positions.back") == 1
+
+    run_virtual(scenario(), limit_s=60)
+
+
+def test_in_a_topic_that_was_made_anew_what_stands_still_is_stored_once_more() -> None:
+    async def scenario() -> None:
+        rig = Rig(3)
+        await rig.keeper.store_changed()
+        await rig.keeper.store_changed()
+        assert len(rig.store.writes) == 1, "nothing has changed"
+        rig.store.times_made_anew += 1
+        rig.parts["t", 0].copier.position = Position(1)
+        await rig.keeper.store_changed()
+        await rig.keeper.store_changed()
+        assert [set(positions) for _, positions in rig.store.writes[1:]] == [{("t", 0)}, set(rig.parts)]
+
+    run_virtual(scenario(), limit_s=60)

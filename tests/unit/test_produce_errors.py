@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
 from mm2py.replication.copier import Copier, Phase, Sending
-from mm2py.replication.events import Acked, Need, ProduceRefused, Reconciled, Report, Tick
+from mm2py.replication.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
 from mm2py.replication.position import Position
 from mm2py.replication.produce_errors import PRODUCE_ERRORS, ProduceError, ProduceReaction, Stored, produce_error
 from tests.unit.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
@@ -40,7 +40,7 @@ def refused(copier: Copier, sending: Sending, code: int) -> tuple[list[Need], li
 
 NEEDS: Final = {
     ProduceReaction.RESEND: ([], []),
-    ProduceReaction.REFRESH: ([Need.METADATA], []),
+    ProduceReaction.REFRESH: ([Need.TARGET_END, Need.METADATA], []),
     ProduceReaction.DENIED: ([], ["target.denied"]),
     ProduceReaction.NEW_LIFE: ([Need.NEW_INCARNATION], []),
     ProduceReaction.RECONCILE: ([Need.RECONCILE], []),
@@ -73,6 +73,7 @@ def test_what_is_sent_again_keeps_its_sequence_and_after_a_fence_sequences_begin
         copier.handle(Reconciled(WRITER, Position(10, 0, 10)))
         assert (copier.phase, copier.position.sequence) == (Phase.STORING, 0)
         return
+    copier.handle(TargetWhole(copier.doubt))
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, [batch(10, 10)]))
     (again,) = send_all(copier)
