@@ -28,10 +28,10 @@ from tests.checker.dumped import Dumped, sent
 from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned
 from tests.cluster.kafka_client import admin, create_topic, new_name
-from tests.cluster.running import Mm2py, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, wait_until
 
 ANSWER_S: Final = 60.0
-COPY_DEADLINE_S: Final = 60.0
+COPY_DEADLINE_S: Final = 60.0 * PATIENCE
 KEEP: Final = {"retention.ms": "-1"}
 """Nothing expires, however old the records are."""
 _MOVING: Final = frozenset(

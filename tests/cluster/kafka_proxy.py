@@ -161,6 +161,18 @@ class KafkaProxy:
 
         return self._run(reset())
 
+    def silence_all(self) -> int:
+        """Let nothing more pass on any connection there is, which stays open, and return how many there were: the peer
+        is gone, and nobody has said so. New connections pass."""
+
+        async def silence() -> int:
+            links = list(self._links)
+            for link in links:
+                link.silence()
+            return len(links)
+
+        return self._run(silence())
+
     # For connections
 
     def struck_by(self, frame: Frame) -> tuple[Rule, Strike] | None:
@@ -282,6 +294,9 @@ class _Link:
     def reset(self) -> None:
         for writer in self._writers.values():
             _reset(writer)
+
+    def silence(self) -> None:
+        self._silent.update(Direction)
 
     async def _pass_requests(self) -> None:
         async for content in _frames(self._readers[Direction.REQUEST]):

@@ -32,7 +32,7 @@ class Loads:
                 Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
                 codecs=["lz4"],
                 per_second=per_second,
-                settings={"reconnect.backoff.max.ms": 500},
+                settings={"reconnect.backoff.max.ms": 500, "message.timeout.ms": 0},  # patient: brokers may be away
             )
             for age, age_ms in AGES_MS.items()
         ]

@@ -32,9 +32,11 @@ from deploy.local.guardian import guard
 from deploy.local.kafka import KafkaCluster
 
 ROOT: Final = Path(__file__).parents[2]
-DEADLINE_S: Final = 30.0
+PATIENCE: Final = float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
+"""By what all deadlines are multiplied, where many others use the machine."""
+DEADLINE_S: Final = 30.0 * PATIENCE
 """How long a test waits for what should take a second or two: CI has neighbours."""
-DRAIN_DEADLINE_S: Final = 60.0
+DRAIN_DEADLINE_S: Final = 60.0 * PATIENCE
 LOG_LINES_SHOWN: Final = 60
 
 Event = dict[str, Any]

@@ -1,4 +1,8 @@
-"""Two clusters of three nodes each, for all tests of this folder. A test leaves all six brokers running."""
+"""Two clusters of three nodes each, for all tests of this folder. A test leaves all six brokers running.
+
+Both have an authorizer. Brokers and tests are super users; a flow that comes in by the listener ``SASL``, as
+``RIGHTS_USER``, may do what no ACL forbids (``test_rights``).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,23 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.kafka import KafkaCluster, start_clusters
-from tests.faults.scene import Pair, heal
+from tests.cluster.running import PATIENCE
+from tests.faults.scene import NODES, Pair, heal
 
+RIGHTS_USER = "anna"
+RIGHTS_PASSWORD = "canary-password"  # noqa: S105
+READY_S = 180.0
+"""Six brokers that start at the same moment on two cores take their time."""
+LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
 SETTINGS = {
-    "min.insync.replicas": 2,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": True,
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{RIGHTS_USER}="{RIGHTS_PASSWORD}";'
+    ),
+    "min.insync.replicas": min(2, NODES),
     "unclean.leader.election.enable": False,
     "replica.lag.time.max.ms": 5_000,
     "log.retention.check.interval.ms": 500,
@@ -26,8 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Pair]:
-    made = [KafkaCluster("faults-source", nodes=3, settings=SETTINGS)]
-    made.append(KafkaCluster("faults-target", nodes=3, settings=SETTINGS))
+    made = [
+        KafkaCluster(
+            f"faults-{side}",
+            nodes=NODES,
+            settings=SETTINGS,
+            listeners=LISTENERS,
+            ready_timeout_s=READY_S * PATIENCE,
+        )
+        for side in ("source", "target")
+    ]
     with start_clusters(made) as (source, target):
         yield Pair(source, target)
 

@@ -14,6 +14,7 @@ name (I9).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +31,16 @@ from tests.cluster.loads import PARTITIONS, Loads
 from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
 
 OWN_TOPICS: Final = ("mm2-offsets.A.internal", "mm2-status.A.internal")
-REPLICAS: Final = 3
+NODES: Final = int(os.environ.get("MM2PY_FAULTS_NODES", "3"))
+"""Of each side. One is for trying a test out where the machine is small or busy; it proves less."""
+REPLICAS: Final = NODES
+BEGIN_S: Final = 120.0
+"""How long a process may take from its start until it copies, beside brokers that are shaken and other work."""
+
+
+def rounds(usual: int) -> int:
+    """Return how often a test repeats its fault: ``MM2PY_FAULTS_ROUNDS`` says so where it is set."""
+    return int(os.environ.get("MM2PY_FAULTS_ROUNDS", usual))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,9 @@ class Scene:
             source or pair.source, target or pair.target, **{**topics, **(properties or {})}
         )
         self.run = Mm2py(self.properties)
+        """The process that is to be copying; see ``begin_another``."""
+        self.runs = [self.run]
+        """All there were."""
         self._is_loading = False
 
     @property
@@ -90,9 +103,13 @@ class Scene:
 
     def __enter__(self) -> Self:
         self.run.__enter__()
-        self.loads.__enter__()
-        self._is_loading = True
-        self.run.wait_for_event("topics.copying")
+        try:
+            self.loads.__enter__()
+            self._is_loading = True
+            self.run.wait_for_event("topics.copying", deadline_s=BEGIN_S)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(
@@ -100,7 +117,15 @@ class Scene:
     ) -> None:
         with suppress(Exception):  # a load that failed after its test did hides nothing
             self._end_loads()
-        self.run.__exit__(kind, error, traceback)
+        for run in reversed(self.runs):  # they share the file of the first
+            run.__exit__(kind, error, traceback)
+
+    def begin_another(self) -> Mm2py:
+        """Start a second process with the same file, which is ``run`` from now on, and return it."""
+        self.run = Mm2py(self.runs[0].file)
+        self.runs.append(self.run)
+        self.run.start()
+        return self.run
 
     def copy_more(self, records: int = 1_000) -> None:
         """Wait until so many more records are copied."""
@@ -123,7 +148,8 @@ class Scene:
         assert kinds == set(gaps), f"gaps of other kinds than expected: {self.gaps()}"
         if ends_well:
             assert self.run.terminate() == 0
-        assert not self.run.events("flow.crashed"), self.run.tail()
+        for run in self.runs:
+            assert not run.events("flow.crashed"), run.tail()
 
     def gaps(self) -> list[dict[str, Any]]:
         """Return all gaps of this scene's topics that the status topic tells of."""
@@ -157,8 +183,9 @@ def await_in_sync(cluster: KafkaCluster, topics: Sequence[str] = ()) -> None:
 def give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     """Let each partition of some topics be led by its preferred replica again."""
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
+    client = admin(cluster)  # its answer is lost with it
     with suppress(KafkaException):  # refused where nothing is to be done
-        admin(cluster).elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        client.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
 
 
 def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> Broker:

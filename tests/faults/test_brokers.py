@@ -1,0 +1,456 @@
+"""Brokers that die, freeze and restart, leaders that move, quotas: each record is there once and in order.
+
+How long a whole cluster stays away (F22, F23) is ``MM2PY_FAULTS_DOWN_S``, in seconds: 60 unless it says otherwise, 600
+for the full length. A test prints which it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from deploy.local.kafka import Broker, KafkaCluster
+from tests.checker.load import Load
+from tests.checker.traffic import Traffic
+from tests.cluster.copies import ANSWER_S, COPY_DEADLINE_S, assert_copied, new_topic, send
+from tests.cluster.kafka_client import admin, new_name, offsets, record_count
+from tests.cluster.loads import PARTITIONS
+from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
+from tests.faults.asked import active_controller, coordinator_of, quota, reassign
+from tests.faults.scene import (
+    REPLICAS,
+    Pair,
+    Scene,
+    await_in_sync,
+    give_leaders_back,
+    heal,
+    leader_of,
+    three_node_properties,
+)
+
+DOWN_S: Final = float(os.environ.get("MM2PY_FAULTS_DOWN_S", "60"))
+PER_SECOND: Final = 200
+REQUEST_TIMEOUT_MS: Final = 5_000
+FROZEN_S: Final = 20.0
+"""Longer than a request may take, and than a broker may be silent before its partitions get other leaders."""
+SHUFFLED_S: Final = 30.0
+SHUFFLE_EVERY_S: Final = 2.0
+MEMORY_MAX_BYTES: Final = 32 << 20
+MEMORY_MORE_BYTES: Final = 2 * MEMORY_MAX_BYTES
+"""What the process may take more than in quiet times: what ``memory.max.bytes`` allows, and what goes with it."""
+QUOTA_BYTES: Final = 60_000
+"""A second, for each broker. Kafka counts over ten: as much as that comes at once before anything is held back."""
+BACKLOG: Final = 8_000
+LATE_S: Final = 120.0 * PATIENCE
+"""For what comes after a long wait on a slow machine."""
+
+
+def _cluster(pair: Pair, side: str) -> KafkaCluster:
+    found: KafkaCluster = getattr(pair, side)
+    return found
+
+
+def _topics(scene: Scene, side: str) -> Sequence[str]:
+    return scene.topics if side == "source" else scene.remotes
+
+
+# One broker that dies
+
+
+def _data_leader(scene: Scene, side: str) -> Broker:
+    return leader_of(_cluster(scene.pair, side), _topics(scene, side)[0])
+
+
+def _controller(scene: Scene, side: str) -> Broker:
+    return active_controller(_cluster(scene.pair, side))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("chosen", [_data_leader, _controller], ids=["leader of data", "active controller"])
+def test_a_broker_that_is_killed_costs_no_record_and_copying_goes_on_without_it(
+    pair: Pair, side: str, chosen: Callable[[Scene, str], Broker]
+) -> None:
+    """F14, F15, F24."""
+    with Scene(pair, "broker-killed", per_second=PER_SECOND) as scene:
+        scene.copy_more(1_000)
+        broker = chosen(scene, side)
+        broker.kill()
+        scene.copy_more(2_000)
+        broker.start()
+        await_in_sync(_cluster(pair, side), _topics(scene, side))
+        scene.copy_more(1_000)
+        scene.conclude()
+
+
+# The coordinator of our transactional id
+
+
+def test_a_worker_killed_together_with_its_coordinator_fences_as_soon_as_there_is_another(pair: Pair) -> None:
+    """F16: who wrote before is shut out, by the coordinator that takes over."""
+    with Scene(pair, "coordinator", per_second=PER_SECOND) as scene:
+        scene.copy_more(1_000)
+        coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
+        scene.run.kill()
+        coordinator.kill()
+        scene.run.start()
+        scene.copy_more(2_000)
+        coordinator.start()
+        scene.copy_more(1_000)
+        scene.conclude()
+        _assert_fenced(scene.run)
+
+
+def test_a_worker_whose_coordinator_dies_while_it_fences_ends_up_fencing(pair: Pair) -> None:
+    """F16: the coordinator goes just when the new life needs it."""
+    with Scene(pair, "fencing", per_second=PER_SECOND) as scene:
+        scene.copy_more(1_000)
+        scene.run.kill()
+        coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
+        started = len(scene.run.log)
+        scene.run.start()
+        scene.run.wait_until(lambda: len(scene.run.log) > started, "the new life says something")
+        coordinator.kill()
+        scene.copy_more(2_000)
+        coordinator.start()
+        scene.copy_more(1_000)
+        scene.conclude()
+        _assert_fenced(scene.run)
+
+
+def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fences(pair: Pair) -> None:
+    """F16: two of three brokers are away, longer than a new cluster needs for its first coordinator."""
+    with Scene(pair, "no-coordinator", per_second=PER_SECOND) as scene:
+        scene.copy_more(1_000)
+        coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
+        another = next(broker for broker in pair.target.brokers if broker is not coordinator)
+        scene.run.kill()
+        for broker in (coordinator, another):
+            broker.kill()
+        scene.run.start()
+        time.sleep(FROZEN_S + 15)  # how long they are away is the fault
+        heal(pair.target)
+        scene.copy_more(2_000)
+        scene.conclude()
+        _assert_fenced(scene.run)
+
+
+def _assert_fenced(run: Mm2py) -> None:
+    """No life went on without having fenced the one before."""
+    assert not run.events("writer.unfenced"), run.tail()
+    assert not run.events("producer.degraded"), run.tail()
+
+
+# Brokers that freeze
+
+
+def _ends(cluster: KafkaCluster, topics: Sequence[str], partitions: Sequence[tuple[int, int]]) -> list[int] | None:
+    """Return the log ends of some (topic number, partition); None while one has no leader that answers."""
+    with suppress(KafkaException):
+        return [offsets(cluster, topics[at], number)[1] for at, number in partitions]
+    return None
+
+
+def _assert_all_grow(scene: Scene, partitions: Sequence[tuple[int, int]], *, within_s: float) -> float:
+    """Wait until each of these partitions of the target has grown; return how long that took."""
+    begun_s = time.monotonic()
+    first: list[int] = []
+
+    def grown() -> bool:
+        ends = _ends(scene.pair.target, scene.remotes, partitions)
+        if ends is None:
+            return False
+        first[:] = first or ends
+        return all(now > before for before, now in zip(first, ends, strict=True))
+
+    scene.run.wait_until(grown, f"all of {partitions} grow", deadline_s=within_s)
+    return time.monotonic() - begun_s
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broker_that_freezes_holds_up_its_own_partitions_only_until_others_lead_them(pair: Pair, side: str) -> None:
+    """F18, F19: its connections stay open, and nothing answers for longer than a request may take.
+
+    What a lost answer leaves in doubt is reconciled, and that asks the coordinator, which may be the frozen one: those
+    requests get as little time as the others.
+    """
+    alias, client = {"source": ("A", "consumer"), "target": ("B", "producer")}[side]
+    short: dict[str, Value] = {f"{alias}.{kind}.request.timeout.ms": REQUEST_TIMEOUT_MS for kind in (client, "admin")}
+    cluster = _cluster(pair, side)
+    with Scene(pair, "frozen", per_second=PER_SECOND, properties=short) as scene:
+        scene.copy_more(1_000)
+        topics = _topics(scene, side)
+        frozen = leader_of(cluster, topics[0])
+        everywhere = [(at, number) for at in range(len(topics)) for number in range(PARTITIONS)]
+        own = [at for at in everywhere if leader_of(cluster, topics[at[0]], at[1]) is frozen]
+        others = [at for at in everywhere if at not in own]
+        assert own, "it leads nothing"
+        assert others, "it leads everything"
+        with _frozen(frozen):
+            begun_s = time.monotonic()
+            others_s = _assert_all_grow(scene, others, within_s=FROZEN_S * PATIENCE)
+            _assert_all_grow(scene, own, within_s=FROZEN_S * PATIENCE)
+            own_s = time.monotonic() - begun_s
+            print(f"others went on after {others_s:.1f} s, its own after {own_s:.1f} s")
+            time.sleep(max(0.0, FROZEN_S - own_s))
+        await_in_sync(cluster, topics)
+        scene.copy_more(1_000)
+        scene.conclude()
+        assert not any("defect" in event["why"] for event in scene.run.events("partition.stalled"))
+
+
+@contextmanager
+def _frozen(broker: Broker) -> Iterator[None]:
+    broker.freeze()
+    try:
+        yield
+    finally:
+        broker.thaw()
+
+
+# Rolling restarts
+
+
+def _kill_and_start(broker: Broker) -> None:
+    broker.kill()
+    broker.start()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("strike", [Broker.restart, _kill_and_start], ids=["clean", "hard"])
+def test_a_rolling_restart_of_a_cluster_costs_no_record(
+    pair: Pair, side: str, strike: Callable[[Broker], None]
+) -> None:
+    """F20, F21."""
+    cluster = _cluster(pair, side)
+    with Scene(pair, "rolling", per_second=PER_SECOND) as scene:
+        scene.copy_more(500)
+        for broker in cluster.brokers:
+            strike(broker)
+            await_in_sync(cluster)
+            give_leaders_back(cluster, _topics(scene, side))
+            scene.copy_more(500)
+        scene.conclude()
+
+
+# Clusters that are away as a whole
+
+
+@pytest.fixture(scope="module")
+def third() -> Iterator[KafkaCluster]:
+    """Where the flow comes from that has nothing to do with what is struck."""
+    with KafkaCluster("faults-third") as cluster:
+        yield cluster
+
+
+def _resident_bytes(run: Mm2py) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{run.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_cluster_that_is_away_for_long_costs_no_record_no_memory_and_no_other_flow(
+    pair: Pair, third: KafkaCluster, side: str
+) -> None:
+    """F22, F23: the other flow comes from a third cluster, and goes where nothing is struck."""
+    cluster, (goal, alias) = _cluster(pair, side), {"source": (pair.target, "B"), "target": (pair.source, "A")}[side]
+    other = new_topic(third, "apart", PARTITIONS)
+    properties: dict[str, Value] = {
+        "clusters": "A,B,C",
+        "C.bootstrap.servers": third.bootstrap,
+        f"C->{alias}.enabled": True,
+        f"C->{alias}.topics": other,
+        "memory.max.bytes": MEMORY_MAX_BYTES,
+    }
+    load = Load(third.internal_bootstrap, other, Traffic(seed=5, partitions=PARTITIONS), codecs=["lz4"], per_second=100)
+    remote = f"C.{other}"
+    with Scene(pair, "away", per_second=PER_SECOND, properties=properties) as scene:
+        with load.in_background():
+            scene.copy_more(1_000)
+            before = most = _resident_bytes(scene.run)
+            for broker in cluster.brokers:
+                broker.kill()
+            end_s = time.monotonic() + DOWN_S
+            while time.monotonic() < end_s:
+                _wait_for_more(scene.run, goal, remote, 100)
+                most = max(most, _resident_bytes(scene.run))
+            heal(cluster)
+            scene.copy_more(1_000)
+            most = max(most, _resident_bytes(scene.run))
+        assert_copied(third, goal, other, remote, run=scene.run)
+        scene.conclude()
+        print(f"{DOWN_S:g} s away; {before >> 20} MiB before, {most >> 20} MiB at most")
+        assert most < before + MEMORY_MORE_BYTES, f"{before >> 20} MiB before, {most >> 20} MiB at most"
+        assert {event["flow"] for event in scene.run.events("broker.lost")} == {"A->B"}
+        assert scene.run.events("partitions.waiting", flow="A->B")
+
+
+def _wait_for_more(run: Mm2py, cluster: KafkaCluster, topic: str, more: int) -> None:
+    goal = record_count(cluster, topic, range(PARTITIONS)) + more
+    run.wait_until(
+        lambda: record_count(cluster, topic, range(PARTITIONS)) >= goal,
+        f"{topic} grows by {more}",
+        deadline_s=COPY_DEADLINE_S,
+    )
+
+
+# Leaders that move
+
+
+def _shuffle(cluster: KafkaCluster, topics: Sequence[str]) -> int:
+    """Move leaders every two seconds, in turn by taking them their replica and by electing others; return how often."""
+    node_ids = [broker.node_id for broker in cluster.brokers]
+    end_s = time.monotonic() + SHUFFLED_S
+    turn = 0
+    while (now_s := time.monotonic()) < end_s:
+        first = node_ids[turn % len(node_ids)]
+        if turn % 2:  # who leads loses the replica, and leads no more
+            wanted = {(topic, number): _without_leader(cluster, topic, number) for topic, number in _all(topics)}
+        else:  # all replicas again, and another one preferred
+            others = [node_id for node_id in node_ids if node_id != first]
+            wanted = {at: [first, *others] for at in _all(topics)}
+        reassign(cluster, wanted)
+        give_leaders_back(cluster, topics)
+        turn += 1
+        time.sleep(max(0.0, now_s + SHUFFLE_EVERY_S - time.monotonic()))
+    reassign(cluster, dict.fromkeys(_all(topics), node_ids))
+    return turn
+
+
+def _all(topics: Sequence[str]) -> list[tuple[str, int]]:
+    return [(topic, number) for topic in topics for number in range(PARTITIONS)]
+
+
+def _without_leader(cluster: KafkaCluster, topic: str, number: int) -> list[int]:
+    leader = leader_of(cluster, topic, number).node_id
+    return [broker.node_id for broker in cluster.brokers if broker.node_id != leader]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_leaders_that_move_every_two_seconds_change_no_order(pair: Pair, side: str) -> None:
+    """F25."""
+    cluster = _cluster(pair, side)
+    with Scene(pair, "shuffled", per_second=PER_SECOND) as scene:
+        scene.copy_more(1_000)
+        epoch_before = record_count(pair.target, scene.remotes[0], range(PARTITIONS))
+        moves = _shuffle(cluster, _topics(scene, side))
+        assert moves >= 5, "the cluster was too slow to move anything"
+        assert record_count(pair.target, scene.remotes[0], range(PARTITIONS)) > epoch_before, "nothing was copied"
+        wait_until(
+            lambda: _replica_counts(cluster, _topics(scene, side)) == {REPLICAS},
+            "all replicas are back",
+            deadline_s=LATE_S,
+        )
+        scene.copy_more(1_000)
+        scene.conclude()
+
+
+def _replica_counts(cluster: KafkaCluster, topics: Sequence[str]) -> set[int]:
+    found = admin(cluster).list_topics(timeout=30).topics
+    return {len(part.replicas) for topic in topics for part in found[topic].partitions.values()}
+
+
+# Too few replicas
+
+
+def _set_topic(cluster: KafkaCluster, topics: Sequence[str], key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    wanted = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
+    for done in admin(cluster).incremental_alter_configs(wanted).values():
+        done.result(ANSWER_S)
+
+
+def test_a_target_with_too_few_replicas_in_sync_is_waited_for_and_named(pair: Pair) -> None:
+    """F58: three must be in sync, and one is away."""
+    with Scene(pair, "min-isr", per_second=PER_SECOND, properties={"stall.timeout.ms": 10_000}) as scene:
+        scene.copy_more(1_000)
+        _set_topic(pair.target, scene.remotes, "min.insync.replicas", "3")
+        away = leader_of(pair.target, scene.remotes[0])
+        away.kill()
+        scene.run.wait_for_event("partitions.waiting", why=re.compile("NOT_ENOUGH_REPLICAS"), deadline_s=LATE_S)
+        scene.run.wait_for_event("partition.stalled", why=re.compile("NOT_ENOUGH_REPLICAS"), deadline_s=LATE_S)
+        away.start()
+        scene.copy_more(2_000)
+        scene.run.wait_for_event("partitions.copying", deadline_s=LATE_S)
+        scene.run.wait_for_event("partition.moving", deadline_s=LATE_S)
+        scene.conclude()
+
+
+def test_a_target_of_which_one_broker_in_three_is_left_is_waited_for_and_named(pair: Pair) -> None:
+    """F58: whatever is left acknowledges nothing, and no leader can be elected."""
+    with Scene(pair, "one-left", per_second=PER_SECOND, properties={"stall.timeout.ms": 10_000}) as scene:
+        scene.copy_more(1_000)
+        for broker in pair.target.brokers[:2]:
+            broker.kill()
+        stalled = scene.run.wait_for_event("partition.stalled", deadline_s=LATE_S)
+        assert "defect" not in stalled["why"]
+        print(stalled["why"])
+        heal(pair.target)
+        scene.copy_more(2_000)
+        scene.run.wait_for_event("partition.moving", deadline_s=LATE_S)
+        scene.conclude()
+
+
+# Quotas
+
+
+def _copy_under(pair: Pair, throttled: KafkaCluster, key: str, properties: dict[str, Value]) -> Mm2py:
+    """Copy a backlog under a quota of bytes that holds requests back for longer than they may take; judge the copy."""
+    topic = new_topic(pair.source, "quota", PARTITIONS, replicas=REPLICAS)
+    traffic = Traffic(seed=9, partitions=PARTITIONS, plain=True, value_bytes=600)
+    small: dict[str, Value] = {"A->B.topics": topic, "A.consumer.max.partition.fetch.bytes": 100_000}
+    with Mm2py(three_node_properties(pair.source, pair.target, **small, **properties)) as run:
+        run.wait_for_event("topics.copying", deadline_s=LATE_S)
+        with quota(throttled, key, QUOTA_BYTES):
+            begun_s = time.monotonic()
+            send(pair.source, topic, islice(traffic.records(), BACKLOG), batch_size=100_000)
+            run.wait_until(
+                lambda: record_count(pair.target, f"A.{topic}", range(PARTITIONS)) >= BACKLOG,
+                "the backlog is copied",
+                deadline_s=LATE_S,
+            )
+            print(f"copied after {time.monotonic() - begun_s:.1f} s")
+            assert time.monotonic() - begun_s > 2 * REQUEST_TIMEOUT_MS / 1000, "the quota held nothing back"
+        assert_copied(pair.source, pair.target, topic, f"A.{topic}", run=run)
+        assert run.terminate(deadline_s=LATE_S) == 0
+    return run
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_quota_of_bytes_is_obeyed_and_no_request_times_out_for_it(pair: Pair, side: str) -> None:
+    """F76: requests may take five seconds, the brokers stay silent for longer."""
+    alias, client = {"source": ("A", "consumer"), "target": ("B", "producer")}[side]
+    short: dict[str, Value] = {f"{alias}.{client}.request.timeout.ms": REQUEST_TIMEOUT_MS}
+    run = _copy_under(pair, _cluster(pair, side), f"{client}_byte_rate", short)
+    assert not run.events("broker.lost"), run.tail()
+    assert not run.events("flow.crashed"), run.tail()
+
+
+def test_a_quota_of_topic_changes_only_delays_new_topics(pair: Pair) -> None:
+    """F76: the controller takes a partition a second, and refuses what is more."""
+    stem = new_name("mutations")
+    topics = [new_topic(pair.source, stem, PARTITIONS, replicas=REPLICAS) for _ in range(6)]
+    for seed, topic in enumerate(topics):
+        send(pair.source, topic, islice(Traffic(seed=seed, partitions=PARTITIONS).records(), 100))
+    properties = three_node_properties(pair.source, pair.target, **{"A->B.topics": f"{stem}.*"})
+    with quota(pair.target, "controller_mutation_rate", 1.0), Mm2py(properties) as run:
+        for topic in topics:
+            assert_copied(pair.source, pair.target, topic, f"A.{topic}", run=run, deadline_s=LATE_S)
+        assert run.terminate() == 0
+        assert not run.events("flow.crashed"), run.tail()
+        assert not run.events("flow.refused"), run.tail()

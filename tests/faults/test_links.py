@@ -1,0 +1,272 @@
+"""Links that are cut, half open, late and shaky, to three brokers on each side: each record is there once, in order.
+
+What single frames meet, one by one, is in ``tests/cluster/test_proxy_faults.py``; here it is whole links, for as long
+as request time-outs and longer.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.cluster.kafka_client import record_count
+from tests.cluster.kafka_frames import PRODUCE, Direction, Frame, outcomes
+from tests.cluster.kafka_proxy import KafkaProxy
+from tests.cluster.kafka_rules import Drop, Hold, Repeat, Reset, Rule
+from tests.cluster.loads import PARTITIONS
+from tests.cluster.running import Value, wait_until
+from tests.faults.scene import BEGIN_S, NODES, OWN_TOPICS, Pair, Scene, leader_of, rounds
+
+REQUEST, REPLY = Direction.REQUEST, Direction.REPLY
+FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 10, 22, 24, 26
+KINDS: Final = {
+    "Produce": PRODUCE,
+    "FindCoordinator": FIND_COORDINATOR,
+    "InitProducerId": INIT_PRODUCER_ID,
+    "AddPartitionsToTxn": ADD_PARTITIONS,
+    "EndTxn": END_TXN,
+}
+PER_SECOND: Final = 300
+CUT_S: Final = 30.0
+SHORT: Final[dict[str, Value]] = {
+    "A.consumer.request.timeout.ms": 2_000,
+    "A.admin.request.timeout.ms": 2_000,
+    "B.producer.request.timeout.ms": 2_000,
+    "B.admin.request.timeout.ms": 2_000,
+    "B.offset.flush.interval.ms": 500,
+}
+"""Requests are given up sooner than by default, so that a test sees it happen more than once."""
+OVER_S: Final = 120.0
+"""How long copying may need after a link is whole again: requests of 30 s run out one behind the other."""
+LEAK_MOST: Final = 4
+"""So many more connections than before may be open for a moment."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """A proxy before each cluster."""
+
+    source: KafkaProxy
+    target: KafkaProxy
+
+    def scene(self, pair: Pair, stem: str, properties: dict[str, Value] | None = None) -> Scene:
+        return Scene(
+            pair,
+            stem,
+            source=self.source.bootstrap,
+            target=self.target.bootstrap,
+            per_second=PER_SECOND,
+            properties=properties,
+        )
+
+
+@pytest.fixture
+def links(pair: Pair) -> Iterator[Links]:
+    with KafkaProxy(pair.source.bootstrap) as source, KafkaProxy(pair.target.bootstrap) as target:
+        yield Links(source, target)
+        source.end_rules()
+        target.end_rules()
+
+
+def carries_data(frame: Frame) -> bool:
+    """Whether a Produce request is about copied records."""
+    return not any(topic.encode() in frame.content for topic in OWN_TOPICS)
+
+
+def copied(scene: Scene) -> int:
+    """Return how many records the remote topics hold, markers among them."""
+    return sum(record_count(scene.pair.target, topic, range(PARTITIONS)) for topic in scene.remotes)
+
+
+def wait_until_copying(scene: Scene, *, deadline_s: float = OVER_S) -> float:
+    """Wait until more is copied than now, and return how long it took, in seconds."""
+    begun_s, before = time.monotonic(), copied(scene)
+    wait_until(lambda: copied(scene) > before + PER_SECOND, "copying goes on", deadline_s=deadline_s)
+    return time.monotonic() - begun_s
+
+
+# Cut
+
+
+def cut_off(proxy: KafkaProxy, how: str) -> Rule:
+    """Let nothing pass a proxy until the rule ends."""
+    if how == "refused":
+        rule = proxy.rule(Reset(), times=None)
+        proxy.reset_all()
+        return rule
+    return proxy.rule(Drop(), times=None)
+
+
+@pytest.mark.parametrize("how", ["refused", "unanswered"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_worker_cut_off_from_a_whole_cluster_goes_on_when_the_link_is_back(
+    pair: Pair, links: Links, side: str, how: str
+) -> None:
+    """F26, F27: for 30 s, as long as a request may take."""
+    with links.scene(pair, f"cut-{side}") as scene:
+        scene.copy_more(PER_SECOND)
+        cut = cut_off(getattr(links, side), how)
+        time.sleep(CUT_S)  # the fault itself
+        cut.end()
+        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        assert cut.fired
+        scene.conclude()
+        assert scene.run.events("broker.lost")
+
+
+@pytest.mark.skipif(NODES == 1, reason="there is no other broker")
+def test_a_worker_cut_off_from_one_broker_goes_on_with_the_others(pair: Pair, links: Links) -> None:
+    """F29: the other brokers say that the lost one is well, and it leads as before."""
+    with links.scene(pair, "cut-one", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        lost = leader_of(pair.target, scene.remotes[0]).node_id
+        places = [(topic, number) for topic in scene.remotes for number in range(PARTITIONS)]
+        others = [place for place in places if leader_of(pair.target, *place).node_id != lost]
+        assert others, "one broker leads all"
+        cut = links.target.rule(Drop(), broker=lost, times=None)
+        cut.wait_until_fired()
+        before = {key: record_count(pair.target, key[0], [key[1]]) for key in others}
+        wait_until(
+            lambda: all(record_count(pair.target, key[0], [key[1]]) > before[key] + 50 for key in others),
+            "the other partitions are copied",
+            deadline_s=OVER_S,
+        )
+        cut.end()
+        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        scene.conclude()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Links, side: str) -> None:
+    """F39: a cluster vanishes behind connections that stay open, as when a firewall forgets them. TCP would wait for a
+    quarter of an hour. New connections are fine."""
+    with links.scene(pair, f"half-open-{side}") as scene:
+        scene.copy_more(PER_SECOND)
+        before, begun_s = scene.run.log[-1], time.monotonic()
+        assert getattr(links, side).silence_all()
+        scene.run.wait_for_event(
+            "broker.lost", after=before, cluster={"source": "A", "target": "B"}[side], deadline_s=60
+        )
+        noticed_s = time.monotonic() - begun_s
+        wait_until_copying(scene)
+        print(f"noticed after {noticed_s:.1f} s, copying goes on after {time.monotonic() - begun_s:.1f} s")
+        scene.conclude()
+
+
+# Unanswered, late and twice
+
+
+def test_a_target_that_is_heard_of_no_more_while_it_hears_us_has_each_record_once(pair: Pair, links: Links) -> None:
+    """F28: for 40 s every request is carried out and every reply is lost, those to fences and new epochs too."""
+    with links.scene(pair, "unheard", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        lost = links.target.rule(Drop(), REPLY, times=None)
+        time.sleep(40)  # the fault itself
+        lost.end()
+        print(f"copying goes on after {wait_until_copying(scene):.1f} s, {lost.fired} replies were lost")
+        scene.conclude()
+
+
+@pytest.mark.parametrize("api", KINDS)
+def test_a_kind_of_request_that_is_answered_by_silence_costs_no_record(pair: Pair, links: Links, api: str) -> None:
+    """F28: records are not acknowledged, so a fence begins, and of one kind of its requests the replies are lost."""
+    with links.scene(pair, "unheard", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        unheard = links.target.rule(Drop(), REPLY, api_key=KINDS[api], times=3)
+        if KINDS[api] != PRODUCE:
+            links.target.rule(Drop(), REPLY, api_key=PRODUCE, where=carries_data, times=2)
+        unheard.wait_until_fired(3, deadline_s=BEGIN_S)
+        wait_until_copying(scene)
+        scene.conclude()
+
+
+def test_the_end_of_a_fence_that_arrives_within_the_next_one_harms_neither(pair: Pair, links: Links) -> None:
+    """F40: a killed worker's successor fences it; the end of the first fence hangs in the network, is sent again, and
+    arrives when the next fence has begun under the same id and epoch."""
+    with links.scene(pair, "late-end", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        scene.run.kill()
+        scene.loads.wait_for(PER_SECOND)
+        late = links.target.rule(Hold(), REQUEST, api_key=END_TXN)
+        next_end = links.target.rule(Hold(), REQUEST, api_key=END_TXN, skip=1)
+        before = scene.run.log[-1]
+        scene.run.start()
+        next_end.wait_until_fired(deadline_s=BEGIN_S)
+        late.release()
+        (reply,) = late.wait_for_replies()
+        next_end.release()
+        scene.run.wait_for_event("topics.copying", after=before, deadline_s=BEGIN_S)
+        scene.copy_more(PER_SECOND)
+        print(f"the late end is answered with error {int.from_bytes(reply.content[-3:-1])}")
+        scene.conclude()
+
+
+def test_batches_that_arrive_when_their_sender_has_fenced_itself_are_not_stored(pair: Pair, links: Links) -> None:
+    """F41: one batch of each topic hangs in the network, is sent again behind a fence, and then arrives."""
+    with links.scene(pair, "late-batch", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        late = [
+            links.target.rule(Hold(), REQUEST, api_key=PRODUCE, where=lambda frame, name=name: name in frame.content)
+            for name in [remote.encode() for remote in scene.remotes]
+        ]
+        for rule in late:
+            rule.wait_until_fired(deadline_s=BEGIN_S)
+        wait_until_copying(scene)
+        for rule in late:
+            rule.release()
+            print(outcomes(rule.wait_for_replies()[0]))
+        scene.copy_more(PER_SECOND)
+        scene.conclude()
+        assert scene.run.events("partitions.reconciled")
+
+
+# Shaky
+
+
+def test_a_link_that_comes_and_goes_leaves_no_connection_behind(pair: Pair, links: Links) -> None:
+    """F32, F38: down for a second, up for a second, to both clusters."""
+    with links.scene(pair, "flapping", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        open_before = links.source.connections + links.target.connections
+        for _ in range(rounds(30)):
+            down = [cut_off(proxy, "refused") for proxy in (links.source, links.target)]
+            time.sleep(1)
+            for rule in down:
+                rule.end()
+            time.sleep(1)
+        wait_until_copying(scene)
+        wait_until(
+            lambda: links.source.connections + links.target.connections <= open_before + LEAK_MOST,
+            "connections are as many as before",
+        )
+        scene.conclude()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_link_that_loses_repeats_and_resets_all_the_time_costs_no_record(pair: Pair, links: Links, seed: int) -> None:
+    """F28, F38, F42: one frame in a hundred, on both sides, for as long as some thousands of records take."""
+    chance = random.Random(seed)
+    with links.scene(pair, "shaky", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        rules = [
+            links.target.rule(Repeat(), REQUEST, api_key=PRODUCE, times=None, where=lambda _: chance.random() < 0.05)
+        ]
+        for proxy in (links.source, links.target):
+            rules += [
+                proxy.rule(Reset(), times=None, where=lambda _: chance.random() < 0.01),
+                proxy.rule(Drop(), times=None, where=lambda _: chance.random() < 0.01),
+            ]
+        for _ in range(rounds(10)):
+            wait_until_copying(scene, deadline_s=2 * OVER_S)
+        fired = [rule.fired for rule in rules]
+        for rule in rules:
+            rule.end()
+        print(f"struck {fired} times")
+        assert sum(fired) > 10
+        wait_until_copying(scene)
+        scene.conclude()
