@@ -44,6 +44,8 @@ POLL_S: Final = 1.0
 CLOSE_S: Final = 5.0
 WRITTEN_S: Final = 5.0
 """How long a position waits for the record of the gap that it passes over."""
+SHOWN_MOST: Final = 50
+"""Of a topic that is not what was copied so many partitions stand in its line of the log."""
 UNAVAILABLE_REPORT_S: Final = 10.0
 """How long the status topic may be out of reach before that is worth a line in the log."""
 
@@ -163,6 +165,7 @@ class GapKeeper:
             positions: where each of its partitions stands. What was noted before is not noted again.
         """
         done = self.policy(kind)
+        noted: list[int] = []
         for partition, position in positions.items():
             first, last = (None, position - 1) if kind.is_of_target else (position, None)
             gap = Gap(kind, name, partition, first, last, done, position, text, self._clock.wall_ms())
@@ -171,6 +174,19 @@ class GapKeeper:
             before = self._gaps.get(gap.key)
             if before is None or before.done is not done:
                 self._note(gap)
+                noted.append(partition)
+        if noted:
+            say = self._log.error if done is Done.STOPPED else self._log.warning
+            shown = [f"{number}: {positions[number]}" for number in sorted(noted)]
+            more = [f"and {len(shown) - SHOWN_MOST} more, see mm2py gaps --all"] if len(shown) > SHOWN_MOST else []
+            say(
+                kind.event,
+                topic=name,
+                partitions=len(shown),
+                next_source_offsets=", ".join([*shown[:SHOWN_MOST], *more]),
+                why=text,
+                done=done,
+            )
         return done
 
     def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:

@@ -13,11 +13,13 @@ Where the target grants no transactional id, writing goes on under plain produce
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.fencing import Key
 from mm2py.kafka.own_producer import EpochRefused, Fenced, OwnProducer
@@ -27,8 +29,9 @@ from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 __all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
 
 COORDINATOR_PATIENCE_S: Final = 20.0
-"""How long a missing transaction coordinator is waited for: a new cluster creates its topic on the first request."""
+"""How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
 WAITING_REPORT_S: Final = 5.0
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _UNAVAILABLE: Final = frozenset({14, 15, 16})
 
 
@@ -102,10 +105,10 @@ class Incarnation:
                 patient = self._clock.monotonic() - begun_s < COORDINATOR_PATIENCE_S
                 if reaction in {Reaction.RETRY, Reaction.REFRESH} and (patient or self._transactional_id is None):
                     pass
-                elif self._transactional_id is not None:
-                    self._degrade(error)
-                else:
+                elif self._transactional_id is None:
                     raise
+                elif error.code not in _UNAVAILABLE or not await self._has_transactions():
+                    self._degrade(error)
             except KafkaError as error:
                 why = str(error)
                 if not error.retriable:
@@ -167,6 +170,16 @@ class Incarnation:
         """
         for producer in list(self._producers):
             await producer.keep_alive(partition)
+
+    async def _has_transactions(self) -> bool:
+        """Whether there is a topic of transactional ids: then its coordinators come back, and are worth the wait.
+
+        Earlier lives have ids there. Who went on without could shut none of them out.
+        """
+        with contextlib.suppress(KafkaError):
+            found = (await fetch_metadata(self._brokers, [TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)
+            return found is not None and bool(found.partitions)
+        return True
 
     def _make(self, number: int) -> OwnProducer:
         text = None if self._transactional_id is None else self._transactional_id(number)

@@ -19,6 +19,7 @@ from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 
 _FENCED: Final = frozenset({47, 90})
+_FORGOTTEN: Final = 49
 
 
 class Fenced(KafkaError):
@@ -135,6 +136,7 @@ class OwnProducer:
 
         Raises:
             Fenced: somebody else has raised the epoch.
+            EpochRefused: the target has forgotten the id already; nobody could shut this life out by it.
             BrokerRefused: the target does not grant it any more.
         """
         if self._markers is None or self._latest is None:
@@ -144,6 +146,10 @@ class OwnProducer:
             await self._markers.write(latest.producer_id, latest.epoch, [partition])
         except Overtaken:
             await self.renew(latest)
+        except BrokerRefused as error:
+            if error.code == _FORGOTTEN:
+                raise EpochRefused(f"the target has forgotten {self._transactional_id}") from error
+            raise
 
     async def _init(self, expected: tuple[int, int]) -> ProducerIdentity:
         broker: BrokerId = ANY_BROKER
