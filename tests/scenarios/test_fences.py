@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
+from mm2py.kafka.port import FetchRequest
+from tests.fakes.faults import Faults
 from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
@@ -321,3 +323,37 @@ def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fe
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=600)
+
+
+def test_positions_that_came_while_an_earlier_life_was_being_shut_out_are_read_once_more() -> None:
+    """H5: w2 has read the positions and is about to fence w1, which fences itself and copies on under another id. The
+    position that w2 read first names an id that did not write last."""
+
+    async def scenario() -> None:
+        world, source, witness = make(22)
+        source.fill(10, age_ms=2 * 86_400_000)
+        deaf = Gate(lambda request: isinstance(request, FetchRequest) and "mm2-status" in str(request))
+        fences = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and OFFSETS in str(request))
+        async with world.worker(through=deaf):
+            await all_copied(world)
+            await asyncio.sleep(2)
+            deaf.shut()
+            fences.shut()
+            async with world.worker(through=fences):
+                await until(lambda: fences.held > 0, world)
+                world.target.inject(Faults(drop_reply=1.0))
+                source.fill(5, age_ms=2 * 86_400_000)
+                await asyncio.sleep(1)
+                world.target.heal()
+                await until(lambda: bool(said(world, "partitions.reconciled")), world)
+                source.fill(10, age_ms=2 * 86_400_000)
+                await all_copied(world)
+                await asyncio.sleep(2)
+                fences.open()
+                await until(lambda: len(said(world, "flow.ready")) == 2, world)
+                await all_copied(world)
+                await asyncio.sleep(2)
+        await finish(world, source, witness)
+        assert not said(world, "foreign.writer")
+
+    run_virtual(scenario(), limit_s=900)
