@@ -11,6 +11,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := $(PY) -m pytest
+FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/test_%.py,crash gaps proxy_faults quarantine)
 USUAL := -m "not slow and not compat"
 
 # Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.
@@ -90,8 +91,8 @@ bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", 
 bench-quick: venv jars ## the same in under 3 minutes: one round, fewer records
 	@$(PY) -m bench --quick $(ARGS)
 
-faults: venv jars ## workers, brokers and links that die, freeze and lie: all of it on three nodes a side, an hour (ARGS="-k zombie")
-	$(PYTEST) tests/faults tests/cluster/test_crash.py tests/cluster/test_gaps.py tests/cluster/test_proxy_faults.py tests/cluster/test_quarantine.py -o timeout=1800 $(ARGS)
+faults: venv jars ## workers, brokers and links that die, freeze and lie: an hour or two (ARGS="-k zombie", --faults-resume)
+	$(PYTEST) tests/faults $(FAULTS_ELSEWHERE) -o timeout=1800 $(ARGS)
 
 faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, about an hour (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.faults $(ARGS)

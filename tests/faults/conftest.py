@@ -12,6 +12,7 @@ import pytest
 
 from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.cluster.running import PATIENCE
+from tests.faults.campaign import FaultCampaign
 from tests.faults.scene import NODES, Pair, heal
 
 RIGHTS_USER = "anna"
@@ -32,6 +33,17 @@ SETTINGS = {
     "replica.lag.time.max.ms": 5_000,
     "log.retention.check.interval.ms": 500,
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults-resume", action="store_true", help="leave out what has passed at the same commit")
+    parser.addoption("--faults-save", action="store_true", help="write docs/results/faults-DATE.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "faults_resume"):  # else pytest was asked for more than this folder
+        campaign = FaultCampaign(resume=config.option.faults_resume, save=config.option.faults_save)
+        config.pluginmanager.register(campaign, "fault campaign")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
