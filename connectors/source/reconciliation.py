@@ -16,8 +16,10 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.fences import Fences
 from connectors.source.reconciler import Job, Outcome, Reconciler
+from connectors.source.refusals import CopyUncertain
 from connectors.source.succession import Inherited, Succession
 from connectors.source.takeover import EarlierLives
+from mm2py.flow import Flow
 from mm2py.kafka.fencing import EarlierProducer
 from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
@@ -62,6 +64,7 @@ class Reconciliation:
         lives: EarlierLives,
         fences: Fences,
         *,
+        flow: Flow,
         exactly_once: bool,
         shared: bool,
         handle: Handler,
@@ -79,6 +82,7 @@ class Reconciliation:
         self._fences = fences
         self.foreign: set[str] = set()
         """Remote topics to which others write."""
+        self._flow = flow
         self._exactly_once = exactly_once
         self._shared = shared
         self._met_gap = met_gap
@@ -173,6 +177,9 @@ class Reconciliation:
         count = _Inheritance(first=parts[0].copier.name)
 
         def done(found: Inherited) -> None:
+            if self._exactly_once and (found.is_ambiguous or not found.is_proven):
+                why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
+                raise CopyUncertain(self._flow, found.part.copier.name, why)
             count.partitions += 1
             count.records += found.records
             count.ambiguous += found.is_ambiguous

@@ -24,6 +24,18 @@ class ExactlyOnceImpossible(FlowRefused):
         )
 
 
+class CopyUncertain(FlowRefused):
+    """``exactly.once.source.support=enabled``, and nobody can tell what MirrorMaker 2 has copied already."""
+
+    def __init__(self, flow: Flow, partition: str, why: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. How far MirrorMaker 2 has"
+            f" copied {partition} behind its last position cannot be told: {why}.",
+            remedy="Set exactly.once.source.support=disabled for the first start: nothing is left out then, and some"
+            " records of that partition may be copied twice.",
+        )
+
+
 class TakenOver(FlowRefused):
     """A younger process runs the flow: of two, the older stops."""
 

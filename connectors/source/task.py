@@ -166,6 +166,7 @@ class SourceTask:
             incarnation,
             lives,
             fences,
+            flow=settings.flow,
             exactly_once=settings.exactly_once == "enabled",
             shared=settings.many_to_one,
             handle=self._handle,

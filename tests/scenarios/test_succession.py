@@ -206,6 +206,24 @@ def test_records_that_cannot_be_told_apart_are_rather_repeated_than_left_out_and
     run_virtual(scenario(), limit_s=600)
 
 
+def test_with_exactly_once_enabled_records_that_cannot_be_told_apart_stop_the_flow() -> None:
+    async def scenario() -> None:
+        world, _, _ = make(5, **{"B.exactly.once.source.support": "enabled"})
+        world.source.append("orders", 0, [Record(b"same", timestamp_ms=world.clock.wall_ms()) for _ in range(10)])
+        mm2 = MirrorMaker2(world)
+        mm2.copy(4)
+        mm2.store()
+        mm2.copy(3)
+        async with world.worker() as herder:
+            await asyncio.sleep(30)
+            (status,) = herder.status()
+        assert status.state == "refused"
+        assert "How far MirrorMaker 2 has copied orders-0" in status.reason
+        assert len(copies(world)) == 7
+
+    run_virtual(scenario(), limit_s=600)
+
+
 @pytest.mark.parametrize("lost", ["the copy expired", "the source expired", "the source was cut back"])
 def test_where_nothing_is_left_to_tell_copying_goes_on_at_the_position_and_that_is_said(lost: str) -> None:
     async def scenario() -> None:
