@@ -18,14 +18,16 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.access import Access
-from mm2py.kafka.connection import Connection, connect
-from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError
+from mm2py.kafka.connection import Connection, connect, peer_name
+from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError, RequestTimedOut
 from mm2py.kafka.frames import FrameMemory
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security_errors import AuthenticationFailed
 
 CONNECT_TIMEOUT_S = 10.0
+AVOIDED_S = 30.0
+"""For so long a broker that did not answer is not asked for what others can tell as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Cluster:
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
+        self._silent_until_s: dict[str, float] = {}
 
     async def send(
         self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
@@ -179,7 +182,12 @@ class Cluster:
         """See ``Brokers.send``."""
         connection = await self._connection(broker, channel)
         carries_records = isinstance(request, FetchRequest | ProduceRequest)
-        reply = await connection.request(request, self._request_timeout_s if carries_records else self._admin_timeout_s)
+        timeout_s = self._request_timeout_s if carries_records else self._admin_timeout_s
+        try:
+            reply = await connection.request(request, timeout_s)
+        except RequestTimedOut:
+            self._avoid(connection)
+            raise
         if isinstance(reply, messages.MetadataResponse):
             self._learn(reply)
         return reply
@@ -256,11 +264,13 @@ class Cluster:
         known = list(self._addresses.values())
         self._rng.shuffle(known)
         addresses = list(dict.fromkeys([*known, *self._rng.sample(self._bootstrap, len(self._bootstrap))]))
+        addresses.sort(key=lambda address: self._is_avoided(*address))
         last: KafkaError | None = None
         for host, port in addresses:  # the bootstrap list stays in play: all known brokers may have moved
             try:
                 return await self._open(host, port)
             except KafkaError as error:
+                self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
                 last = error
         raise last or BrokerUnreachable(self.alias, "it has no address")
 
@@ -288,6 +298,20 @@ class Cluster:
         self._turned_away.pop((host, port), None)
         self._all_read_topic_ids = connection.reads_topic_ids and self._all_read_topic_ids is not False
         return connection
+
+    def _avoid(self, silent: Connection) -> None:
+        """Ask others for what any broker can tell, now and for a while.
+
+        The story: a broker freezes. Reads from it time out; fresh metadata would name who leads by now, and is asked
+        for on a connection to that very broker.
+        """
+        self._silent_until_s[silent.peer] = asyncio.get_running_loop().time() + AVOIDED_S
+        for (broker, _), slot in self._slots.items():
+            if broker == ANY_BROKER and slot.connection is not None and slot.connection.peer == silent.peer:
+                slot.connection.close()
+
+    def _is_avoided(self, host: str, port: int) -> bool:
+        return self._silent_until_s.get(peer_name(host, port), 0.0) > asyncio.get_running_loop().time()
 
     def _learn(self, reply: messages.MetadataResponse) -> None:
         if self.cluster_id is None:

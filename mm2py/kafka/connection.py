@@ -355,6 +355,11 @@ class Connection:
         return chosen
 
 
+def peer_name(host: str, port: int) -> str:
+    """Return an address as errors and logs name it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 async def connect(
     host: str,
     port: int,
@@ -378,7 +383,7 @@ async def connect(
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
         TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
     """
-    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    peer = peer_name(host, port)
     loop = asyncio.get_running_loop()
     access = access or Access(peer)
     admission = await access.prepare()

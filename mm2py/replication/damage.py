@@ -58,11 +58,13 @@ def is_borne_out(records: memoryview, batch_end: int, doubt: Doubt, epoch_before
 class Damage:
     """What one partition's copier remembers of damaged reads, until it is past them."""
 
-    __slots__ = ("_came_again", "_offset", "_text", "reads")
+    __slots__ = ("_came_again", "_offset", "_text", "beyond_end", "reads")
 
     def __init__(self) -> None:
         self.reads = 0
         """So often in a row the batch at which copying stands came damaged."""
+        self.beyond_end: tuple[int, str] | None = None
+        """Where the last read claimed to reach, behind the end of the log that it named, and that in words."""
         self._offset = -1
         self._text = ""
         self._came_again: dict[Doubt, bool] = {}
@@ -71,6 +73,24 @@ class Damage:
     def doubted(self) -> Collection[Doubt]:
         """What was doubtful and is not behind us."""
         return self._came_again.keys()
+
+    def reached_beyond(self, at: int, next_offset: int, log_end: int) -> Plan:
+        """Return what to make of a read that reaches beyond the end of the log: nothing, and if it comes again a fault.
+
+        A base offset stands outside every checksum; only the log's end shows that one was moved behind it. But brokers
+        note the end before they read, so what is appended in between may come with the read.
+        """
+        text = f"a batch claims to reach to offset {next_offset}, the log ends at {log_end}"
+        fault = None if self.beyond_end is None else Fault("crc mismatch", at, None, text)
+        self.beyond_end = next_offset, text
+        return Plan(next_offset=at, fault=fault)
+
+    def stayed_within(self, at: int, log_end: int) -> None:
+        """This one does not, after one that did: by now the log reaches as far, or that one was damaged."""
+        if self.beyond_end is not None:
+            (claimed, text), self.beyond_end = self.beyond_end, None
+            if claimed > log_end:
+                self._count(at, text)
 
     def met(self, fault: Fault) -> bool:
         """Count a fault if it is damage; returns whether to read again before anybody is bothered with it."""

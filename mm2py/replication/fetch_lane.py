@@ -24,7 +24,6 @@ from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryA
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.repack import PASS_REFUSED, merge_rule
 from mm2py.replication.rewrite import plan
-from mm2py.replication.steps import Fault, Plan
 from mm2py.topics.copy_modes import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
@@ -297,12 +296,11 @@ class FetchLane:
                 cut_until=part.copier.cut_until,
                 known=Known(part.copier.fetched_epoch, part.source_leader_epoch, part.copier.damage.doubted),
             )
+            damage = part.copier.damage
             if planned.next_offset > max(fetched.high_watermark, fetch_offset):
-                # A base offset stands outside every checksum; only the log's end shows that one was damaged on the way.
-                text = (
-                    f"a batch claims to reach to offset {planned.next_offset}, the log ends at {fetched.high_watermark}"
-                )
-                planned = Plan(next_offset=fetch_offset, fault=Fault("crc mismatch", fetch_offset, None, text))
+                planned = damage.reached_beyond(fetch_offset, planned.next_offset, fetched.high_watermark)
+            elif damage.beyond_end is not None:
+                damage.stayed_within(fetch_offset, fetched.high_watermark)
             # A damaged length may claim gigabytes: so more is asked for step by step.
             asked = max(self._settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))

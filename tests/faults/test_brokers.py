@@ -297,7 +297,8 @@ def test_a_cluster_that_is_away_for_long_costs_no_record_no_memory_and_no_other_
         print(f"{DOWN_S:g} s away; {before >> 20} MiB before, {most >> 20} MiB at most")
         assert most < before + MEMORY_MORE_BYTES, f"{before >> 20} MiB before, {most >> 20} MiB at most"
         assert {event["flow"] for event in scene.run.events("broker.lost")} == {"A->B"}
-        assert scene.run.events("partitions.waiting", flow="A->B")
+        said = {"source": "watch.failing", "target": "partitions.waiting"}[side]
+        assert scene.run.events(said, flow="A->B")
 
 
 def _wait_for_more(run: Mm2py, cluster: KafkaCluster, topic: str, more: int) -> None:

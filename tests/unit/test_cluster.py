@@ -146,6 +146,36 @@ def test_a_broker_that_moved_is_reached_at_its_new_address() -> None:
     two_brokers(story)
 
 
+def test_a_broker_that_does_not_answer_reads_is_not_asked_who_leads_instead() -> None:
+    """It is frozen: its connections stay open, and the one for metadata leads to it as well."""
+
+    async def main() -> None:
+        frozen = asyncio.Event()
+        named: dict[BrokerId, int] = {}
+
+        async def first(request: Request) -> bytes | None:
+            if frozen.is_set():
+                return None
+            return metadata(request.correlation_id, named)
+
+        def second(request: Request) -> bytes:
+            return metadata(request.correlation_id, named)
+
+        async with server(first) as one, server(second) as two:
+            named.update({ONE: one.port, TWO: two.port})
+            cluster = cluster_at(one, request_timeout_s=0.2, admin_timeout_s=15.0)
+            await learn(cluster)
+            frozen.set()
+            await refused(cluster.send(ONE, FETCH, channel="fetch"), RequestTimedOut)
+            for _ in range(5):
+                await learn(cluster)
+                await cluster.send(ANY_BROKER, METADATA, channel="another")
+            assert [request.api_key for request in two.seen].count(METADATA_KEY) == 10
+            await cluster.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("timeouts", "request_", "within"),
     [

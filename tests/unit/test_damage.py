@@ -273,3 +273,31 @@ def test_wherever_one_bit_flips_each_record_is_copied_once_and_in_order(seed: in
         if flip.moved_back and (holes or start == 0):
             copied = list(dict.fromkeys(copied))
         assert copied == wanted, flip
+
+
+# Beyond the end of the log
+
+
+def test_what_is_appended_while_a_broker_reads_is_no_damage() -> None:
+    """It notes the log's end, another batch is appended, and the read brings that, too."""
+    damage = Damage()
+    assert damage.reached_beyond(100, 105, 103) == Plan(next_offset=100)
+    damage.stayed_within(100, 105)
+    assert damage.read(Plan(next_offset=105)) is None
+
+
+def test_a_batch_that_was_moved_behind_the_end_of_the_log_is_reported_when_it_came_whole() -> None:
+    damage = Damage()
+    damage.reached_beyond(100, 1 << 40, 103)
+    damage.stayed_within(100, 103)
+    report = damage.read(Plan(next_offset=103))
+    assert report is not None
+    assert (report.event, "claims to reach to offset 1099511627776" in report.text) == ("source.damaged", True)
+
+
+def test_a_batch_that_lies_behind_the_end_of_the_log_again_and_again_is_a_fault() -> None:
+    damage = Damage()
+    assert damage.reached_beyond(100, 1 << 40, 103).fault is None
+    fault = damage.reached_beyond(100, 1 << 40, 103).fault
+    assert fault is not None
+    assert damage.met(fault)
