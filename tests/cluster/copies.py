@@ -218,6 +218,7 @@ def assert_copied(
     ledger: Ledger | None = None,
     max_rewinds: int | None = 0,
     max_rewound_records: int | None = None,
+    target_starts: Mapping[tuple[str, int], int] | None = None,
 ) -> Report:
     """Let the checker judge a topic, and fail with what it finds. By default nothing may stand there twice.
 
@@ -234,6 +235,7 @@ def assert_copied(
             ledger=ledger,
             max_rewinds=max_rewinds,
             max_rewound_records=max_rewound_records,
+            target_starts=target_starts,
             wait_s=deadline_s if run is not None else 0.0,
         )
     )

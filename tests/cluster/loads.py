@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Self
 
@@ -55,8 +56,19 @@ class Loads:
             f"{more} more records are sent",
         )
 
-    def assert_copied(self, target: KafkaCluster, run: Mm2py, *, max_rewinds: int) -> None:
-        """Judge both topics; each partition may have gone back so often, and not far."""
+    def assert_copied(
+        self,
+        target: KafkaCluster,
+        run: Mm2py,
+        *,
+        max_rewinds: int,
+        target_starts: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Judge both topics; each partition may have gone back so often, and not far.
+
+        Args:
+            target_starts: where the copy begins of what the source still has, by source topic and partition.
+        """
         for topic in self.topics:
             report = assert_copied(
                 self._cluster,
@@ -65,6 +77,7 @@ class Loads:
                 f"A.{topic}",
                 run=run,
                 max_rewinds=max_rewinds,
+                target_starts=target_starts,
                 max_rewound_records=max_rewinds * 10 * self._per_second,
             )
             print(report)

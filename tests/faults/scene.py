@@ -15,7 +15,7 @@ name (I9).
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -131,15 +131,22 @@ class Scene:
         """Wait until so many more records are copied."""
         self.loads.wait_for_copies(self.pair.target, self.run, records)
 
-    def conclude(self, *, gaps: Collection[str] = (), ends_well: bool = True) -> None:
+    def conclude(
+        self,
+        *,
+        gaps: Collection[str] = (),
+        target_starts: Mapping[tuple[str, int], int] | None = None,
+        ends_well: bool = True,
+    ) -> None:
         """End the load and judge. Both clusters are whole by then.
 
         Args:
             gaps: the kinds of gaps that the test expects; any other is a finding.
+            target_starts: as ``Loads.assert_copied``.
             ends_well: the process is asked to stop, and says that it drained.
         """
         self._end_loads()
-        self.loads.assert_copied(self.pair.target, self.run, max_rewinds=0)
+        self.loads.assert_copied(self.pair.target, self.run, max_rewinds=0, target_starts=target_starts)
         found = judge_transactions(
             self.pair.target.internal_bootstrap, [*self.remotes, *OWN_TOPICS], wait_s=COPY_DEADLINE_S
         )

@@ -195,14 +195,16 @@ def _delete_before(cluster: KafkaCluster, topic: str, before: dict[int, int]) ->
 
 def test_records_that_are_deleted_behind_the_position_cost_nothing(pair: Pair) -> None:
     """F52: under load."""
+    starts: dict[tuple[str, int], int] = {}
     with Scene(pair, "deleted-below", per_second=QUIET_PER_SECOND) as scene:
         for _ in range(3):
             scene.copy_more(300)
             for topic in scene.topics:
                 ends = bounds_of(pair.target, f"A.{topic}", range(PARTITIONS))
                 _delete_before(pair.source, topic, {number: bound.end for number, bound in ends.items()})
+                starts |= {(topic, number): bound.end for number, bound in ends.items()}  # the same on both sides
         scene.copy_more(300)
-        scene.conclude()
+        scene.conclude(target_starts=starts)
 
 
 def test_records_that_are_deleted_before_they_were_copied_are_a_gap_with_exact_offsets(pair: Pair) -> None:
@@ -217,7 +219,8 @@ def test_records_that_are_deleted_before_they_were_copied_are_a_gap_with_exact_o
         _delete_before(pair.source, topic, {number: bound.end for number, bound in ends.items()})
         scene.run.start()
         scene.copy_more(500)
-        scene.conclude(gaps={"expired"})
+        starts = {(topic, number): bound.end for number, bound in copied.items()}
+        scene.conclude(gaps={"expired"}, target_starts=starts)
         found = {gap["partition"]: (gap["first_offset"], gap["last_offset"]) for gap in scene.gaps()}
         assert found == {number: (copied[number].end, ends[number].end - 1) for number in range(PARTITIONS)}
         assert {gap["topic"] for gap in scene.gaps()} == {topic}
