@@ -279,7 +279,7 @@ class FetchLane:
             self._handle(part, Diverged(*fetched.diverging_epoch))
         elif part.copier.fetch_offset == fetch_offset:
             part.merging = PASS_REFUSED
-            if fetch_offset >= part.copier.pass_until:
+            if fetch_offset >= part.copier.search.pass_until:
                 part.merging = merge_rule(
                     self._settings.copy_modes.of(part.source_topic),
                     read_bytes=len(fetched.records),
@@ -293,7 +293,7 @@ class FetchLane:
                 rules=part.rules,
                 merging=part.merging,
                 sent_before=part.copier.sent_before,
-                cut_until=part.copier.cut_until,
+                cut_until=part.copier.search.cut_until,
                 known=Known(part.copier.fetched_epoch, part.source_leader_epoch, part.copier.damage.doubted),
             )
             damage = part.copier.damage

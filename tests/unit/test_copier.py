@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import MAX_IN_FLIGHT, MAX_QUEUED, Copier, Phase, Sending
+from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
@@ -31,6 +31,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
+from mm2py.replication.line import MAX_IN_FLIGHT, MAX_QUEUED, Sending
 from mm2py.replication.position import Position
 from mm2py.replication.steps import Doubt, Dropped, Fault, Outgoing, Plan
 

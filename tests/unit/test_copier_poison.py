@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import Copier, Phase, Sending
+from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
@@ -27,6 +27,7 @@ from mm2py.replication.events import (
     Report,
     Tick,
 )
+from mm2py.replication.line import Sending
 from mm2py.replication.position import RANGES_MAX, Position
 from mm2py.replication.repack import MERGE_ALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan
@@ -87,9 +88,9 @@ class PoisonedPartition(Partition):
             read_committed=False,
             aborted=(),
             rules=self.rules,
-            merging=PASS_ALL if copier.fetch_offset < copier.pass_until else merging,
+            merging=PASS_ALL if copier.fetch_offset < copier.search.pass_until else merging,
             sent_before=copier.sent_before,
-            cut_until=copier.cut_until,
+            cut_until=copier.search.cut_until,
         )
         self.least_bytes = planned.cut_batch_bytes
         self.carry_out(copier.handle(Fetched(planned, self.lease, copier.fetch_offset, self.source.end, self.now_s)))

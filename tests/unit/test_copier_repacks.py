@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import MAX_CUT_READS, Copier, Sending
+from mm2py.replication.copier import MAX_CUT_READS, Copier
 from mm2py.replication.events import (
     Acked,
     Effect,
@@ -29,6 +29,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
+from mm2py.replication.line import Sending
 from mm2py.replication.position import Position
 from mm2py.replication.repack import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan
@@ -358,7 +359,7 @@ def test_a_record_that_the_target_refuses_holds_up_none_before_it_in_its_merged_
         part.read(MERGE_ALL)
     (merged,) = part.send()
     assert part.answer(merged) == 87
-    assert part.copier.pass_until == 10
+    assert part.copier.search.pass_until == 10
     with pytest.raises(AssertionError, match="the record of source offset 6"):
         part.copy_all(PASS_ALL)
     assert part.target.log == list(range(6))

@@ -6,7 +6,7 @@ import pytest
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.status_record import GapKind
-from mm2py.replication.copier import Copier, Phase, Sending
+from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.events import (
     Acked,
     Fetched,
@@ -23,6 +23,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
+from mm2py.replication.line import Sending
 from mm2py.replication.position import Position
 from mm2py.replication.steps import Outgoing, Plan
 

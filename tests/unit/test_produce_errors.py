@@ -10,8 +10,9 @@ from kio.schema.errors import ErrorCode
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
-from mm2py.replication.copier import Copier, Phase, Sending
+from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
+from mm2py.replication.line import Sending
 from mm2py.replication.position import Position
 from mm2py.replication.produce_errors import PRODUCE_ERRORS, ProduceError, ProduceReaction, Stored, produce_error
 from tests.unit.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
