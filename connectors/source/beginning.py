@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source import remote_topics
 from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.remote_rules import RemoteRules
 from connectors.source.stopped import StoppedPartitions
 from connectors.source.succession import BEHIND_MM2
 from connectors.source.takeover import EarlierLives
@@ -26,9 +25,8 @@ from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.records.compression import Codec
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Copier
@@ -37,8 +35,6 @@ from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
 from mm2py.replication.reconcile import Writer
 from mm2py.replication.steps import TargetRules
-
-DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 
 Key = tuple[str, int]
 """Source topic and partition."""
@@ -104,6 +100,7 @@ class Beginning:
         self._width_at_first: dict[str, int] = {}
         """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
         self._log = log
+        self._rules = RemoteRules(settings, source, target)
 
     async def begin(
         self, pairs: Mapping[str, Pair], running: Mapping[Key, object], identity: ProducerIdentity
@@ -136,7 +133,7 @@ class Beginning:
         begun = {
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
-        rules = await self._target_rules({remote.name: upstream.name for upstream, remote in begun.values()})
+        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
         fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
         await self._stopped.shut_out({key: (pair[1].name, key[1]) for key, pair in fresh.items()})
         ends = await self._target_ends(fresh)
@@ -148,26 +145,6 @@ class Beginning:
         inherited = [part for part in copied if self._is_inherited(part.key)]
         jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
         return Begun(copied, jobs, inherited, len(copied) - len(starts), refused)
-
-    async def learn_rules(
-        self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]
-    ) -> None:
-        """Let partitions that are copied know that settings of their remote topics have changed.
-
-        Args:
-            settings_of: the remote topics, with those new values that are known; brokers may not show them yet.
-        """
-        parts = [part for part in copied if part.target_topic in settings_of]
-        upstreams = {part.target_topic: part.source_topic for part in parts}
-        rules = await self._target_rules(upstreams, known=settings_of, channel="sync")
-        for part in parts:
-            found = rules[part.target_topic]
-            part.rules = replace(
-                part.rules,
-                max_message_bytes=found.max_message_bytes,
-                cleaned=found.cleaned,
-                compacted=found.compacted,
-            )
 
     def _has_grown_by(self, key: Key) -> bool:
         """Tell whether a partition came later than its topic, while we ran or while we were down."""
@@ -374,11 +351,11 @@ class Beginning:
         await self._store.store({key: position})
         self.positions[key] = position
 
-    async def begin_anew(self, key: Key) -> str | None:
+    async def begin_anew(self, key: Key) -> TopicMetadata | str:
         """Let a partition that a gap stops begin at the start of the source topic as it is now.
 
         Returns:
-            None, or why it cannot be done.
+            The source topic, or why it cannot be done.
         Raises: KafkaError.
         """
         name, number = key
@@ -394,44 +371,7 @@ class Beginning:
             return f"{name}-{number} has no leader on {self._flow.source} that answers; accept it again later."
         target_topic_id = None if remote is None or remote.error_code else remote.topic_id
         await self.set_position(key, starts[key], source_topic_id=upstream.topic_id, target_topic_id=target_topic_id)
-        return None
-
-    async def _target_rules(
-        self,
-        upstreams: Mapping[str, str],
-        *,
-        known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-        channel: str = "control",
-    ) -> dict[str, TargetRules]:
-        """Return how each remote topic is to be written to.
-
-        Args:
-            upstreams: the upstream topic of each remote topic.
-            known: settings of remote topics that count more than what the target says of them.
-        """
-        compression = self._settings.compression
-        codec = None if compression is None else int(Codec[compression.upper()])
-        names = list(upstreams)
-        rules: dict[str, TargetRules] = {}
-        for at in range(0, len(names), remote_topics.CHUNK):
-            page = names[at : at + remote_topics.CHUNK]
-            targets = await admin.describe_topic_configs(
-                self._target, page, keys=["max.message.bytes", "cleanup.policy"], channel=channel
-            )
-            sources = await admin.describe_topic_configs(
-                self._source, [upstreams[name] for name in page], keys=["cleanup.policy"], channel=channel
-            )
-            for name in page:
-                ours = {**_values(targets.get(name)), **known.get(name, {})}
-                theirs = _values(sources.get(upstreams[name]))
-                compacted = "compact" in ours.get("cleanup.policy", "")
-                rules[name] = TargetRules(
-                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
-                    compression=codec,
-                    cleaned=compacted,
-                    compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
-                )
-        return rules
+        return upstream
 
     def _copied_partition(
         self,
@@ -498,9 +438,3 @@ def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
     if all(position.is_of_mm2 for position in stored.values()):
         return max(stored) + 1
     return 0
-
-
-def _values(found: object) -> dict[str, str]:
-    if isinstance(found, BrokerRefused) or not isinstance(found, list):
-        return {}
-    return {entry.name: entry.value for entry in found if entry.value is not None}

@@ -442,12 +442,16 @@ class GapKeeper:
             return _Verdict(True, f"it goes on at source offset {at}.")
         if key not in self._held:
             return _Verdict(False, "no gap of it is known just now; it is not copied for another reason.")
-        problem = await parts.beginning.begin_anew(key)
-        if problem is not None:
-            return _Verdict(False, problem)
+        upstream = await parts.beginning.begin_anew(key)
+        if isinstance(upstream, str):
+            return _Verdict(False, upstream)
         self._held.discard(key)
         self._accept_all(key)
-        waiting = sorted(number for name, number in self._held if name == command.topic)
+        waiting = sorted(
+            number
+            for name, number in self._held
+            if name == command.topic and (upstream.topic_id is None or number in upstream.partitions)
+        )  # without ids, a position of a partition that is not there any more still speaks of another topic
         others = f" once partition(s) {', '.join(map(str, waiting))} are accepted too" if waiting else ""
         return _Verdict(True, f"it is copied from its first record on{others}.")
 

@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.acl_sync import AclSync
 from connectors.source.beginning import Beginning
 from connectors.source.refused_configs import RefusedConfigs
+from connectors.source.remote_rules import RemoteRules
 from connectors.source.repeating import repeat
 from connectors.source.task import SourceTask
 from connectors.source.topic_sync import TopicConfigSync
@@ -56,8 +57,9 @@ async def keep_in_step(
         return len(task.partitions) > looked_at
 
     async def changed(settings_of: Mapping[str, Mapping[str, str]]) -> None:
-        await beginning.learn_rules(settings_of, task.partitions.values())
+        await rules.learn(settings_of, task.partitions.values())
 
+    rules = RemoteRules(settings, source, target)
     configs = TopicConfigSync(settings, source, target, topics=topics, refused=refused, changed=changed, log=log)
     acls = AclSync(settings, source, target, topics=lambda: topics().keys(), kept=kept, log=log)
     await begun.wait()

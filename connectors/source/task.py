@@ -10,28 +10,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.fences import Fences
+from connectors.source.inquiries import Inquiries
+from connectors.source.lanes import Lanes
 from connectors.source.position_keeper import PositionKeeper
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
-from connectors.source.stalls import Stalls, circumstances_of
+from connectors.source.reports import Reports
+from connectors.source.stalls import Stalls
 from connectors.source.succession import Succession
 from connectors.source.takeover import EarlierLives
 from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Fenced, Incarnation
-from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.port import Brokers
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import (
@@ -41,28 +43,18 @@ from mm2py.replication.events import (
     Event,
     GapFound,
     Need,
-    OffsetsFound,
     Poison,
-    Quarantined,
     Report,
     TargetLed,
     Tick,
 )
-from mm2py.replication.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
-from mm2py.replication.memory import MemoryAccount, MemoryBudget
+from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_store import PositionStore
-from mm2py.replication.produce_lane import ProduceLane
-from mm2py.replication.rate import RateLimit
-from mm2py.replication.repack import PASS_REFUSED
-from mm2py.replication.watchdog import Circumstances
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
 REPORT_EVERY_S: Final = 1.0
-LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
-WAITING_REPORT_S: Final = 5.0
-"""A pause shorter than this is not worth a line in the log: leaders move."""
 
 
 class DrainIncomplete(Mm2Error):
@@ -114,33 +106,13 @@ class SourceTask:
         """
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.metadata_wanted = asyncio.Event()
-        self.fetch_lanes: dict[BrokerId, FetchLane] = {}
-        self.produce_lanes: dict[BrokerId, ProduceLane] = {}
         self._settings = settings
         self._source = source
-        self._target = target
         self._incarnation = incarnation
-        self._keep = keep
-        self._looked_up: dict[CopiedPartition, int] = {}
-        """For which source offset the limits were last looked up before it went into quarantine."""
-        self._budget = budget
-        self._accounts: dict[BrokerId, MemoryAccount] = {}
-        self._producer_expiry_ms = producer_expiry_ms
         self._met_gap = met_gap
         self._stalls = stalls
         self._clock = clock
-        self._rng = rng
         self._log = log
-        self._rate = RateLimit(settings.bytes_per_second_max)
-        self._reading = ReadSettings(
-            partition_max_bytes=settings.fetch_partition_max_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            min_bytes=settings.fetch_min_bytes,
-            max_wait_ms=settings.fetch_max_wait_ms,
-            read_committed=settings.read_committed,
-            copy_modes=settings.copy_modes,
-            linger_s=settings.linger_s,
-        )
         self.leaves_doubt = False
         """Something was on its way when its partition was drained, and may arrive yet."""
         self.unfenced: str | None = None
@@ -173,6 +145,19 @@ class SourceTask:
             met_gap=met_gap,
             log=log,
         )
+        self._lanes = Lanes(
+            settings,
+            source.brokers,
+            target.brokers,
+            budget=budget,
+            producer_expiry_ms=producer_expiry_ms,
+            handle=self._handle,
+            stale=self.metadata_wanted.set,
+            start=self._start,
+            clock=clock,
+            rng=rng,
+            log=log,
+        )
         self._fences = fences
         self._ends = TargetEnds(
             target.brokers,
@@ -181,6 +166,9 @@ class SourceTask:
             handle=self._handle,
             stale=self.metadata_wanted.set,
             clock=clock,
+        )
+        self._inquiries = Inquiries(
+            source.brokers, target.brokers, self.partitions, keep=keep, handle=self._handle, clock=clock
         )
         self._positions = PositionKeeper(
             store,
@@ -194,11 +182,7 @@ class SourceTask:
         )
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
-        self._held_up: dict[CopiedPartition, float] = {}
-        self._reported_waits: dict[tuple[str, str], int] = {}
-        self._warned_transactional: set[str] = set()
-        self._said_repacked: set[str] = set()
-        self._said_parted: set[str] = set()
+        self._reports = Reports(settings, self.partitions, waiting=self._waiting, log=log)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._draining = False
@@ -227,8 +211,7 @@ class SourceTask:
             raise group.exceptions[0] from None
         finally:
             self._tasks = None
-            for account in self._accounts.values():
-                account.close()
+            self._lanes.close()
 
     def positions_age_s(self) -> float:
         """How long ago the position changed that waits longest to be stored."""
@@ -272,10 +255,9 @@ class SourceTask:
             self.partitions.pop(part.key, None)
             self._positions.forget(part)
             self._waiting.pop(part, None)
-            self._held_up.pop(part, None)
-            self._looked_up.pop(part, None)
-            if part.source_leader in self.fetch_lanes:
-                self.fetch_lanes[part.source_leader].partitions.pop(part.key, None)
+            self._reports.forget(part)
+            self._inquiries.forget(part)
+            self._lanes.forget(part)
 
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing."""
@@ -338,74 +320,9 @@ class SourceTask:
         self._fences.learn(metadata, doubtful=doubtful)
         self._lead_lanes()
 
-    # Lanes
-
     def _lead_lanes(self) -> None:
-        """Put every partition into the lanes of the brokers that lead it now."""
-        if self._tasks is None:
-            return
-        for part in self.partitions.values():
-            for broker, lane in self.fetch_lanes.items():
-                if broker != part.source_leader:
-                    lane.partitions.pop(part.key, None)
-            if part.source_leader is not None:
-                self._fetch_lane(part.source_leader).partitions[part.key] = part
-            if part.target_leader is not None:
-                self._produce_lane(part.target_leader).offer(part)
-        for fetch_lane in self.fetch_lanes.values():
-            fetch_lane.wake()
-
-    def _fetch_lane(self, broker: BrokerId) -> FetchLane:
-        if broker not in self.fetch_lanes:
-            lane = FetchLane(
-                broker,
-                self._source.brokers,
-                self._reading,
-                account=self._account,
-                rate=self._rate,
-                clock=self._clock,
-                rng=self._rng,
-                handle=self._handle,
-                lost=self.metadata_wanted.set,
-            )
-            lane.problem.report = self._reporter(self._settings.source.alias, broker)
-            self.fetch_lanes[broker] = lane
-            for account in self._accounts.values():
-                account.lanes = len(self.fetch_lanes)
-            self._start(lane.run(), f"fetch lane {broker}")
-        return self.fetch_lanes[broker]
-
-    def _produce_lane(self, broker: BrokerId) -> ProduceLane:
-        if broker not in self.produce_lanes:
-            request_ms = int(self._settings.target_request_timeout_s * 1000)
-            lane = ProduceLane(
-                broker,
-                self._target.brokers,
-                timeout_ms=max(request_ms // 2, request_ms - 5_000),
-                covered_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
-                clock=self._clock,
-                handle=self._handle,
-                sent=self._offer_read,
-            )
-            lane.problem.report = self._reporter(self._settings.target.alias, broker)
-            self.produce_lanes[broker] = lane
-            self._start(lane.run(), f"produce lane {broker}")
-        return self.produce_lanes[broker]
-
-    def _account(self, target: BrokerId) -> MemoryAccount:
-        if target not in self._accounts:
-            self._accounts[target] = self._budget.open()
-            self._accounts[target].lanes = len(self.fetch_lanes)
-        return self._accounts[target]
-
-    def _reporter(self, alias: str, broker: BrokerId) -> Callable[[str | None], None]:
-        def report(problem: str | None) -> None:
-            if problem is None:
-                self._log.info("broker.back", cluster=alias, broker=broker)
-            else:
-                self._log.warning("broker.lost", cluster=alias, broker=broker, why=problem)
-
-        return report
+        if self._tasks is not None:
+            self._lanes.lead(self.partitions.values())
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._tasks is None:
@@ -420,9 +337,8 @@ class SourceTask:
             self._carry_out(part, effect)
         phase = copier.phase
         if phase is Phase.COPYING:
-            if copier.has_batches and part.target_leader is not None:
-                self.produce_lanes[part.target_leader].offer(part)
-            self._offer_read(part)
+            self._lanes.offer_batches(part)
+            self._lanes.offer_read(part)
         elif phase is Phase.WAITING:
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()
@@ -430,23 +346,12 @@ class SourceTask:
         elif phase is Phase.DRAINED:
             self._settled.set()
 
-    def _offer_read(self, part: CopiedPartition) -> None:
-        if part.source_leader is not None:
-            self.fetch_lanes[part.source_leader].offer(part)
-
     def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
         match effect:
             case Report():
-                write = self._log.error if effect.severe else self._log.warning
-                way_out = self._ways_out(part).get(effect.event, {})
-                if part.copier.phase is Phase.STALLED:
-                    remedy = (
-                        f"Restart with --allow-recopy {self._settings.flow}:{part.source_topic} to copy it once more."
-                    )
-                    way_out = {"remedy": remedy}
-                write(effect.event, topic=part.source_topic, partition=part.partition, why=effect.text, **way_out)
+                self._reports.pass_on(part, effect)
             case Poison():
-                self._once(("quarantine", part.copier.name), self._quarantine(part, effect))
+                self._once(("quarantine", part.copier.name), self._inquiries.quarantine(part, effect))
             case GapFound():
                 self._met_gap(part, effect)
             case Need.STORE_POSITION:
@@ -454,24 +359,17 @@ class SourceTask:
             case Need.METADATA:
                 self.metadata_wanted.set()
             case Need.OFFSETS:
-                self._once(("offsets", part.copier.name), self._find_offsets(part))
+                self._once(("offsets", part.copier.name), self._inquiries.find_offsets(part))
             case Need.TARGET_END:
                 self._ends.look(part)
             case Need.LIMITS:
-                self._once(("limits", part.target_topic), self._find_limits(part))
+                self._once(("limits", part.target_topic), self._inquiries.find_limits(part))
             case Need.RECONCILE:
                 self._reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:
                 self._once(("fenced", ""), self._end_incarnation())
             case Displaced():
                 self._reconciliation.displaced(part, effect)
-
-    def _ways_out(self, part: CopiedPartition) -> dict[str, dict[str, str]]:
-        flow = self._settings.flow
-        return {
-            "source.denied": {"remedy": f"Grant READ on {part.source_topic} on {flow.source}; it is tried again."},
-            "target.denied": {"remedy": f"Grant WRITE on {part.target_topic} on {flow.target}; it is tried again."},
-        }
 
     def _once(self, what: tuple[str, str], work: Coroutine[Any, Any, None]) -> None:
         """Start a piece of work unless the same one is under way."""
@@ -492,46 +390,6 @@ class SourceTask:
 
         self._start(run(), " ".join(what))
 
-    async def _find_offsets(self, part: CopiedPartition) -> None:
-        if part.source_leader is None:
-            return
-        where = [part.key]
-        first = await admin.list_offsets(self._source.brokers, part.source_leader, where, admin.EARLIEST)
-        last = await admin.list_offsets(self._source.brokers, part.source_leader, where, admin.LATEST)
-        if not (first[part.key].error_code or last[part.key].error_code):
-            now_s = self._clock.monotonic()
-            self._handle(part, OffsetsFound(first[part.key].offset, last[part.key].offset, now_s))
-
-    async def _find_limits(self, part: CopiedPartition) -> None:
-        """Look up how large a batch the remote topic takes; a refusal of less counts more than what is said."""
-        topic = part.target_topic
-        limit = part.rules.max_message_bytes
-        found = (await admin.describe_topic_configs(self._target.brokers, [topic], keys=["max.message.bytes"]))[topic]
-        if not isinstance(found, BrokerRefused):
-            limit = next((int(entry.value or limit) for entry in found if entry.name == "max.message.bytes"), limit)
-        for other in self.partitions.values():
-            if other.target_topic == topic:
-                refused, other.copier.refused_bytes = other.copier.refused_bytes, 0
-                allowed = min(limit, refused - 1) if refused else limit
-                merged = min(other.rules.merged_max_bytes, refused // 2) if refused else other.rules.merged_max_bytes
-                other.rules = replace(other.rules, max_message_bytes=allowed, merged_max_bytes=merged)
-
-    async def _retry_blocked(self, part: CopiedPartition) -> None:
-        await self._find_limits(part)
-        self._handle(part, Tick(self._clock.monotonic()))
-
-    async def _quarantine(self, part: CopiedPartition, poison: Poison) -> None:
-        """Keep a record that the target refuses; one that was not sent, only if its settings are still the same."""
-        if not poison.was_sent and self._looked_up.get(part) != poison.offset:
-            self._looked_up[part] = poison.offset
-            before = part.rules
-            await self._find_limits(part)
-            if part.rules != before:
-                self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))
-                return
-        if await self._keep(part, poison):
-            self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))
-
     def _note_unfenced(self, why: str, partitions: int) -> None:
         if self._settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._settings.flow, why)
@@ -547,12 +405,12 @@ class SourceTask:
         raise Fenced(self._incarnation.identity.transactional_id)
 
     async def _resume_waiting(self) -> None:
-        """End each copier's pause when it is due; say once what keeps partitions waiting for long."""
+        """End each copier's pause when it is due."""
         while True:
             now_s = self._clock.monotonic()
             for part in list(self._waiting):
                 if part.copier.is_blocked and (part.copier.resume_at_s or now_s) <= now_s:
-                    self._once(("limits", part.target_topic), self._retry_blocked(part))
+                    self._once(("limits", part.target_topic), self._inquiries.retry_blocked(part))
                     continue
                 self._handle(part, Tick(now_s))
                 if part.copier.phase is not Phase.WAITING and not part.copier.is_failing:
@@ -568,70 +426,11 @@ class SourceTask:
     async def _report(self) -> None:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
-            self.report_waits()
+            self._reports.say_waits(self._clock.monotonic())
+            self._reports.say_transactional()
             self._positions.look()
-            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._circumstances)
-            self._report_repacking()
-
-    def _circumstances(self, part: CopiedPartition) -> Circumstances:
-        account = None if part.target_leader is None else self._accounts.get(part.target_leader)
-        return circumstances_of(
-            part,
-            fetch_lanes=self.fetch_lanes,
-            produce_lanes=self.produce_lanes,
-            throttled_s=self._rate.wait_s(self._clock.monotonic()),
-            memory_is_full=account is not None and account.is_waited_for,
-        )
-
-    def _report_repacking(self) -> None:
-        """Log once for every topic that its batches are repacked, and why; many topics make one line.
-
-        So too when the target refused one that was made of several: those before it are sent one by one from then on.
-        """
-        for part in self.partitions.values():
-            if part.merging is PASS_REFUSED and part.source_topic not in self._said_parted:
-                self._said_parted.add(part.source_topic)
-                self._log.warning(
-                    "topic.parted", topic=part.source_topic, partition=part.partition, why=part.merging.why
-                )
-        fresh: dict[str, set[str]] = {}
-        for part in self.partitions.values():
-            if part.copier.tally.rebuilt["repack"] and part.source_topic not in self._said_repacked:
-                fresh.setdefault(part.merging.why, set()).add(part.source_topic)
-        for why, topics in fresh.items():
-            self._said_repacked |= topics
-            self._log.info("topics.repacked", topics=len(topics), first=min(topics), why=why)
-
-    def report_waits(self) -> None:
-        """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""
-        now_s = self._clock.monotonic()
-        waits: dict[tuple[str, str], int] = {}
-        for part in self.partitions.values():
-            held_up = part.lacks_leader or part.copier.phase is Phase.RECONCILING or part.copier.target_is_in_doubt
-            since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
-            if not held_up:
-                self._held_up.pop(part, None)
-            if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
-                looked_at = part.copier.target_is_in_doubt and part.copier.phase is Phase.COPYING
-                reason = LOOKED_AT if looked_at else part.copier.kind_of_reason
-                at = (part.source_topic, part.lacks_leader or reason)
-                waits[at] = waits.get(at, 0) + 1
-        for topic, reason in waits.keys() - self._reported_waits.keys():
-            self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)
-        over = {topic for topic, _ in self._reported_waits.keys() - waits.keys()} - {topic for topic, _ in waits}
-        for topic in sorted(over):
-            self._log.info("partitions.copying", topic=topic)
-        self._reported_waits = waits
-        if not self._reading.read_committed:
-            seen = {part.source_topic for part in self.partitions.values() if part.transactional_seen}
-            for topic in sorted(seen - self._warned_transactional):
-                self._log.warning(
-                    "topic.transactional",
-                    topic=topic,
-                    effect="records of aborted transactions are copied as ordinary ones",
-                    remedy=f"Set {self._settings.source.alias}.consumer.isolation.level=read_committed if unwanted.",
-                )
-            self._warned_transactional |= seen
+            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._lanes.circumstances)
+            self._reports.say_repacked()
 
     async def _drain(self, leaving: list[CopiedPartition]) -> int:
         """Settle partitions and store where they stand. Returns how many the target left without an answer."""

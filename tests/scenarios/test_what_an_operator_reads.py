@@ -141,6 +141,65 @@ def test_a_missing_right_is_said_without_chatter_and_noticed_when_given() -> Non
     run_virtual(scenario(), limit_s=3 * HOUR_S)
 
 
+def wide_night(partitions: int) -> Night:
+    night = Night(World(7))
+    night.world.source.create_topic("orders", partitions)
+    write_to_all(night, b"1")
+    return night
+
+
+def write_to_all(night: Night, value: bytes) -> None:
+    for number in range(len(night.world.source.topics["orders"].partitions)):
+        night.world.source.append("orders", number, [value])
+
+
+@pytest.mark.parametrize("event", ["source.denied", "target.denied"])
+def test_a_right_revoked_on_a_topic_of_many_partitions_makes_one_line(event: str) -> None:
+    async def scenario() -> None:
+        night = wide_night(partitions=60)
+        async with night.world.worker():
+            await night.world.copied({"orders": "A.orders"})
+            if event == "source.denied":
+                night.world.source.deny("orders")
+            else:
+                night.world.target.deny("A.orders")
+            write_to_all(night, b"2")
+            await asyncio.sleep(10 * MINUTE_S)
+            (line,) = night.lines(event)
+            assert "topic=orders" in line and "may not" in line and "remedy=" in line
+            assert " partition=" not in line
+            assert int(line.partition("partitions=")[2].split()[0]) in range(2, 61), "as many as that answer refused"
+            night.world.source.allow("orders")
+            night.world.target.allow("A.orders")
+            await night.world.copied({"orders": "A.orders"})
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_right_that_stays_revoked_is_not_said_again_and_one_revoked_once_more_is() -> None:
+    async def scenario() -> None:
+        night = wide_night(partitions=3)
+        world = night.world
+
+        async def revoked(*partitions: int) -> None:
+            world.target.deny("A.orders")
+            for number in partitions:
+                world.source.append("orders", number, [b"2"])
+                await asyncio.sleep(MINUTE_S)
+
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await revoked(0, 1)
+            assert len(night.lines("target.denied")) == 1, "partition 1 is refused while 0 still is"
+            world.target.allow("A.orders")
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(MINUTE_S)
+            await revoked(2)
+            assert len(night.lines("target.denied")) == 2
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_a_record_too_large_is_said_without_chatter_and_the_raised_limit_counts_at_the_next_attempt() -> None:
     async def scenario() -> None:
         night = night_with("orders", **{"sync.topic.configs.enabled": "false"})

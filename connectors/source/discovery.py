@@ -1,0 +1,292 @@
+"""Which topics a flow copies, round by round: what is new begins, what is gone or is another topic by now ends.
+
+Answers to refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
+tasks when a topic comes or goes, and only warns of what it cannot create. Here the rest goes on undisturbed, and what
+must not be copied is refused with its way out, and looked at again now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source import remote_topics
+from connectors.source.beginning import Beginning
+from connectors.source.claims import RemoteTopicClaims
+from connectors.source.gap_keeper import GapKeeper, positions_of
+from connectors.source.refusals import Recreated, RemoteNameIllegal, SeveralFlows, TopicRefused, Undecided
+from connectors.source.refused_configs import RefusedConfigs
+from connectors.source.refused_topics import RefusedTopics
+from connectors.source.stopped import StoppedPartitions
+from connectors.source.task import SourceTask
+from connectors.source.vanished import Vanished, gone_while_down, say_gone
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.flow import TopicName
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.port import Brokers
+from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.copier import Phase
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.names import remote_name_problem
+from mm2py.topics.selection import should_replicate
+
+LOOK_AGAIN_MOST_S: Final = 30.0
+"""How often, at least, refused topics are looked at again: the way out may have been taken."""
+INCOMPLETE_AGAIN_S: Final = 0.25
+"""How soon the next round comes while a topic that was just made has no leader yet."""
+INCOMPLETE_REPORT_S: Final = 5.0
+"""How long topics may wait for their leaders before that is worth a line in the log."""
+
+
+def look_again_s(settings: FlowSettings) -> float:
+    """Return how often topics that are refused, and remote topics, are looked at again."""
+    return min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
+
+
+class Discovery:
+    """Owned by the flow's connector, whose watch calls ``look`` with what each round of metadata shows."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        task: SourceTask,
+        beginning: Beginning,
+        gaps: GapKeeper,
+        stopped: StoppedPartitions,
+        claims: RemoteTopicClaims,
+        refused: RefusedTopics,
+        refused_configs: RefusedConfigs,
+        allow_recopy: Collection[str],
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.made = asyncio.Event()
+        """The first round has been looked at: what could begin has begun."""
+        self._settings = settings
+        self._flow = settings.flow
+        self._source = source
+        self._target = target
+        self._task = task
+        self._beginning = beginning
+        self._gaps = gaps
+        self._stopped = stopped
+        self._claims = claims
+        self._refused = refused
+        self._refused_configs = refused_configs
+        self._allow_recopy = frozenset(allow_recopy)
+        self._clock = clock
+        self._log = log
+        self._look_again_at_s = 0.0
+        self._vanished = Vanished()
+        self._incomplete_since_s: float | None = None
+        self._incomplete_said = False
+
+    async def look(self, metadata: ClusterMetadata) -> int:
+        """Begin what is new. Returns how many partitions were found and have to wait for a leader."""
+        wanted = self._select(metadata)
+        self._refused.keep(metadata.topics)
+        await self._drop_vanished(metadata)
+        self._say_once_at_start(wanted, metadata)
+        held = frozenset(self._remote(topic) for topic, _ in self._beginning.positions)
+        held |= {part.target_topic for part in self._task.partitions.values()}
+        self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
+        await self._claims.settled()
+        missing = await self._begin_new(wanted)
+        self.made.set()
+        return missing
+
+    def look_again(self) -> None:
+        """Look at refused topics in the next round: what was in their way may be gone."""
+        self._look_again_at_s = 0.0
+
+    def pause_after(self, missing: int, interval_s: float | None) -> float | None:
+        """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
+        now_s = self._clock.monotonic()
+        if not missing:
+            if self._incomplete_said:
+                self._log.info("partitions.begun")
+            self._incomplete_since_s, self._incomplete_said = None, False
+            return interval_s
+        if self._incomplete_since_s is None:
+            self._incomplete_since_s = now_s
+        waited_s = now_s - self._incomplete_since_s
+        if waited_s >= INCOMPLETE_REPORT_S and not self._incomplete_said:
+            self._incomplete_said = True
+            self._log.warning(
+                "partitions.not_begun",
+                partitions=missing,
+                why="they, or their remote partitions, have no leader that answers; the others are copied",
+            )
+        return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
+
+    async def end(self, kind: GapKind, name: str, why: str) -> None:
+        """Stop copying a topic that is not what was copied, on either side; what is there of it is kept."""
+        await self._stop_copying(name)
+        self._meet_gap(kind, name, why)
+
+    # What is new
+
+    def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
+        wanted: dict[str, TopicMetadata] = {}
+        for name, topic in metadata.topics.items():
+            if topic.is_internal or topic.error_code or not topic.partitions:
+                continue
+            try:
+                decision = should_replicate(
+                    TopicName(name),
+                    policy=self._settings.policy,
+                    topic_filter=self._settings.topic_filter,
+                    heartbeats_replication=self._settings.heartbeats_replication,
+                    target_alias=self._flow.target,
+                )
+            except PatternTooSlow as error:
+                self._refused.note_one(name, Undecided(self._flow, name, error))
+                continue
+            if decision.replicate:
+                wanted[name] = topic
+        return wanted
+
+    async def _begin_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        settled = self._settled_refusals()
+        fresh = {
+            name: topic
+            for name, topic in wanted.items()
+            if name not in settled and any((name, number) not in self._task.partitions for number in topic.partitions)
+        }
+        if not fresh:
+            return 0
+        refused: dict[str, TopicRefused] = {}
+        checked = self._check_names(fresh, refused)
+        if checked:
+            await self._begin(checked, refused)
+        self._refused.note(fresh, refused)
+        return sum(
+            (name, number) not in self._task.partitions
+            for name, topic in fresh.items()
+            if name not in self._refused
+            for number in topic.partitions
+        )
+
+    def _settled_refusals(self) -> set[str]:
+        """Return the topics that need not be looked at in this round: refused before, and not long ago."""
+        now_s = self._clock.monotonic()
+        if now_s < self._look_again_at_s:
+            return self._refused.names()
+        self._look_again_at_s = now_s + look_again_s(self._settings)
+        return set()
+
+    def _check_names(
+        self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
+    ) -> dict[str, tuple[str, TopicMetadata]]:
+        checked: dict[str, tuple[str, TopicMetadata]] = {}
+        for name, topic in topics.items():
+            remote = self._remote(name)
+            problem = remote_name_problem(remote)
+            others = self._claims.others(self._flow, remote)
+            if problem is not None:
+                refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
+            elif others and not self._settings.many_to_one:
+                refused[name] = SeveralFlows(self._flow, name, remote, others)
+            else:
+                checked[name] = (remote, topic)
+        return checked
+
+    async def _begin(
+        self,
+        topics: Mapping[str, tuple[str, TopicMetadata]],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        source, target = self._source, self._target
+        known = (self._task.partitions, self._beginning.positions)
+        others = {key for keys in known for key in keys if key[0] not in topics}
+        found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
+        refused |= found.refused
+        self._say_created(found)
+        self._refused.note_narrow(topics, found.too_narrow)
+        pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
+        begun = await self._beginning.begin(pairs, self._task.partitions, await self._stopped.identity_for(pairs))
+        refused |= begun.refused
+        self._stopped.begun(begun.partitions)
+        self._gaps.begun(begun.partitions, self._beginning)
+        self._task.add(
+            begun.partitions,
+            [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED],
+            [part for part in begun.inherited if part.copier.phase is not Phase.STALLED],
+        )
+        if begun.partitions:
+            names = sorted({part.source_topic for part in begun.partitions})
+            self._task.learn_source(await fetch_metadata(source, names, channel="watch"))
+            self._log.info(
+                "topics.copying",
+                topics=len(names),
+                partitions=len(begun.partitions),
+                resumed=begun.resumed,
+                first=names[0],
+            )
+
+    def _remote(self, topic: str) -> str:
+        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+    # What is gone
+
+    async def _drop_vanished(self, metadata: ClusterMetadata) -> None:
+        """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
+        vanished = self._vanished.look(self._task.partitions.values(), metadata.topics)
+        for name, made_anew in vanished.items():
+            kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
+            await self.end(kind, name, made_anew or "it was deleted, or mm2py may not see it any more")
+        say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
+
+    async def _stop_copying(self, name: str) -> None:
+        parts = [part for key, part in self._task.partitions.items() if key[0] == name]
+        self._stopped.add(parts)
+        await self._task.remove([part.key for part in parts])
+        stood = {part.key: self._task.stored_form(part) for part in parts if part.copier.owns_position}
+        self._beginning.positions.update(stood)
+
+    def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
+        """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
+        done = self._gaps.policy(kind)
+        if done in {Done.STOPPED, Done.KEPT}:
+            self._gaps.met_topic(kind, name, positions_of(name, self._beginning), why)
+        if done is Done.STOPPED:
+            self._refused.note_one(name, Recreated(self._flow, name, why))
+
+    # Saying so
+
+    def _say_once_at_start(self, wanted: Collection[str], metadata: ClusterMetadata) -> None:
+        """Say which topics ``--allow-recopy`` names in vain (a slip of the pen), and which went while we were down."""
+        if self.made.is_set():
+            return
+        for name in sorted(self._allow_recopy - set(wanted)):
+            self._log.warning(
+                "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
+            )
+        gone = gone_while_down(self._beginning.positions, metadata.topics)
+        for name in gone:
+            self._gaps.met_topic(
+                GapKind.DELETED, name, positions_of(name, self._beginning), "it was deleted while mm2py was down"
+            )
+        if gone:
+            self._log.info(
+                "topics.gone",
+                topics=len(gone),
+                first=gone[0],
+                why=f"they were copied once, and {self._flow.source} shows them no more",
+                effect="their remote topics and positions are kept",
+            )
+
+    def _say_created(self, found: remote_topics.RemoteTopics) -> None:
+        for one in found.left_out:
+            self._refused_configs.note(one.remote, one.setting, one.value, one.why)
+        if found.created:
+            self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
+        if found.widened:
+            self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))

@@ -1,0 +1,205 @@
+"""How a life of a flow begins: what must be so is seen to, in order, until nobody else can change its positions.
+
+Answers to what Connect's worker and DistributedHerder do before MirrorSourceConnector starts: internal topics are made,
+offsets read. Unless told to be exact they trust a rebalance to have stopped whoever ran the flow before; here earlier
+lives are shut out, and only then positions are believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source import start
+from connectors.source.fences import Fences
+from connectors.source.gap_keeper import GapKeeper
+from connectors.source.incarnations import Incarnations
+from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable
+from connectors.source.takeover import EarlierLives
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Side
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.pulse import Pulse
+from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.position_store import read_positions
+from mm2py.replication.status_log import StatusLog
+
+STATUS_PATIENCE_S: Final = 5.0
+"""How long a flow waits for the status topic before it begins without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a life knows when it may copy."""
+
+    source_id: str | None
+    target_id: str | None
+    identity: ProducerIdentity
+    """Under what it writes first."""
+    producer_expiry_ms: int
+    """How long the target remembers producers."""
+    lives: EarlierLives
+    fences: Fences
+    incarnations: Incarnations | None
+    """None without a status topic: who else runs the flow is then told by positions alone."""
+    offsets_partitions: int
+    positions: dict[tuple[str, int], StoredPosition]
+    """What was stored, by source topic and partition; nobody else can change it any more."""
+    shut_out: Callable[[TopicMetadata], Awaitable[bool]]
+    """Shuts all earlier lives out of a topic, and tells whether there are any."""
+
+
+class Preparation:
+    """Of one life of a flow."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Side,
+        target: Side,
+        *,
+        name: TransactionalId,
+        incarnation: Incarnation,
+        gaps: GapKeeper,
+        pulse: Pulse,
+        note: Callable[[str], None],
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``note`` gets the reason of each wait, for the flow's status."""
+        self._settings = settings
+        self._flow = settings.flow
+        self._source = source
+        self._target = target
+        self._brokers = target.brokers
+        self._name = name
+        self._incarnation = incarnation
+        self._gaps = gaps
+        self._pulse = pulse
+        self._patience = start.Patience(clock=clock, rng=rng, log=log, note=note)
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+
+    async def run(self) -> Prepared:
+        """Wait until the flow may copy. Cancelling loses nothing: a next life does all of it again.
+
+        Raises:
+            FlowRefused: the flow must not run; the error names the way out.
+            Mm2Error: it cannot go on as it is, but may when begun anew.
+        """
+        settings, target, until_answered = self._settings, self._brokers, self._patience.until_answered
+        source_id, target_id = await asyncio.gather(
+            self._patience.reach(self._source, "source"), self._patience.reach(self._target, "target")
+        )
+        if source_id is not None and source_id == target_id:
+            raise OneCluster(self._flow, source_id)
+        await until_answered(
+            lambda: start.refuse_live_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
+        )
+        offsets_partitions = await until_answered(
+            lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
+        )
+        incarnations = await self._open_incarnations()
+        identity = await self._incarnation.start()
+        producer_expiry_ms = await until_answered(
+            lambda: start.producer_expiry_ms(target), "asking how long the target remembers producers"
+        )
+        self._pulse.obey(producer_expiry_ms)
+        if self._incarnation.degraded and settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
+        lives = EarlierLives(target, self._incarnation, self._name, rng=self._rng)
+        fences = self._fences(lives, producer_expiry_ms)
+        if incarnations is not None:
+            await until_answered(functools.partial(incarnations.enter, identity, lives), "looking for earlier lives")
+            self._incarnation.announce = incarnations.announce
+            self._gaps.on_read = incarnations.notice
+            self._gaps.on_made_anew = incarnations.enter_again
+        positions = await until_answered(
+            lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
+        )
+        if incarnations is not None:
+            await incarnations.shut_out()
+        return Prepared(
+            source_id=source_id,
+            target_id=target_id,
+            identity=identity,
+            producer_expiry_ms=producer_expiry_ms,
+            lives=lives,
+            fences=fences,
+            incarnations=incarnations,
+            offsets_partitions=offsets_partitions,
+            positions=positions,
+            shut_out=functools.partial(self._shut_out, lives),
+        )
+
+    async def _open_incarnations(self) -> Incarnations | None:
+        status = await self._open_status()
+        if status is None:
+            return None
+        found = Incarnations(self._flow, self._name, self._brokers, status, clock=self._clock, log=self._log)
+        found.refuse_if_taken_over()
+        return found
+
+    async def _open_status(self) -> StatusLog | None:
+        """Open the status topic. Without it copying goes on, unless exactly-once is a must."""
+        must = self._settings.exactly_once == "enabled"
+        try:
+            async with asyncio.timeout(None if must else STATUS_PATIENCE_S):
+                return await self._patience.until_answered(self._gaps.open, "opening the status topic")
+        except TimeoutError:
+            return None
+        except (BrokerRefused, TableUnusable) as error:
+            if must:
+                raise ExactlyOnceImpossible(self._flow, str(error)) from error
+            return None  # the gaps say so
+
+    def _fences(self, lives: EarlierLives, producer_expiry_ms: int) -> Fences:
+        fences = Fences(self._brokers, clock=self._clock, rng=self._rng, log=self._log)
+        fences.lasting_s = producer_expiry_ms / 1000
+        lives.on_fenced = lambda key, producer, epoch, leader_epoch: fences.note(
+            key, producer, epoch, leader_epoch=leader_epoch
+        )
+        return fences
+
+    async def _take_over(self, lives: EarlierLives) -> dict[tuple[str, int], StoredPosition]:
+        """Return positions that nobody else can change any more, where the target lets us see to that."""
+        positions, metadata = await self._read_positions()
+        lives.learn(positions.values())
+        if await self._shut_out(lives, metadata.topics[self._settings.offsets_topic]):
+            positions, _ = await self._read_positions()
+            lives.learn(positions.values())
+        return positions
+
+    async def _shut_out(self, lives: EarlierLives, topic: TopicMetadata) -> bool:
+        return await lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced)
+
+    def _say_unfenced(self, why: str) -> None:
+        if self._settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._flow, why)
+        self._log.warning(
+            "writer.unfenced",
+            topic=self._settings.offsets_topic,
+            why=why,
+            effect="if that process still runs, its positions may replace ours",
+        )
+
+    async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
+        name = self._settings.offsets_topic
+        metadata = await fetch_metadata(self._brokers, [name])
+        positions, malformed = await read_positions(self._brokers, metadata.topics[name], self._settings.source.alias)
+        if malformed:
+            self._log.warning("positions.malformed", topic=name, records=len(malformed), first=malformed[0])
+        return positions, metadata
