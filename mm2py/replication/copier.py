@@ -544,7 +544,7 @@ class Copier:
         effects: list[Effect] = [] if need is None else [need]
         if self.phase is not Phase.COPYING:
             return [*self._when_settled(now_s), *(effects if self.phase is Phase.WAITING else ())]
-        if report and self.reason != reason:
+        if report and (self.reason != reason or not self._failures):
             effects.append(Report(report, reason))
         self._line.doubt()
         if pause_s is None:

@@ -453,6 +453,16 @@ def test_a_missing_right_is_reported_once_and_tried_again() -> None:
     assert copier.handle(FetchRefused(29, 10.0)) == [], "the operator knows"
 
 
+def test_a_right_that_is_missing_once_more_is_reported_once_more() -> None:
+    copier = copying()
+    copier.handle(FetchRefused(29, 0.0))
+    copier.handle(Tick(1e6))
+    copier.handle(fetched(copier, [batch(0, 10)]))
+    (sending,) = send_all(copier)
+    copier.handle(Acked(sending.token, 0, 0.0))
+    assert [type(effect) for effect in copier.handle(FetchRefused(29, 2e6))] == [Report]
+
+
 def test_expired_offsets_are_reported_with_their_range_and_copying_goes_on() -> None:
     copier = copying(100)
     assert Need.OFFSETS in copier.handle(FetchRefused(1, 0.0))
