@@ -184,7 +184,11 @@ class Preparation:
         return positions
 
     async def _shut_out(self, lives: EarlierLives, topic: TopicMetadata) -> bool:
-        return await lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced)
+        return await self._patience.accompany(
+            lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced),
+            f"shutting earlier lives out of {topic.name}",
+            "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
+        )
 
     def _say_unfenced(self, why: str) -> None:
         if self._settings.exactly_once == "enabled":

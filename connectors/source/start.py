@@ -81,6 +81,17 @@ class Patience:
                     self._log.warning("flow.waiting", doing=what, why=str(error))
                 await asyncio.sleep(backoff.next_s())
 
+    async def accompany(self, work: Coroutine[Any, Any, T], what: str, why: str) -> T:
+        """Wait for work that may take as long as it likes; say every few seconds that it is under way, and ``why``."""
+        task = asyncio.create_task(work, name=what)
+        try:
+            while not (await asyncio.wait([task], timeout=UNREACHABLE_REPORT_S))[0]:
+                self._note(f"{what}: {why}")
+                self._log.warning("flow.waiting", doing=what, why=why)
+            return await task
+        finally:
+            task.cancel()
+
 
 async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
     """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members that copy it.

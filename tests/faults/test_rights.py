@@ -135,10 +135,13 @@ def test_positions_that_may_not_be_written_stop_the_flow_until_they_may(pair: Pa
     with guarded_scene(pair, "positionless") as scene:
         scene.copy_more(500)
         with forbidden(pair.target, ResourceType.TOPIC, "mm2-offsets.A.internal", AclOperation.WRITE):
-            said = scene.run.wait_for_event("flow.crashed", deadline_s=SLOW_S)
-            assert "mm2py needs WRITE on mm2-offsets.A.internal" in str(said)
+            said = scene.run.wait_for_event("flow.failed", deadline_s=SLOW_S)
+            assert "mm2py needs WRITE on mm2-offsets.A.internal" in said["why"]
+            waits = scene.run.wait_for_event("flow.waiting", deadline_s=SLOW_S)
+            assert "WRITE on that topic" in waits["why"]
         scene.copy_more(500)
-        assert len(scene.run.events("flow.crashed")) < 20, "no hot loop"
+        assert len(scene.run.events("flow.failed")) < 20, "no hot loop"
+        scene.conclude()
 
 
 def test_without_its_transactional_ids_a_flow_goes_on_and_says_what_that_costs(pair: Pair) -> None:
@@ -171,7 +174,10 @@ def test_a_cluster_that_grants_no_new_topics_keeps_only_the_new_one_waiting(pair
         file.write_text(file.read_text().replace(scene.topics[0], f"{scene.topics[0]}.*"))
         scene.run.start()
         scene.copy_more(300)
-        with forbidden(pair.target, ResourceType.BROKER, "kafka-cluster", AclOperation.CREATE):
+        with (
+            forbidden(pair.target, ResourceType.BROKER, "kafka-cluster", AclOperation.CREATE),
+            forbidden(pair.target, ResourceType.TOPIC, f"A.{new}", AclOperation.CREATE),
+        ):
             make_topic(pair.source, new, 2, replicas=REPLICAS)
             write(pair.source, new, [b"first"])
             said = scene.run.wait_for_event("topic.refused", topic=new, deadline_s=SLOW_S)

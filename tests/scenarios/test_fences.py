@@ -325,6 +325,27 @@ def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fe
     run_virtual(scenario(), limit_s=600)
 
 
+def test_a_flow_that_cannot_shut_earlier_lives_out_of_the_positions_says_what_it_waits_for() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(24)
+        source.fill(10)
+        async with world.worker():
+            await all_copied(world)
+            await asyncio.sleep(2)
+        held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and OFFSETS in str(request))
+        held.shut()
+        async with world.worker(through=held) as herder:
+            await until(lambda: bool(said(world, "flow.waiting", "WRITE on that topic")), world)
+            (status,) = herder.status()
+            assert OFFSETS in status.reason
+            held.open()
+            source.fill(5)
+            await all_copied(world)
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
 def test_positions_that_came_while_an_earlier_life_was_being_shut_out_are_read_once_more() -> None:
     """H5: w2 has read the positions and is about to fence w1, which fences itself and copies on under another id. The
     position that w2 read first names an id that did not write last."""
