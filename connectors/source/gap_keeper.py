@@ -434,7 +434,7 @@ class GapKeeper:
                 return None  # it has not been read since it began: the gap may be met again
             return _Verdict(False, "nothing stops it: it is being copied.")
         if part is not None and key not in self._stalled:
-            return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason}.")
+            return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.phase.value}.")
         if part is not None:
             at = self._stalled[key].go_on_at
             await self._begin_again(parts, key, at)

@@ -342,6 +342,8 @@ class Copier:
         )
         line.settle()
         self._failures = 0
+        if self.phase is Phase.COPYING:
+            self.reason = ""
         self._advance()
         effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
         return [*displaced, *effects] if displaced else effects
@@ -544,7 +546,7 @@ class Copier:
         effects: list[Effect] = [] if need is None else [need]
         if self.phase is not Phase.COPYING:
             return [*self._when_settled(now_s), *(effects if self.phase is Phase.WAITING else ())]
-        if report and (self.reason != reason or not self._failures):
+        if report and self.reason != reason:
             effects.append(Report(report, reason))
         self._line.doubt()
         if pause_s is None:
