@@ -96,7 +96,8 @@ class Judge:
             return False
         if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
             return True
-        have = self._target.records(plan.remote, number)
+        history = self._traffic.history[plan.name, number]
+        have = [*history.target_deleted, *self._target.records(plan.remote, number)]
         return not have or have[-1].content != wanted[-1].content
 
     def verdict(self) -> list[str]:
