@@ -184,9 +184,14 @@ class Judge:
     def _judge_compacted(
         self, plan: TopicPlan, number: int, history: PartitionHistory, target: list[StoredRecord], gone: set[int]
     ) -> list[str]:
-        """``gone``: source offsets of records that are in quarantine."""
+        """``gone``: source offsets of records that are in quarantine.
+
+        A record of an aborted transaction need not be there where the source does not show it (any more): its cleaner
+        may have taken it before it was copied.
+        """
+        shown = {one.offset for one in self._source.records(plan.name, number, committed=self._committed)}
         ledger: list[Sent] = [
-            sent(one, is_aborted=self._committed and one.offset in history.aborted)
+            sent(one, is_aborted=one.offset in history.aborted and one.offset not in shown)
             for one in _dumped(history.in_order(committed=False))
             if one.offset not in gone
         ]
