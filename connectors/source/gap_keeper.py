@@ -251,7 +251,7 @@ class GapKeeper:
         """
         backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
         since_s: float | None = None
-        said = False
+        said = is_tidy = False
         while True:
             pause_s = POLL_S
             try:
@@ -261,7 +261,9 @@ class GapKeeper:
                     await self._make_again(status)
                     continue
                 await self.flush()
-                await status.remove(status.old_answers())
+                if not is_tidy:
+                    await status.remove(status.old_answers())
+                    is_tidy = True
                 self.on_read()
                 self._say_malformed(status)
                 if status.unanswered():
