@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +51,8 @@ class Fences:
     """Keeps fences up. ``note`` them, tell who ``led`` their partitions since; ``run`` does the rest."""
 
     def __init__(self, target: Brokers, *, clock: Clock, rng: random.Random, log: FilteringBoundLogger) -> None:
+        self.unfenced: Callable[[str, int], None] = lambda *_: None
+        """Is told why a fence cannot be put up again, and in how many partitions."""
         self.lasting_s = float("inf")
         """How long the target remembers a marker, in seconds; no fence need stand longer than that."""
         self._target = target
@@ -171,12 +173,7 @@ class Fences:
         except NotFenceable as error:
             for key in keys:
                 self._fences.get(key, {}).pop(producer.producer_id, None)
-            self._log.warning(
-                "writer.unfenced",
-                partitions=len(keys),
-                why=str(error),
-                effect="if that process still runs, records may be there twice",
-            )
+            self.unfenced(str(error), len(keys))
             return
         for key in keys:
             fence = self._fences.get(key, {}).get(producer.producer_id)

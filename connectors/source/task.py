@@ -159,6 +159,7 @@ class SourceTask:
             log=log,
         )
         self._fences = fences
+        fences.unfenced = self._note_unfenced
         self._ends = TargetEnds(
             target.brokers,
             self.partitions,

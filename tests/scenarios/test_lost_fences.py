@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.producer_state import Refused
 from tests.fakes.record_batch import Record, build_batch
 from tests.fakes.virtual_time import run_virtual
-from tests.scenarios.two_lives import OFFSETS, Source, all_copied, make, said, until
+from tests.scenarios.two_lives import OFFSETS, Source, all_copied, forget_transactional_ids, make, said, until
 from tests.scenarios.world import World
 
 REMOTE = "A.orders"
@@ -57,6 +57,28 @@ def test_a_marker_that_was_cut_off_is_written_again_and_copying_goes_on() -> Non
         assert not said(world, "target.truncated")
         assert not said(world, "foreign.writer")
         assert witness.findings() == []
+
+    run_virtual(scenario(), limit_s=900)
+
+
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+def test_a_fence_that_cannot_be_put_up_again_lowers_the_guarantee_or_stops_the_flow(support: str) -> None:
+    async def scenario() -> None:
+        world, source, _ = make(7, **{"B.exactly.once.source.support": support})
+        await taken_over(world, source)
+        async with world.worker() as herder:
+            await until(lambda: bool(said(world, "partitions.reconciled")), world)
+            await asyncio.sleep(5)
+            forget_transactional_ids(world)
+            world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+            world.target.truncate(REMOTE, 0, world.target.partition(REMOTE, 0).log.end_offset - 1)
+            await asyncio.sleep(60)
+            (status,) = herder.status()
+        if support == "enabled":
+            assert (status.state, "cannot be kept" in status.reason) == ("refused", True)
+        else:
+            assert said(world, "writer.unfenced")
+            assert status.guarantee.startswith("at-least-once")
 
     run_virtual(scenario(), limit_s=900)
 
