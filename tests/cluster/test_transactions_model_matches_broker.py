@@ -54,6 +54,8 @@ class Caller:
     def __init__(self, world: World) -> None:
         self.world = world
         self.names = Names()
+        self.epochs = Names({-1: -1})
+        """Of coordinators: one that was away for a moment leads under a later epoch."""
         self.answers: list[Answer] = []
 
     def note(self, *answer: Any) -> None:
@@ -183,7 +185,7 @@ class Caller:
             self.note("producers", short, told)
 
     def _seen_producer(self, one: ActiveProducer) -> Answer:
-        who = self.names(one.producer_id), one.epoch, one.coordinator_epoch
+        who = self.names(one.producer_id), one.epoch, self.epochs(one.coordinator_epoch)
         return *who, one.last_sequence, one.last_timestamp_ms > 0, one.txn_start_offset
 
     async def write(self, place: Place, owner: Owner, sequence: int) -> None:
@@ -211,6 +213,7 @@ class Caller:
 
     def _seen_batch(self, batch: Batch) -> Answer:
         assert batch.max_timestamp > 0
+        marker = read_marker(batch) if batch.control else None
         return (
             batch.base_offset,
             self.names(batch.producer_id),
@@ -219,7 +222,7 @@ class Caller:
             batch.count,
             batch.attributes,
             batch.partition_leader_epoch,
-            read_marker(batch) if batch.control else None,
+            marker and (marker[0], self.epochs(marker[1])),
         )
 
 
