@@ -112,6 +112,7 @@ class SourceConnector:
             log=log,
         )
         self._incarnations: Incarnations | None = None
+        self._unrecorded: str | None = None
         self._task: SourceTask | None = None
         self._refused = RefusedTopics(log)
         self._remotes_again_at_s = 0.0
@@ -179,7 +180,7 @@ class SourceConnector:
 
     def _assemble(self, prepared: Prepared) -> tuple[SourceTask, Beginning, Discovery]:
         settings, target = self._settings, self._target.brokers
-        self._incarnations = prepared.incarnations
+        self._incarnations, self._unrecorded = prepared.incarnations, prepared.unrecorded
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -274,11 +275,9 @@ class SourceConnector:
         """Say in words how often a record is there after crashes, and why not once, if so."""
         if self._settings.many_to_one:
             return "at-least-once, several flows in one topic"
-        task, reasons = self._task, []
-        if self._incarnation.degraded:
-            reasons.append(self._incarnation.degraded)
-        if task is not None and task.unfenced:
-            reasons.append(task.unfenced)
+        task = self._task
+        unfenced = task.unfenced if task is not None else None
+        reasons = [why for why in (self._incarnation.degraded, self._unrecorded, unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
         others = sorted(task.foreign_topics) if task is not None else []

@@ -89,7 +89,7 @@ class GapKeeper:
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to carry out."""
         self.on_read: Callable[[], None] = lambda: None
-        """Called when the status topic was read; may raise ``Fenced``."""
+        """Called when the status topic was read; may raise what ends this life of the flow."""
         self.on_made_anew: Callable[[], Awaitable[None]] = _nothing
         """Called when the status topic was made once more, and is empty."""
         self._settings = settings
@@ -247,7 +247,7 @@ class GapKeeper:
         """Keep the status topic until cancelled; copying goes on while it is out of reach.
 
         Raises:
-            Fenced, EpochRefused: this life of the flow is over.
+            Fenced, EpochRefused, StatusIsBack: this life of the flow is over.
         """
         backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
         since_s: float | None = None

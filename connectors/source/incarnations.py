@@ -8,6 +8,7 @@ their group for this; a control log will.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
@@ -26,6 +27,53 @@ from mm2py.records.status_record import IncarnationRecord, Life
 from mm2py.replication.status_log import StatusLog
 
 
+class UnrecordedLives:
+    """Those of a flow that left no record of themselves, or of which none can be read: the coordinators tell."""
+
+    def __init__(self, own: TransactionalId, target: Brokers, *, clock: Clock, log: FilteringBoundLogger) -> None:
+        self.met: list[IncarnationRecord] = []
+        """What to record of them once they are shut out."""
+        self._own = own
+        self._target = target
+        self._clock = clock
+        self._log = log
+
+    async def meet(self, known: Collection[str], earlier: EarlierLives) -> Collection[str] | None:
+        """Let ``earlier`` know of those whose transactional ids are not ``known``.
+
+        Returns: all transactional ids of this flow; None if a coordinator does not tell.
+        """
+        listed = await self._listed()
+        if listed is None:
+            return None
+        for transactional_id, producer_id in listed.items():
+            if transactional_id not in known:
+                self._log.info("incarnation.without_record", transactional_id=transactional_id)
+                earlier.meet(transactional_id, producer_id, -1)
+                flows, now_ms = (str(self._own.flow),), self._clock.wall_ms()
+                self.met.append(IncarnationRecord(transactional_id, producer_id, -1, flows, now_ms, Life.FENCED))
+        return listed
+
+    async def _listed(self) -> dict[str, int] | None:
+        """Return producer ids by transactional id of this flow, as all coordinators know them; None if one does not
+        tell."""
+        found: dict[str, int] = {}
+        try:
+            for broker in (await fetch_metadata(self._target, [])).brokers:
+                for listed in await transactions.list_transactions(self._target, broker):
+                    name = parse(listed.transactional_id, self._own.group)
+                    if name is not None and name.flow == self._own.flow:
+                        found[listed.transactional_id] = listed.producer_id
+        except KafkaError as error:
+            self._log.warning(
+                "incarnations.not_listed",
+                why=str(error),
+                effect="a process of this flow that has left neither a record nor a position is not noticed",
+            )
+            return None
+        return found
+
+
 class Incarnations:
     """What is known of this flow's lives."""
 
@@ -41,14 +89,11 @@ class Incarnations:
     ) -> None:
         self._flow = flow
         self._own = own
-        self._target = target
         self._status = status
         self._clock = clock
-        self._log = log
+        self._unrecorded = UnrecordedLives(own, target, clock=clock, log=log)
         self._records: list[IncarnationRecord] = []
         """Of this life, one for each of its producer ids."""
-        self._found: list[IncarnationRecord] = []
-        """Lives whose records were lost."""
 
     def refuse_if_taken_over(self) -> None:
         """Before this process begins the flow once more: somebody else may have begun it since.
@@ -79,18 +124,9 @@ class Incarnations:
                 earlier.meet(record.transactional_id, record.producer_id, record.epoch)
             elif record.life is Life.DRAINED:
                 earlier.drained.add(record.producer_id)
-        listed = await self._listed()
+        listed = await self._unrecorded.meet({record.transactional_id for _, record in self._named()}, earlier)
         if listed is None:
             return
-        known = {record.transactional_id for _, record in self._named()}
-        for transactional_id, producer_id in listed.items():
-            if transactional_id not in known:
-                self._log.info("incarnation.without_record", transactional_id=transactional_id)
-                earlier.meet(transactional_id, producer_id, -1)
-                found = IncarnationRecord(
-                    transactional_id, producer_id, -1, (str(self._flow),), self._clock.wall_ms(), Life.FENCED
-                )
-                self._found.append(found)
         gone = [
             record.key
             for _, record in self._named()
@@ -108,7 +144,7 @@ class Incarnations:
 
     async def shut_out(self) -> None:
         """Those that were met are shut out of the positions. Raises: as ``StatusLog.put``."""
-        older, self._found = self._found, []
+        older, self._unrecorded.met = self._unrecorded.met, []
         older += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
         await self._status.put(older)
 
@@ -155,22 +191,3 @@ class Incarnations:
     def _named(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
         named = ((parse(record.transactional_id, self._own.group), record) for record in self._status.incarnations())
         return [(name, record) for name, record in named if name is not None and name.flow == self._own.flow]
-
-    async def _listed(self) -> dict[str, int] | None:
-        """Return producer ids by transactional id of this flow, as all coordinators know them; None if one does not
-        tell."""
-        found: dict[str, int] = {}
-        try:
-            for broker in (await fetch_metadata(self._target, [])).brokers:
-                for listed in await transactions.list_transactions(self._target, broker):
-                    name = parse(listed.transactional_id, self._own.group)
-                    if name is not None and name.flow == self._own.flow:
-                        found[listed.transactional_id] = listed.producer_id
-        except KafkaError as error:
-            self._log.warning(
-                "incarnations.not_listed",
-                why=str(error),
-                effect="a process of this flow that has left neither a record nor a position is not noticed",
-            )
-            return None
-        return found

@@ -19,12 +19,14 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source import start
 from connectors.source.fences import Fences
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.incarnations import Incarnations
+from connectors.source.incarnations import Incarnations, UnrecordedLives
 from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.incarnation import Incarnation
@@ -35,8 +37,18 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
 from mm2py.replication.status_log import StatusLog
 
-STATUS_PATIENCE_S: Final = 5.0
-"""How long a flow waits for the status topic before it begins without."""
+STATUS_PATIENCE_S: Final = 15.0
+"""How long a flow waits for the status topic before it begins without. What a dead broker led is led again by then."""
+
+
+class StatusIsBack(Mm2Error):
+    """This life has left no record of itself, and a next one can."""
+
+    def __init__(self, flow: Flow, topic: str) -> None:
+        super().__init__(
+            f"Flow {flow} is begun anew: {topic} can be used now, and will tell that this process runs the flow.",
+            remedy="",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,9 @@ class Prepared:
     lives: EarlierLives
     fences: Fences
     incarnations: Incarnations | None
-    """None without a status topic: who else runs the flow is then told by positions alone."""
+    """None without a status topic: of others that run the flow only positions and coordinators tell."""
+    unrecorded: str | None
+    """Why this life has left no record of itself, if so."""
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
     """What was stored, by source topic and partition; nobody else can change it any more."""
@@ -127,6 +141,12 @@ class Preparation:
             self._incarnation.announce = incarnations.announce
             self._gaps.on_read = incarnations.notice
             self._gaps.on_made_anew = incarnations.enter_again
+        else:
+            unrecorded = UnrecordedLives(self._name, target, clock=self._clock, log=self._log)
+            await until_answered(
+                functools.partial(unrecorded.meet, {str(self._name)}, lives), "asking coordinators for earlier lives"
+            )
+            self._gaps.on_read = self._begin_anew
         positions = await until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )
@@ -140,10 +160,20 @@ class Preparation:
             lives=lives,
             fences=fences,
             incarnations=incarnations,
+            unrecorded=self._unrecorded() if incarnations is None else None,
             offsets_partitions=offsets_partitions,
             positions=positions,
             shut_out=functools.partial(self._shut_out, lives),
         )
+
+    def _unrecorded(self) -> str:
+        return (
+            f"no record of this process could be written to {self._settings.status_topic}: nobody stops if two"
+            " processes run the flow"
+        )
+
+    def _begin_anew(self) -> None:
+        raise StatusIsBack(self._flow, self._settings.status_topic)
 
     async def _open_incarnations(self) -> Incarnations | None:
         status = await self._open_status()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from mm2py.kafka.port import ProduceRequest
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate
 from tests.scenarios.test_copying_under_faults import assert_legal, fill
 from tests.scenarios.world import World
 
@@ -79,6 +81,60 @@ def test_a_clean_restart_leaves_no_marker_and_a_kill_one_in_each_partition() -> 
             await world.copied(TOPICS)
             await world.stop(herder)
         assert markers(world) == 3
+        assert_legal(world, TOPICS, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+STATUS = "mm2-status.A.internal"
+
+
+def test_without_a_status_topic_the_younger_still_shuts_the_older_out_and_the_guarantee_says_why() -> None:
+    """Coordinators know of the older one, though it has left neither a record nor a position."""
+
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 3)
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+        fill(world, "orders", world.rng, 60)
+        gate = Gate(lambda request: isinstance(request, ProduceRequest))
+        gate.shut()
+        async with world.worker(through=gate) as older:
+            while not gate.held:
+                await asyncio.sleep(0.1)
+            (status,) = older.status()
+            assert status.guarantee.startswith("at-least-once") and STATUS in status.guarantee, status.guarantee
+            async with world.worker():
+                await world.copied(TOPICS)
+                gate.open()
+                await asyncio.sleep(0.5)
+                fenced = "Another process has fenced mm2py-mm2py-000000000001-0-A->B"
+                assert fenced in world.log_text.getvalue()
+        async with world.worker():
+            fill(world, "orders", world.rng, 20)
+            await world.copied(TOPICS)
+        assert_legal(world, TOPICS, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_process_without_a_record_begins_anew_when_the_status_topic_can_be_used() -> None:
+    async def scenario() -> None:
+        world = World(4)
+        world.source.create_topic("orders", 3)
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+        fill(world, "orders", world.rng, 60)
+        async with world.worker() as one, world.worker() as other:
+            await world.copied(TOPICS)
+            world.target.configure_topic(STATUS, {"cleanup.policy": "compact"})
+            for _ in range(30):
+                fill(world, "orders", world.rng, 10)
+                await asyncio.sleep(1.0)
+            await world.copied(TOPICS)
+            await asyncio.sleep(10)
+            found = [status for herder in (one, other) for status in herder.status()]
+            assert sorted(status.state for status in found) == ["refused", "running"]
+            assert [status.guarantee for status in found if status.state == "running"] == ["exactly-once"]
         assert_legal(world, TOPICS, exact=True)
 
     run_virtual(scenario(), limit_s=600)
