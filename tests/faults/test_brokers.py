@@ -372,7 +372,8 @@ def _replica_counts(cluster: KafkaCluster, topics: Sequence[str]) -> set[int]:
 def _set_topic(cluster: KafkaCluster, topics: Sequence[str], key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     wanted = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
-    for done in admin(cluster).incremental_alter_configs(wanted).values():
+    client = admin(cluster)  # the answers end with it
+    for done in client.incremental_alter_configs(wanted).values():
         done.result(ANSWER_S)
 
 
