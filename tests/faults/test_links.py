@@ -146,7 +146,7 @@ def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Lin
     """F39: a cluster vanishes behind connections that stay open, as when a firewall forgets them. TCP would wait for a
     quarter of an hour. New connections are fine."""
     with links.scene(pair, f"half-open-{side}") as scene:
-        scene.copy_more(PER_SECOND)
+        scene.copy_more(5 * PER_SECOND)  # until the connections are there that stay in use
         before, begun_s = scene.run.log[-1], time.monotonic()
         assert getattr(links, side).silence_all()
         scene.run.wait_for_event(
