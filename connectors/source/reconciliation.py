@@ -8,7 +8,7 @@ gathered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,7 +95,7 @@ class Reconciliation:
         self._jobs: list[Job] = []
         self._inherited: list[CopiedPartition] = []
         self._in_doubt: dict[CopiedPartition, None] = {}
-        self._displaced: dict[CopiedPartition, Displaced] = {}
+        self._displaced: list[tuple[CopiedPartition, Displaced]] = []
         self._foreign_said: set[tuple[str, int]] = set()
         self._news = asyncio.Event()
 
@@ -111,10 +111,12 @@ class Reconciliation:
         self._news.set()
 
     def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
-        """Look who has written between two target offsets, unless that partition is being looked at already."""
-        if part not in self._displaced:
-            self._displaced[part] = effect
-            self._news.set()
+        """Look who has written between two target offsets. Where others are known to write, only if the batch behind
+        them was sent twice: what they write is not all read once more."""
+        if self._shared or (part.key in self._foreign_said and not effect.sent_before):
+            return
+        self._displaced.append((part, effect))
+        self._news.set()
 
     async def run(self) -> None:
         """Reconcile what comes in until cancelled.
@@ -135,9 +137,9 @@ class Reconciliation:
                     if inherited:
                         tasks.create_task(self._inherit(inherited), name="go on behind MirrorMaker 2")
                     own, self._in_doubt = self._in_doubt, {}
-                    if self._displaced:
-                        displaced, self._displaced = self._displaced, {}
-                        tasks.create_task(self._look_between(displaced), name="look between")
+                    displaced, self._displaced = self._displaced, []
+                    for each in rounds_of(displaced):
+                        tasks.create_task(self._look_between(each), name="look between")
                     if own:
                         tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
         except ExceptionGroup as group:
@@ -204,19 +206,20 @@ class Reconciliation:
         )
 
     async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
-        """Find out who wrote there. Markers of our own lives are nobody's (M1, M6)."""
-        tails = {}
-        for part, effect in displaced.items():
-            if part.key in self._foreign_said or self._shared:
-                continue
-            nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
-            tails[part] = Tail(
-                effect.expected, nobody, fence_epoch=None, end=effect.stored_at, known_ids=self._lives.known_ids
-            )
+        """Find out who wrote there. Markers of our own lives are nobody's (M1, M6); records of theirs are copies of
+        which nothing was known."""
+        nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
+        tails = {
+            part: Tail(effect.expected, nobody, fence_epoch=None, end=effect.stored_at)
+            for part, effect in displaced.items()
+        }
         await self._reconciler.read_tails(tails)
         for part, tail in tails.items():
             for producer_id, met in tail.foreign.items():
-                self._say_foreign(part, producer_id, met)
+                if producer_id in self._lives.known_ids:
+                    self._say_repeated(part, producer_id, met)
+                else:
+                    self._say_foreign(part, producer_id, met)
 
     def _take(self, outcome: Outcome, count: _Count) -> None:
         part = outcome.job.part
@@ -250,6 +253,19 @@ class Reconciliation:
                 end=end,
             )
 
+    def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
+        """Make it known that records of ours stand where nobody knew of any."""
+        self._log.error(
+            "copy.repeated",
+            topic=part.target_topic,
+            partition=part.partition,
+            first_offset=met.first_offset,
+            last_offset=met.last_offset,
+            records=met.records,
+            why=f"mm2py has written them itself, as producer {producer_id}, and knew of none that stands there",
+            effect="they may be there twice; none is left out",
+        )
+
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
         if part.key in self._foreign_said or self._shared:
@@ -267,3 +283,17 @@ class Reconciliation:
             text += ". Copied records stay in order, once each, with those between them"
             at = part.copier.position.source_offset
             self._met_gap(part, GapFound(GapKind.FOREIGN, None, None, Done.CONTINUED, text, at))
+
+
+def rounds_of(
+    displaced: Iterable[tuple[CopiedPartition, Displaced]],
+) -> Iterable[Mapping[CopiedPartition, Displaced]]:
+    """Part what came up into rounds with each partition once: a read takes one stretch of it."""
+    rounds: list[dict[CopiedPartition, Displaced]] = []
+    for part, effect in displaced:
+        fitting = next((one for one in rounds if part not in one), None)
+        if fitting is None:
+            rounds.append({part: effect})
+        else:
+            fitting[part] = effect
+    return rounds

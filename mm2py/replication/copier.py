@@ -32,6 +32,7 @@ from mm2py.replication.events import (
     Acked,
     Displaced,
     Diverged,
+    DoubtAged,
     Drain,
     Effect,
     Event,
@@ -63,8 +64,6 @@ from mm2py.replication.produce_errors import ProduceReaction, Stored, produce_er
 from mm2py.replication.steps import Fault
 from mm2py.replication.tally import Tally
 
-MAX_CUT_READS = 20
-"""So often a batch in doubt is read again that was made of several which do not come together in one read any more."""
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_CHANGED = frozenset({100, 103})
@@ -127,7 +126,6 @@ class Copier:
         self._line = Line(name, ready_max_bytes=ready_max_bytes)
         self._resume_at_s = 0.0
         self._failures = 0
-        self._cut_reads = 0
         self._fault: Fault | None = None
         self._failed = False
         self._draining = False
@@ -141,7 +139,7 @@ class Copier:
     @property
     def is_unsettled(self) -> bool:
         """Something was sent behind the position that may be stored, or arrive, later: it is to be shut out."""
-        behind = self.position.source_offset < self._line.careful_until
+        behind = self._line.unanswered > 0 or self.position.source_offset < self._line.careful_until
         return self.owns_position and (behind or self._reconciling or self._left_unanswered)
 
     @property
@@ -212,6 +210,11 @@ class Copier:
             return None
         return self._line.next_batch(broker, covered_after_ms, self.identity)
 
+    def doubt_has_aged(self, covered_after_ms: int) -> bool:
+        """``next_batch`` gives none, as what is to be sent again is too old for that by now: ``DoubtAged`` follows."""
+        may_send = self.phase is Phase.COPYING and not self.target_is_in_doubt
+        return may_send and self._line.doubt_has_aged(covered_after_ms)
+
     # What happens to it
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -235,6 +238,8 @@ class Copier:
                 self._left_unanswered |= self.phase not in {Phase.COPYING, Phase.WAITING}
                 text = f"no answer from the target: {event.why}"
                 return [*self._doubt_target(), *self._fail(event.now_s, text, Need.METADATA)]
+            case DoubtAged():
+                return self._lost_track(event.now_s, "the target may have forgotten what it did not acknowledge")
             case FetchRefused():
                 return self._fetch_refused(event)
             case OffsetsFound():
@@ -278,17 +283,8 @@ class Copier:
         if self.phase is not Phase.COPYING or event.fetch_offset != self.fetch_offset:
             return ()  # a read that was overtaken by a rewind: those offsets come again
         plan, line = event.plan, self._line
-        if line.is_in_doubt:
-            if not line.recognise(plan.steps):
-                return self._lost_track(
-                    event.now_s, "the source reads differently from what was sent and not acknowledged"
-                )
-            if plan.steps:
-                self._cut_reads = 0
-            elif plan.cut_batch_bytes:
-                self._cut_reads += 1
-            if self._cut_reads >= MAX_CUT_READS:
-                return self._lost_track(event.now_s, "what was sent as one batch cannot be read as a whole again")
+        if line.is_in_doubt and (why := line.reads_otherwise(plan)) is not None:
+            return self._lost_track(event.now_s, why)
         self.end_offset = max(event.end_offset, plan.next_offset)
         if plan.steps:
             line.take(plan.steps, event.lease)
@@ -330,7 +326,7 @@ class Copier:
             where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
             return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")
         if expected is not None and event.base_offset > expected:
-            displaced.append(Displaced(expected, event.base_offset))
+            displaced.append(Displaced(expected, event.base_offset, sent_before=entry.repeated))
         batch = entry.batch
         self.tally.count(batch)
         self.position = Position(
@@ -560,7 +556,6 @@ class Copier:
 
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
         """Sequences mean nothing any more: only another producer id may follow, behind what is stored (H1)."""
-        self._cut_reads = 0
         self._reconciling = True
         return self._fail(now_s, reason, Need.RECONCILE)
 

@@ -78,6 +78,13 @@ class ProduceLost:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtAged:
+    """A batch that may be stored waits to be sent again, and the target would perhaps not know it any more (C1)."""
+
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PositionStored:
     """The target acknowledged the position written under the current identity."""
 
@@ -176,6 +183,7 @@ Event = (
     | Acked
     | ProduceRefused
     | ProduceLost
+    | DoubtAged
     | PositionStored
     | Reconciled
     | TargetLost
@@ -218,10 +226,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """A batch was stored further on than expected: somebody else has written between these target offsets."""
+    """A batch was stored further on than expected: somebody else has written between these target offsets, or we have
+    and do not know of it."""
 
     expected: int
     stored_at: int
+    sent_before: bool = False
+    """It may have been sent before: then its first may stand there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import next_sequence
 from mm2py.replication.events import Lease
 from mm2py.replication.produce_errors import Stored
-from mm2py.replication.steps import Dropped, Outgoing, Step
+from mm2py.replication.steps import Dropped, Outgoing, Plan, Step
 
 MAX_IN_FLIGHT = 5
 """Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""
@@ -28,11 +28,21 @@ MAX_IN_FLIGHT = 5
 MAX_QUEUED = 5
 """At the end of its log a partition is not read while so many batches wait behind those under way."""
 
+MAX_CUT_READS = 20
+"""So often a batch in doubt is read again that was made of several which do not come together in one read any more."""
+
 _Shape = tuple[int, int, int, int]
 """First and next source offset, record count, leader epoch: what must be the same when a batch in doubt is sent again.
 
 The story: a batch is stored, the answer is lost, and the source's cleaner removes it before it is read again. The next
 batch would take its sequence; the target would take it for the one it has, acknowledge it, and drop it."""
+
+
+class _InDoubt(NamedTuple):
+    """A batch that was sent, and of which nobody knows whether it is stored."""
+
+    shape: _Shape
+    max_timestamp_ms: int
 
 
 class Sending(NamedTuple):
@@ -61,7 +71,7 @@ class Entry:
     not_stored: bool = False
     """It was not sent before, and refused: its sequence is free for another batch."""
     covered: bool = True
-    """The target would know it again (C1)."""
+    """The target would have known it again when it was sent (C1)."""
 
     @property
     def batch(self) -> Outgoing:
@@ -102,7 +112,8 @@ class Line:
         """Nothing is known to be stored that the broker would remember us by."""
         self._stored_timestamp_ms = -1
         """Newest timestamp of the batch that was acknowledged last: by it the broker remembers what it stored."""
-        self._in_doubt: list[_Shape] = []
+        self._in_doubt: list[_InDoubt] = []
+        self._cut_reads = 0
         self._left_behind = -1
         """First source offset of a batch of which the target left open whether it stored it, and then stored another
         behind it: if it does not know it when it comes again, it is missing."""
@@ -163,7 +174,7 @@ class Line:
         Args:
             broker: who leads the remote partition. What is in flight to an earlier leader must be answered first.
             covered_after_ms: a batch whose newest record is older is *uncovered*: the broker may forget that it stored
-                it (C1), so nothing else is in flight beside it.
+                it (C1), so nothing else is in flight beside it, and it is not sent again: see ``doubt_has_aged``.
             identity: under which it is sent.
         """
         if not self._ready:
@@ -183,6 +194,8 @@ class Line:
             or self._sent_to != broker
             or batch.first_offset < self.careful_until
         ):
+            return None
+        if batch.first_offset < self.careful_until and self.doubt_has_aged(covered_after_ms):
             return None
         self._ready.popleft()
         self.ready_bytes -= len(batch.data)
@@ -227,7 +240,7 @@ class Line:
         batch = entry.batch
         entry.settled = True
         self._stored_timestamp_ms = batch.max_timestamp_ms
-        if self._in_doubt and self._in_doubt[0] == _shape(batch):  # answered after a failure, not sent again
+        if self._in_doubt and self._in_doubt[0].shape == _shape(batch):  # answered after a failure, not sent again
             del self._in_doubt[0]
         self._alone = False
 
@@ -270,7 +283,7 @@ class Line:
     @property
     def sent_before(self) -> Sequence[tuple[int, int]]:
         """(first, next) source offset of each batch whose outcome is in doubt: it must be cut in the same way again."""
-        return [(first_offset, next_offset) for first_offset, next_offset, _, _ in self._in_doubt]
+        return [one.shape[:2] for one in self._in_doubt]
 
     def doubt(self) -> None:
         """Take in a failure: what was sent and is not settled is in doubt, and so is what waits and was sent before.
@@ -279,19 +292,56 @@ class Line:
         self.careful_until = max([self.careful_until, *sent])
         entries = [*self._in_flight, *(entry for entry in self._ready if entry.step.next_offset <= self.careful_until)]
         self._in_doubt = [
-            *(_shape(entry.step) for entry in entries if isinstance(entry.step, Outgoing) and not entry.settled),
+            *(_as_doubtful(entry.step) for entry in entries if isinstance(entry.step, Outgoing) and not entry.settled),
             *self._in_doubt,
         ]
         self.forget()
 
-    def recognise(self, steps: Sequence[Step]) -> bool:
+    def reads_otherwise(self, plan: Plan) -> str | None:
         """Hold what was read against what is in doubt. What comes again as it was sent is in doubt no more: its answer
-        will tell. False if something comes in another way."""
-        again = [_shape(step) for step in steps if isinstance(step, Outgoing)]
-        if any(now != before for now, before in zip(again, self._in_doubt, strict=False)):
+        will tell. Otherwise returns why no resend can tell, in words for the operator.
+
+        What is dropped by now, and was sent, comes in another way, too. The story: a batch is in doubt, the source's
+        cleaner empties it, and a read brings its header alone. The position must not pass it: it may be stored.
+        """
+        again = 0
+        for step in plan.steps:
+            if again == len(self._in_doubt):
+                break
+            shape = self._in_doubt[again].shape
+            if isinstance(step, Dropped):
+                comes_otherwise = step.next_offset > shape[0]
+            else:
+                comes_otherwise = _shape(step) != shape
+                again += 1
+            if comes_otherwise:
+                return "the source reads differently from what was sent and not acknowledged"
+        del self._in_doubt[:again]
+        if plan.steps:
+            self._cut_reads = 0
+        elif plan.cut_batch_bytes:
+            self._cut_reads += 1
+        if self._cut_reads >= MAX_CUT_READS:
+            return "what was sent as one batch cannot be read as a whole again"
+        return None
+
+    def doubt_has_aged(self, covered_after_ms: int) -> bool:
+        """Whether what waits to be sent again is uncovered by now, or something is that was sent behind it: it may be
+        stored, and the target may have forgotten that (C1).
+
+        The story: a batch is stored, its answer is lost, and the source's broker is away for a day. Sent again, as it
+        was young when it was sent, it would be there twice.
+        """
+        if not self._ready or self.unanswered:
             return False
-        del self._in_doubt[: len(again)]
-        return True
+        times = []
+        for entry in self._ready:
+            step = entry.step
+            if isinstance(step, Outgoing):
+                if step.first_offset >= self.careful_until:
+                    break
+                times.append(step.max_timestamp_ms)
+        return bool(times) and min([*times, *(one.max_timestamp_ms for one in self._in_doubt)]) <= covered_after_ms
 
     @property
     def may_be_forgotten(self) -> bool:
@@ -313,12 +363,17 @@ class Line:
         """Take in that what was sent is shut out: under the producer id and epoch to come nothing was sent yet."""
         self._in_doubt.clear()
         self.careful_until = self._left_behind = -1
+        self._cut_reads = 0
         self._alone = True
 
 
 def _rebuilt_bytes(step: Step) -> int:
     """Memory a step holds beyond the frame it came in."""
     return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
+
+
+def _as_doubtful(batch: Outgoing) -> _InDoubt:
+    return _InDoubt(_shape(batch), batch.max_timestamp_ms)
 
 
 def _shape(batch: Outgoing) -> _Shape:

@@ -16,7 +16,7 @@ from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
 from mm2py.kafka.pulse import OutOfTouch
 from mm2py.records.batch import stamp
-from mm2py.replication.events import Acked, ProduceLost, ProduceRefused
+from mm2py.replication.events import Acked, DoubtAged, ProduceLost, ProduceRefused
 from mm2py.replication.lane import CopiedPartition, Handler, LaneProblem
 
 REQUESTS_IN_FLIGHT: Final = 5
@@ -127,6 +127,8 @@ class ProduceLane:
                 continue
             sending = partition.copier.next_batch(self.broker, covered_after_ms)
             if sending is None:
+                if partition.copier.doubt_has_aged(covered_after_ms):
+                    self._handle(partition, DoubtAged(self._clock.monotonic()))
                 continue
             data = sending.batch.data
             stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)

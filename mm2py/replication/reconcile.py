@@ -137,6 +137,7 @@ class Tail:
             self._end = high_watermark
         self.is_whole = self._is_at_end()
         for batch, header in _undamaged(records, high_watermark):
+            self.is_whole = self.is_whole or self._is_behind_end(header.base_offset)
             if self.is_whole:
                 break
             if header.next_offset <= self.next_offset:
@@ -155,7 +156,11 @@ class Tail:
         return self.is_whole
 
     def _is_at_end(self) -> bool:
-        return self._fence_epoch is None and self._end is not None and self.next_offset >= self._end
+        return self._is_behind_end(self.next_offset)
+
+    def _is_behind_end(self, offset: int) -> bool:
+        """Offsets before the end may be missing: they were cleaned away."""
+        return self._fence_epoch is None and self._end is not None and offset >= self._end
 
     def _told_by_offsets(self, log_start: int) -> int:
         """No batch is left to tell how many records there were. Each epoch between the writer's and the fence's was

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import MAX_CUT_READS, Copier
+from mm2py.replication.copier import Copier
 from mm2py.replication.events import (
     Acked,
     Effect,
@@ -29,7 +29,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
-from mm2py.replication.line import Sending
+from mm2py.replication.line import MAX_CUT_READS, Sending
 from mm2py.replication.position import Position
 from mm2py.replication.repack import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan

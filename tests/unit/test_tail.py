@@ -57,6 +57,13 @@ def test_what_another_life_of_the_flow_wrote_is_not_foreign() -> None:
         assert (set(tail.foreign), tail.stored) == (foreign, 0)
 
 
+def test_what_stands_behind_the_end_is_not_taken_where_offsets_before_it_were_cleaned_away() -> None:
+    """Somebody has written from 50 to 52, and a cleaner has taken it: what begins at 53 is not between."""
+    tail = Tail(FROM, Writer(-2, 0, 0), fence_epoch=None, end=53)
+    assert tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000)
+    assert tail.foreign == {}
+
+
 @pytest.mark.parametrize(("offset", "sequence"), [(50, 101), (48, 100), (52, 103)])
 def test_a_batch_too_near_to_the_position_shows_that_something_before_it_is_gone(offset: int, sequence: int) -> None:
     assert read(batch(offset, sequence), marker(offset + 3)).cut_at == offset
