@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
@@ -66,7 +66,15 @@ class Outcome:
     text: str
 
 
-class _Arguments(argparse.Namespace):
+class Connected(Brokers, Protocol):
+    """The brokers of a cluster, and the connections to them."""
+
+    async def close(self) -> None: ...
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``gaps`` on the command line."""
+
     file: Path
     clusters: list[str] | None
     format: str
@@ -80,7 +88,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py gaps --help.")
 
 
-def parse_arguments(arguments: Sequence[str]) -> _Arguments:
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read what follows ``gaps`` on the command line.
 
     Raises:
@@ -100,7 +108,7 @@ def parse_arguments(arguments: Sequence[str]) -> _Arguments:
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--all", action="store_true", help="list what waits for nobody, too")
-    found = parser.parse_intermixed_args(arguments, namespace=_Arguments())
+    found = parser.parse_intermixed_args(arguments, namespace=Arguments())
     if found.action == "accept" and not found.partitions:
         parser.error("accept names no partition")
     return found
@@ -166,6 +174,7 @@ async def accept(
 async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) -> list[Outcome]:
     left = dict(commands)
     outcomes: list[Outcome] = []
+    why = ""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while left:
@@ -177,9 +186,12 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
                         del left[command_id]
                 await asyncio.sleep(POLL_S if left else 0)
     except TimeoutError:
-        pass
-    silent = f"nobody answered within {DEADLINE_S:g} s: it is carried out as soon as {{}} runs."
-    outcomes += [Outcome(one, False, silent.format(one.flow)) for one, _ in left.values()]
+        why = f"nobody answered within {DEADLINE_S:g} s"
+    except KafkaError as error:
+        why = f"whether it was carried out cannot be read ({error.what.rstrip('.')})"
+    outcomes += [
+        Outcome(one, False, f"{why}: it is carried out as soon as {one.flow} runs.") for one, _ in left.values()
+    ]
     return outcomes
 
 
@@ -238,7 +250,7 @@ def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable
     """Do what the command line says, and return the exit code; ``write`` gets the output, ``warn`` whole lines.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``load_configuration``, ``read_gaps``.
+        Mm2Error: as of ``parse_arguments``, ``load_configuration``.
     """
     options = parse_arguments(arguments)
     wanted = wanted_of(options.partitions)
@@ -249,32 +261,54 @@ def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable
         raise ConfigError(f"{strangers[0].flow} is no flow that runs.", remedy="Name a flow of the file.")
     for error in configuration.refused.values():
         warn(str(error))
-    return asyncio.run(_run(options, list(flows.values()), wanted, write))
+    all_flows = list(flows.values())
+    return asyncio.run(list_or_accept(options, all_flows, wanted, write, warn, connect=_connect, clock=SystemClock()))
 
 
-async def _run(
-    options: _Arguments, flows: Sequence[FlowSettings], wanted: Sequence[Wanted], write: Callable[[str], object]
+async def list_or_accept(
+    options: Arguments,
+    flows: Sequence[FlowSettings],
+    wanted: Sequence[Wanted],
+    write: Callable[[str], object],
+    warn: Callable[[str], object],
+    *,
+    connect: Callable[[FlowSettings, random.Random], Connected],
+    clock: Clock,
 ) -> int:
+    """List the gaps of ``flows``, or accept those that are ``wanted``; returns the exit code.
+
+    A cluster that cannot be read keeps nothing of the others back: ``warn`` gets what could not be listed, and what
+    could not be accepted is among the outcomes.
+    """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     found: list[tuple[Flow, Gap]] = []
     outcomes: list[Outcome] = []
+    unread: list[Flow] = []
     for settings in flows:
         ours = [one for one in wanted if one.flow == settings.flow]
         if wanted and not ours:
             continue
-        brokers = _connect(settings, rng)
+        brokers = connect(settings, rng)
         try:
             if ours:
-                outcomes += await accept(settings, brokers, ours, clock=SystemClock(), rng=rng)
+                outcomes += await accept(settings, brokers, ours, clock=clock, rng=rng)
             else:
                 gaps = await read_gaps(settings, brokers)
                 found += [(settings.flow, gap) for gap in gaps if gap.is_open or options.all]
+        except Mm2Error as error:
+            unread.append(settings.flow)
+            outcomes += [Outcome(one, False, str(error)) for one in ours]
+            if not ours:
+                warn(f"{settings.flow} cannot be listed: {error}")
         finally:
             await brokers.close()
     if wanted:
         write(outcomes_json(outcomes) if options.format == "json" else outcomes_text(outcomes))
         return EXIT_DONE if all(one.carried_out for one in outcomes) else EXIT_FAILED
-    write(gaps_json(found) if options.format == "json" else gaps_text(found))
+    if found or not unread or options.format == "json":
+        write(gaps_json(found) if options.format == "json" else gaps_text(found))
+    if unread:
+        return EXIT_FAILED
     return EXIT_OPEN if any(gap.is_open for _, gap in found) else EXIT_DONE
 
 

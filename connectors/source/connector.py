@@ -8,7 +8,6 @@ changes. What follows from it for the topics is decided in ``discovery.py``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from dataclasses import replace
 from typing import Final
@@ -30,6 +29,7 @@ from connectors.source.refused_topics import RefusedTopics
 from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
 from connectors.source.stopped import StoppedPartitions
+from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -51,8 +51,6 @@ LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a partition that is copied has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
 UNKNOWN_TOPIC: Final = 3
-LEAVE_S: Final = 3.0
-"""How long a stop waits until it is known that this life has ended well."""
 
 
 class SourceConnector:
@@ -113,6 +111,7 @@ class SourceConnector:
         )
         self._incarnations: Incarnations | None = None
         self._unrecorded: str | None = None
+        self._lives: EarlierLives | None = None
         self._task: SourceTask | None = None
         self._refused = RefusedTopics(log)
         self._remotes_again_at_s = 0.0
@@ -159,9 +158,7 @@ class SourceConnector:
             await self._task.drain()
             await self._gaps.close()
             if self._incarnations is not None and not self._task.leaves_doubt:
-                with contextlib.suppress(KafkaError, TimeoutError):  # then the next life shuts this one out
-                    async with asyncio.timeout(LEAVE_S):
-                        await self._incarnations.leave()
+                await self._incarnations.leave()
 
     def _preparation(self) -> Preparation:
         return Preparation(
@@ -181,6 +178,7 @@ class SourceConnector:
     def _assemble(self, prepared: Prepared) -> tuple[SourceTask, Beginning, Discovery]:
         settings, target = self._settings, self._target.brokers
         self._incarnations, self._unrecorded = prepared.incarnations, prepared.unrecorded
+        self._lives = prepared.lives
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -277,7 +275,8 @@ class SourceConnector:
             return "at-least-once, several flows in one topic"
         task = self._task
         unfenced = task.unfenced if task is not None else None
-        reasons = [why for why in (self._incarnation.degraded, self._unrecorded, unfenced) if why]
+        of_positions = self._lives.unfenced if self._lives is not None else None
+        reasons = [why for why in (self._incarnation.degraded, self._unrecorded, of_positions or unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
         others = sorted(task.foreign_topics) if task is not None else []

@@ -8,8 +8,11 @@ their group for this; a control log will.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -26,6 +29,9 @@ from mm2py.kafka.transactional_ids import TransactionalId, parse
 from mm2py.records.status_record import IncarnationRecord, Life
 from mm2py.replication.status_log import StatusLog
 
+LEAVE_S: Final = 3.0
+"""How long a life that ends waits until it is known to have ended well."""
+
 
 class UnrecordedLives:
     """Those of a flow that left no record of themselves, or of which none can be read: the coordinators tell."""
@@ -38,10 +44,10 @@ class UnrecordedLives:
         self._clock = clock
         self._log = log
 
-    async def meet(self, known: Collection[str], earlier: EarlierLives) -> Collection[str] | None:
+    async def meet(self, known: Collection[str], earlier: EarlierLives) -> Mapping[str, int] | None:
         """Let ``earlier`` know of those whose transactional ids are not ``known``.
 
-        Returns: all transactional ids of this flow; None if a coordinator does not tell.
+        Returns: producer ids by transactional id, all of this flow; None if a coordinator does not tell.
         """
         listed = await self._listed()
         if listed is None:
@@ -50,9 +56,13 @@ class UnrecordedLives:
             if transactional_id not in known:
                 self._log.info("incarnation.without_record", transactional_id=transactional_id)
                 earlier.meet(transactional_id, producer_id, -1)
-                flows, now_ms = (str(self._own.flow),), self._clock.wall_ms()
-                self.met.append(IncarnationRecord(transactional_id, producer_id, -1, flows, now_ms, Life.FENCED))
+                self.met.append(self.fenced(transactional_id, producer_id, -1))
         return listed
+
+    def fenced(self, transactional_id: str, producer_id: int, epoch: int) -> IncarnationRecord:
+        """Return a record of one of them that was shut out."""
+        flows, now_ms = (self._own.flow,), self._clock.wall_ms()
+        return IncarnationRecord(transactional_id, producer_id, epoch, flows, now_ms, Life.FENCED)
 
     async def _listed(self) -> dict[str, int] | None:
         """Return producer ids by transactional id of this flow, as all coordinators know them; None if one does not
@@ -94,6 +104,8 @@ class Incarnations:
         self._unrecorded = UnrecordedLives(own, target, clock=clock, log=log)
         self._records: list[IncarnationRecord] = []
         """Of this life, one for each of its producer ids."""
+        self._listed: Mapping[str, int] | None = None
+        """What coordinators knew when this life began, see ``UnrecordedLives.meet``."""
 
     def refuse_if_taken_over(self) -> None:
         """Before this process begins the flow once more: somebody else may have begun it since.
@@ -124,13 +136,33 @@ class Incarnations:
                 earlier.meet(record.transactional_id, record.producer_id, record.epoch)
             elif record.life is Life.DRAINED:
                 earlier.drained.add(record.producer_id)
-        listed = await self._unrecorded.meet({record.transactional_id for _, record in self._named()}, earlier)
-        if listed is None:
+        recorded = {record.transactional_id for _, record in self._named()}
+        self._listed = listed = await self._unrecorded.meet(recorded, earlier)
+        if listed is not None:
+            earlier.forgotten |= {
+                record.producer_id
+                for _, record in self._named()
+                if record.life is Life.FENCED and listed.get(record.transactional_id) != record.producer_id
+            }
+
+    async def forget(self, named: Collection[int]) -> None:
+        """End the records of lives that coordinators have forgotten, unless a position still names them.
+
+        The story: a topic is deleted upstream, and its last position names a life that drained. Without that one's
+        record, a start after a week takes it for one that may still write, and its id can be fenced no more.
+
+        Args:
+            named: producer ids in stored positions.
+        Raises: as ``StatusLog.put``.
+        """
+        if self._listed is None:
             return
         gone = [
             record.key
             for _, record in self._named()
-            if record.life is not Life.WRITING and record.transactional_id not in listed
+            if record.life is not Life.WRITING
+            and record.transactional_id not in self._listed
+            and record.producer_id not in named
         ]
         await self._status.remove(gone)
 
@@ -142,11 +174,20 @@ class Incarnations:
         await self._status.put([record])
         self._records.append(record)
 
-    async def shut_out(self) -> None:
+    async def shut_out(self, earlier: EarlierLives) -> None:
         """Those that were met are shut out of the positions. Raises: as ``StatusLog.put``."""
-        older, self._unrecorded.met = self._unrecorded.met, []
-        older += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
-        await self._status.put(older)
+        met, self._unrecorded.met = self._unrecorded.met, []
+        met += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
+        older = {record.transactional_id: record for record in met}
+        recorded = {record.producer_id for record in [*met, *(record for _, record in self._named())]}
+        for producer in earlier.proven.values():
+            text = producer.transactional_id
+            if producer.producer_id in recorded or text is None or parse(text, self._own.group) is None:
+                continue
+            # Only a position tells of it. Coordinators may know its transactional id once more, under another producer
+            # id, since somebody tried to fence it: that one has never written anything.
+            older[text] = self._unrecorded.fenced(text, producer.producer_id, producer.epoch)
+        await self._status.put(older.values())
 
     async def enter_again(self) -> None:
         """Make this life known once more: the topic with its record was deleted. Raises: as ``StatusLog.put``."""
@@ -166,8 +207,13 @@ class Incarnations:
                 raise Fenced(str(self._own))
 
     async def leave(self) -> None:
-        """All that this life sent was answered, and its positions are stored. Raises: as ``StatusLog.put``."""
-        await self._status.put([replace(record, life=Life.DRAINED) for record in self._records])
+        """Say that this life needs not be shut out: all that it sent was answered, or it has sent nothing.
+
+        If the target does not take that soon, the next life shuts this one out all the same.
+        """
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._status.put([replace(record, life=Life.DRAINED) for record in self._records])
 
     def _make_record(self, transactional_id: str, identity: ProducerIdentity) -> IncarnationRecord:
         return IncarnationRecord(

@@ -106,14 +106,26 @@ class Preparation:
         self._clock = clock
         self._rng = rng
         self._log = log
+        self._incarnations: Incarnations | None = None
 
     async def run(self) -> Prepared:
         """Wait until the flow may copy. Cancelling loses nothing: a next life does all of it again.
+
+        One that fails has written neither a record nor a position, and says so: thousands of attempts, while a right
+        is missing, would all have to be shut out by the first that succeeds.
 
         Raises:
             FlowRefused: the flow must not run; the error names the way out.
             Mm2Error: it cannot go on as it is, but may when begun anew.
         """
+        try:
+            return await self._prepare()
+        except Exception:
+            if self._incarnations is not None:
+                await self._incarnations.leave()
+            raise
+
+    async def _prepare(self) -> Prepared:
         settings, target, until_answered = self._settings, self._brokers, self._patience.until_answered
         source_id, target_id = await asyncio.gather(
             self._patience.reach(self._source, "source"), self._patience.reach(self._target, "target")
@@ -126,10 +138,10 @@ class Preparation:
         offsets_partitions = await until_answered(
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
-        incarnations = await self._open_incarnations()
+        self._incarnations = incarnations = await self._open_incarnations()
         identity = await self._incarnation.start()
         producer_expiry_ms = await until_answered(
-            lambda: start.producer_expiry_ms(target), "asking how long the target remembers producers"
+            lambda: start.producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
         )
         self._pulse.obey(producer_expiry_ms)
         if self._incarnation.degraded and settings.exactly_once == "enabled":
@@ -151,7 +163,8 @@ class Preparation:
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )
         if incarnations is not None:
-            await incarnations.shut_out()
+            await incarnations.shut_out(lives)
+            await incarnations.forget({at.producer_id for at in positions.values() if at.producer_id is not None})
         return Prepared(
             source_id=source_id,
             target_id=target_id,
@@ -215,20 +228,17 @@ class Preparation:
 
     async def _shut_out(self, lives: EarlierLives, topic: TopicMetadata) -> bool:
         return await self._patience.accompany(
-            lives.shut_out(topic, clock=self._clock, unfenced=self._say_unfenced),
+            lives.shut_out(topic, clock=self._clock, unfenced=lambda why: self._say_unfenced(topic.name, why)),
             f"shutting earlier lives out of {topic.name}",
             "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
         )
 
-    def _say_unfenced(self, why: str) -> None:
+    def _say_unfenced(self, topic: str, why: str) -> None:
         if self._settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, why)
-        self._log.warning(
-            "writer.unfenced",
-            topic=self._settings.offsets_topic,
-            why=why,
-            effect="if that process still runs, its positions may replace ours",
-        )
+        holds_positions = topic == self._settings.offsets_topic
+        does = "its positions may replace ours" if holds_positions else "records may be there twice"
+        self._log.warning("writer.unfenced", topic=topic, why=why, effect=f"if that process still runs, {does}")
 
     async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
         name = self._settings.offsets_topic

@@ -7,8 +7,10 @@ offsets topic first, and only then positions are read for good.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
@@ -24,6 +26,9 @@ from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer
 from mm2py.replication.tail_stretch import TailStretch
 
+SIDE_BY_SIDE: Final = 16
+"""So many earlier producers are shut out at once: each takes some round trips, and a bad weekend leaves thousands."""
+
 
 class EarlierLives:
     """Who may still be writing what this flow writes now."""
@@ -35,6 +40,13 @@ class EarlierLives:
         self._rng = rng
         self.drained: set[int] = set()
         """Producer ids of lives that have stopped for good: they need not be shut out."""
+        self.forgotten: set[int] = set()
+        """Producer ids that a life before this one has shut out of the positions, and that the target has forgotten
+        since: their processes were out of touch for too long to write anything (H4)."""
+        self.unfenced: str | None = None
+        """Why one of them could not be shut out, if so: then the flow is no longer exactly-once."""
+        self.proven: dict[int, EarlierProducer] = {}
+        """Those that this life has shut out of an internal topic."""
         self._producers: dict[int, EarlierProducer] = {}
         self.on_fenced: Callable[[tuple[str, int], EarlierProducer, int, int], None] = lambda *_: None
         """Told of each partition of an internal topic: who was shut out, by which epoch, and under which leader's."""
@@ -42,7 +54,7 @@ class EarlierLives:
     @property
     def known_ids(self) -> frozenset[int]:
         """Producer ids of all lives of this flow, this one too."""
-        return frozenset({*self._incarnation.ids, *self._producers, *self.drained})
+        return frozenset({*self._incarnation.ids, *self._producers, *self.drained, *self.forgotten})
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
         """Learn of an earlier producer, or more of one."""
@@ -67,10 +79,12 @@ class EarlierLives:
         """Meet those whom positions name.
 
         Processes of another group may copy other topics of this flow: they are let be as long as nobody asks for a
-        partition of theirs.
+        partition of theirs. So are those that are ``forgotten``: topics that are copied no more name them for ever.
         """
         for stored in positions:
             if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
+                continue
+            if stored.producer_id in self.forgotten:
                 continue
             self.fence_of(stored)
 
@@ -83,26 +97,41 @@ class EarlierLives:
         Raises:
             KafkaError: retriable ones; ask again.
         """
-        for producer in list(self._producers.values()):
-            left = ends = await self._ends(topic)
-            writer = Writer(producer.producer_id, producer.epoch, 0)
-            while left:  # once more if a partition's leader was away, and its marker was left out (C3)
+        waiting = iter(list(self._producers.values()))
+
+        async def take_turns() -> None:
+            for producer in waiting:
                 try:
-                    epoch = await producer.shut_out([(topic.name, number) for number in left])
+                    await self._shut_one_out(producer, topic, clock)
                 except NotFenceable as error:
-                    unfenced(str(error))
-                    break
-                stretches = [
-                    TailStretch(topic.name, topic.topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
-                    for number, end in left.items()
-                ]
-                await LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile").read(
-                    stretches, lambda _: None
-                )
-                left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
-                for number in (part.partition for part in stretches if part.tail.is_whole):
-                    self.on_fenced((topic.name, number), producer, epoch, topic.partitions[number].leader_epoch)
+                    self.unfenced = str(error)
+                    unfenced(self.unfenced)
+                else:
+                    self.proven[producer.producer_id] = producer
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(min(SIDE_BY_SIDE, len(self._producers))):
+                    tasks.create_task(take_turns(), name=f"shutting out {number}")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
         return bool(self._producers)
+
+    async def _shut_one_out(self, producer: EarlierProducer, topic: TopicMetadata, clock: Clock) -> None:
+        left = ends = await self._ends(topic)
+        writer = Writer(producer.producer_id, producer.epoch, 0)
+        while left:  # once more if a partition's leader was away, and its marker was left out (C3)
+            epoch = await producer.shut_out([(topic.name, number) for number in left])
+            stretches = [
+                TailStretch(topic.name, topic.topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
+                for number, end in left.items()
+            ]
+            await LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile").read(
+                stretches, lambda _: None
+            )
+            left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
+            for number in (part.partition for part in stretches if part.tail.is_whole):
+                self.on_fenced((topic.name, number), producer, epoch, topic.partitions[number].leader_epoch)
 
     async def _ends(self, topic: TopicMetadata) -> dict[int, int]:
         by_leader: dict[BrokerId, list[int]] = {}

@@ -58,12 +58,12 @@ REPORT_EVERY_S: Final = 1.0
 
 
 class DrainIncomplete(Mm2Error):
-    """The target did not answer for everything in time: a restart repeats what is in doubt."""
+    """The target did not answer for everything in time: the next life shuts this one out, and reconciles."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(
             f"{partitions} partition(s) were stopped without an answer of the target within {DRAIN_S:g} s.",
-            remedy="Nothing is lost; what was on its way may be repeated after the restart.",
+            remedy="Nothing is lost: the next start looks up what has arrived, and goes on behind it.",
         )
 
 

@@ -66,7 +66,7 @@ class Life(StrEnum):
     WRITING = "writing"
     """It may be, unless somebody has shut it out."""
     DRAINED = "drained"
-    """It has stopped, and everything it sent was answered."""
+    """It has stopped, and everything it sent was answered; or it stopped before it sent anything."""
     FENCED = "fenced"
     """A younger one has shut it out of the positions."""
 

@@ -9,7 +9,7 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import name_of
+from mm2py.kafka.retry import Reaction, name_of, reaction_to
 from mm2py.records.batch import Record, read_records
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Outgoing, TargetRules
@@ -112,7 +112,8 @@ def _steps_of(
         offsets[number] = part.log_start_offset
         return []
     if part.error_code:
-        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code))
+        remedy = f"mm2py needs READ on {topic.name}." if reaction_to(part.error_code) is Reaction.DENIED else ""
+        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code), remedy=remedy)
     planned = plan(part.records, wanted_offset=offset, read_committed=True, aborted=part.aborted, rules=_ANY_SIZE)
     if planned.fault is not None:
         raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)

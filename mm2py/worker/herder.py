@@ -189,7 +189,8 @@ class Herder:
                     "drain.failed",
                     flow=str(flow),
                     why=why,
-                    effect="what was copied since the last stored position is copied again at the next start",
+                    effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
+                    " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
                 )
         if drained:
             self._log.info("worker.drained")

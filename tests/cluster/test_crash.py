@@ -35,7 +35,7 @@ def test_a_clean_stop_repeats_nothing(source_cluster: KafkaCluster, target_clust
                 run.start()
         loads.assert_copied(target_cluster, run, max_rewinds=0)
         assert run.terminate() == 0
-        assert not run.events("drain.timeout")
+        assert not run.events("drain.failed")
 
 
 def _kill_workers(loads: Loads, target: KafkaCluster, run: Mm2py, kills: int, chance: random.Random) -> None:

@@ -5,13 +5,43 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
-from mm2py.gaps_command import Wanted, accept, gaps_json, gaps_text, read_gaps
-from mm2py.records.status_record import Done, Gap, GapKind
+import pytest
+
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import FlowSettings
+from mm2py.gaps_command import (
+    EXIT_FAILED,
+    Connected,
+    Wanted,
+    accept,
+    gaps_json,
+    gaps_text,
+    list_or_accept,
+    parse_arguments,
+    read_gaps,
+    wanted_of,
+)
+from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.records.status_record import Command, Done, Gap, GapKind
+from mm2py.records.status_record import decode as decode_status
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
 from tests.scenarios.world import World
 
 HOUR_S = 3600.0
+THREE_CLUSTERS = """\
+clusters = A, B, C
+A.bootstrap.servers = a:1
+B.bootstrap.servers = b:1
+C.bootstrap.servers = c:1
+A->B.enabled = true
+A->C.enabled = true
+"""
 
 
 def values(world: World) -> list[bytes | None]:
@@ -116,3 +146,110 @@ def test_as_json_the_same_is_for_programs() -> None:
     assert (row["topic"], row["partition"], row["first_offset"], row["last_offset"]) == ("orders", 3, 10, 19)
     assert (row["kind"], row["done"], row["open"], row["text"]) == ("expired", "continued", False, "deleted")
     assert json.loads(gaps_json([])) == []
+
+
+class Link:
+    """A connection of the command to a cluster; ``is_up`` tells of each request whether it gets through."""
+
+    def __init__(self, cluster: Brokers, is_up: Callable[[Request], bool]) -> None:
+        self._cluster = cluster
+        self._is_up = is_up
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> Any:
+        if not self._is_up(request):
+            raise BrokerUnreachable("c:1", "connection refused")
+        return await self._cluster.send(broker, request, channel=channel)
+
+    async def close(self) -> None:
+        pass
+
+
+class Shell:
+    """Runs the command with a file of flows A->B and A->C, of which C cannot be reached."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.out = ""
+        self.warnings: list[str] = []
+        self._world = world
+        self._file = folder / "mm2.properties"
+        self._file.write_text(THREE_CLUSTERS)
+
+    async def run(self, *arguments: str) -> int:
+        options = parse_arguments([str(self._file), *arguments])
+        flows = sorted(load_configuration(self._file, None).flows, key=lambda one: str(one.flow), reverse=True)
+        assert [str(settings.flow) for settings in flows] == ["A->C", "A->B"]
+        return await list_or_accept(
+            options,
+            flows,
+            wanted_of(options.partitions),
+            self._write,
+            self.warnings.append,
+            connect=self._connect,
+            clock=self._world.clock,
+        )
+
+    def _connect(self, settings: FlowSettings, rng: random.Random) -> Connected:
+        is_up = str(settings.flow) == "A->B"
+        return cast("Connected", Link(self._world.target, lambda _: is_up))
+
+    def _write(self, text: str) -> None:
+        self.out += text
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_cluster_that_cannot_be_reached_does_not_hide_the_gaps_of_the_others(form: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(6, nodes=3)
+        shell = Shell(world, tmp_path)
+        async with world.worker():
+            await cut_back(world)
+            assert await shell.run("--format", form) == EXIT_FAILED
+        assert "orders" in shell.out and "truncated" in shell.out
+        (warning,) = shell.warnings
+        assert warning.startswith("A->C cannot be listed: C does not answer: reading mm2-status.A.internal took more")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_what_was_accepted_is_said_although_another_cluster_cannot_be_reached(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(7, nodes=3)
+        shell = Shell(world, tmp_path)
+        async with world.worker():
+            await cut_back(world)
+            assert await shell.run("accept", "A->C:payments:0", "A->B:orders") == EXIT_FAILED
+            await world.copied({"orders": "A.orders"})
+        refused, accepted = shell.out.splitlines()
+        assert refused.startswith("A->C:payments:0: not accepted, C does not answer: reading mm2-status.A.internal")
+        assert accepted.startswith("A->B:orders:0: accepted, it goes on at source offset")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_command_whose_answer_cannot_be_read_is_among_the_outcomes() -> None:
+    """The right to read the status topic is revoked while the command is on its way."""
+
+    async def scenario() -> None:
+        world = World(8, nodes=3)
+        async with world.worker():
+            await cut_back(world)
+
+        def deny_when_written() -> None:
+            for number in range(len(world.target.topics["mm2-status.A.internal"].partitions)):
+                for record in world.target.records("mm2-status.A.internal", number):
+                    found = decode_status(record.key or b"", record.value) if record.value else None
+                    if isinstance(found, Command):
+                        world.target.denied_topics.add("mm2-status.A.internal")
+
+        def is_up(_: Request) -> bool:
+            deny_when_written()
+            return True
+
+        brokers = cast("Brokers", Link(world.target, is_up))
+        wanted = Wanted(world.settings.flow, "orders", 0)
+        (outcome,) = await accept(world.settings, brokers, [wanted], clock=world.clock, rng=random.Random(1))
+        assert (str(outcome.wanted), outcome.carried_out) == ("A->B:orders:0", False)
+        assert outcome.text.startswith("whether it was carried out cannot be read (Reading mm2-status.A.internal")
+        assert outcome.text.endswith(": it is carried out as soon as A->B runs.")
+
+    run_virtual(scenario(), limit_s=HOUR_S)

@@ -370,4 +370,6 @@ def test_gaps_of_a_cluster_that_does_not_answer_fail_within_the_deadline(
     file.write_text(GOOD)
     code, out, err = run("gaps", str(file))
     assert (code, out) == (1, "")
-    assert err.startswith("mm2py: B does not answer: reading mm2-status.A.internal took more than 0.3 s. Check ")
+    assert err.startswith(
+        "mm2py: A->B cannot be listed: B does not answer: reading mm2-status.A.internal took more than 0.3 s. Check "
+    )

@@ -1,0 +1,123 @@
+"""How long the target remembers producers decides what may be sent again (C1), so it is not guessed lightly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mm2py.kafka.errors import RequestTimedOut
+from mm2py.kafka.messages import DescribeConfigsRequest
+from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
+from tests.scenarios.two_lives import Source, make, said, until
+from tests.scenarios.witness import Witness
+from tests.scenarios.world import World
+
+MINUTE_MS = 60_000
+TOPICS = {"orders": "A.orders"}
+
+
+class Network:
+    """Stands between a worker and a cluster; see ``World.worker``. Loses answers on demand."""
+
+    def __init__(self) -> None:
+        self.silent_questions = 0
+        """So many questions for the setting are not answered."""
+        self.denies = False
+        """The setting may not be read."""
+        self.on_lost_copy: Callable[[], None] | None = None
+        """The next copy to partition 0 is stored, this is called, and its answer is lost."""
+
+    def __call__(self, cluster: Brokers) -> Brokers:
+        return cast("Brokers", _Link(self, cluster))
+
+
+class _Link:
+    def __init__(self, network: Network, cluster: Brokers) -> None:
+        self._network = network
+        self._cluster = cluster
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        network = self._network
+        asks = isinstance(request, DescribeConfigsRequest) and "producer.id.expiration.ms" in str(request)
+        if asks and network.silent_questions:
+            network.silent_questions -= 1
+            raise RequestTimedOut("the broker", "DescribeConfigs", 1.0)
+        reply: Any = await self._cluster.send(broker, request, channel=channel)
+        if asks and network.denies:
+            denied = ErrorCode.cluster_authorization_failed
+            return replace(reply, results=tuple(replace(one, error_code=denied, configs=()) for one in reply.results))
+        if network.on_lost_copy is not None and _copies_to_first(request):
+            network.on_lost_copy()
+            network.on_lost_copy = None
+            raise RequestTimedOut("the broker", "Produce", 1.0)
+        return reply
+
+
+def _copies_to_first(request: Request) -> bool:
+    return isinstance(request, ProduceRequest) and any(
+        topic.name == "A.orders" and any(part.partition == 0 for part in topic.partitions) for topic in request.topics
+    )
+
+
+@pytest.mark.parametrize("silent", [0, 1, 5])
+def test_a_question_that_nobody_answers_is_asked_again_and_no_default_is_taken_for_the_answer(silent: int) -> None:
+    """The story: the target forgets producers after ten minutes, and the question for that is lost once. Were a day
+    assumed, a batch nine minutes old counts as known to the broker, is sent again after that has restarted, and is
+    stored a second time."""
+
+    async def scenario() -> None:
+        world = World(
+            1,
+            nodes=3,
+            extra={
+                "offset.storage.replication.factor": "3",
+                "status.storage.replication.factor": "3",
+                "replication.factor": "1",
+            },
+            broker_config={"producer.id.expiration.ms": str(10 * MINUTE_MS)},
+        )
+        world.source.create_topic("orders", 3)
+        source, witness, network = Source(world), Witness(world, "orders"), Network()
+        network.silent_questions = silent
+        for number in range(3):
+            source.fill(4, partition=number, age_ms=8 * MINUTE_MS)
+        async with world.worker(through=network):
+            await world.copied(TOPICS)
+            await asyncio.sleep(3)
+            assert network.silent_questions == 0
+            leader = world.target.topics["A.orders"].partitions[0].leader
+            assert leader is not None
+            network.on_lost_copy = lambda: world.target.stop_broker(leader)
+            source.fill(3, partition=0, age_ms=10 * MINUTE_MS - 10_000)
+            await until(lambda: network.on_lost_copy is None, world)
+            await asyncio.sleep(15)
+            world.target.start_broker(leader)
+            await world.copied(TOPICS)
+            await asyncio.sleep(5)
+        assert witness.findings() == []
+        assert not said(world, "producer_expiry.assumed")
+
+    run_virtual(scenario(), limit_s=6000)
+
+
+def test_where_the_setting_may_not_be_read_the_log_says_what_is_assumed() -> None:
+    async def scenario() -> None:
+        world, source, _ = make(2)
+        source.fill(3)
+        network = Network()
+        network.denies = True
+        async with world.worker(through=network):
+            await world.copied(TOPICS)
+        (line,) = said(world, "producer_expiry.assumed")
+        assert "assumed_ms=86400000" in line
+        assert "CLUSTER_AUTHORIZATION_FAILED" in line
+        assert "Grant DESCRIBE_CONFIGS on the cluster" in line
+
+    run_virtual(scenario(), limit_s=600)
