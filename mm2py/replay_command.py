@@ -21,7 +21,7 @@ from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.frames import FrameMemory
 from mm2py.kafka.port import Brokers
-from mm2py.replication.replay import Selection, append, export, survey
+from mm2py.replication.replay import Selection, Survey, append, export, survey
 from mm2py.topics import internal
 
 EXIT_DONE: Final = 0
@@ -42,6 +42,8 @@ class Arguments(argparse.Namespace):
     export: Path | None
     append: bool
     yes: bool
+    again: bool
+    stop_partitions: bool
     partition: int | None
     offset: int | None
 
@@ -72,6 +74,14 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         "--append", action="store_true", help="append them to the remote topic: their order among the others is lost"
     )
     parser.add_argument("--yes", action="store_true", help="do append; without it, --append only says what it would do")
+    parser.add_argument(
+        "--again", action="store_true", help="append also what another run has claimed; it may come twice"
+    )
+    parser.add_argument(
+        "--stop-partitions",
+        action="store_true",
+        help="append although exactly.once.source.support=enabled stops the partitions for it",
+    )
     parser.add_argument("--partition", metavar="N", type=int, help="only those of this source partition")
     parser.add_argument("--offset", metavar="N", type=int, help="only the one of this source offset")
     return parser.parse_args(arguments, namespace=Arguments())
@@ -98,7 +108,16 @@ def run(arguments: Sequence[str]) -> int:
         try:
             if options.export is not None:
                 return await export_to(settings, target, selection, options.export)
-            return await append_to(settings, target, selection, yes=options.yes, clock=SystemClock(), rng=rng)
+            return await append_to(
+                settings,
+                target,
+                selection,
+                yes=options.yes,
+                again=options.again,
+                stop_partitions=options.stop_partitions,
+                clock=SystemClock(),
+                rng=rng,
+            )
         finally:
             await target.close()
 
@@ -146,9 +165,22 @@ async def export_to(settings: FlowSettings, target: Brokers, selection: Selectio
 
 
 async def append_to(
-    settings: FlowSettings, target: Brokers, selection: Selection, *, yes: bool, clock: Clock, rng: random.Random
+    settings: FlowSettings,
+    target: Brokers,
+    selection: Selection,
+    *,
+    yes: bool,
+    again: bool = False,
+    stop_partitions: bool = False,
+    clock: Clock,
+    rng: random.Random,
 ) -> int:
-    """Append the selected records to the remote topic, if ``yes``; say what is done and what it costs."""
+    """Append the selected records to the remote topic, if ``yes``; say what is done and what it costs.
+
+    Args:
+        again: append also what another run has claimed.
+        stop_partitions: append also where the flow stops its partitions for it.
+    """
     quarantine = _quarantine(settings)
     remote = str(settings.policy.format_remote_topic(settings.flow.source, TopicName(selection.topic)))
     found = await survey(target, quarantine, selection, remote)
@@ -157,22 +189,50 @@ async def append_to(
     if not found.origins:
         _say(_nothing(settings, selection))
         return EXIT_DONE
-    if found.replayed:
-        _say(f"{len(found.replayed)} record(s) were appended to {remote} before; they are left out.")
-    waiting = len(found.origins) - len(found.replayed)
+    if found.appended:
+        _say(f"{len(found.appended)} record(s) were appended to {remote} before; they are left out.")
+    if found.claimed:
+        _say_claimed(found, clock, again=again)
+    waiting = found.origins - found.appended
+    if not again:
+        waiting -= found.claimed.keys()
+    code = EXIT_REFUSED if found.claimed and not again else EXIT_DONE
     if not waiting:
-        return EXIT_DONE
+        return code
     _say(
-        f"{waiting} record(s) go to the end of {remote} on {settings.target.alias}, behind what was copied since: "
+        f"{len(waiting)} record(s) go to the end of {remote} on {settings.target.alias}, behind what was copied since: "
         "their order among the others is given up."
     )
-    if not yes:
-        raise ConfigError("Nothing was appended.", remedy="Pass --yes to append.")
-    done = await append(target, quarantine, selection, remote, already=found.replayed, clock=clock, rng=rng)
+    is_stopped = settings.exactly_once == "enabled"
+    if is_stopped:
+        numbers = sorted({origin.partition for origin in waiting})
+        _say(
+            f"{settings.flow} runs with exactly.once.source.support=enabled: as after any foreign writer it stops "
+            f"partition(s) {', '.join(map(str, numbers))} of {selection.topic}, with the next record or at its next "
+            "start, until mm2py gaps FILE accept lets them go on."
+        )
+    if not yes or (is_stopped and not stop_partitions):
+        passing = "--yes --stop-partitions" if is_stopped else "--yes"
+        raise ConfigError("Nothing was appended.", remedy=f"Pass {passing} to append.")
+    done = await append(target, quarantine, found, again=again, clock=clock, rng=rng)
     _say(f"{done.records} record(s) were appended to {remote}, and marked in {quarantine}.")
+    if done.left:
+        _say(f"{done.left} record(s) are left to another run of mm2py replay, which has claimed them first.")
     for refusal in done.refused:
         _say(f"{remote} still refuses {refusal}.")
-    return EXIT_REFUSED if done.refused else EXIT_DONE
+    return EXIT_REFUSED if done.refused or done.left else code
+
+
+def _say_claimed(found: Survey, clock: Clock, *, again: bool) -> None:
+    claimed = found.claimed
+    age_s = max(0, clock.wall_ms() - max(claim.claimed_at_ms for claim in claimed.values())) // 1000
+    text = (
+        f"{len(claimed)} record(s) were claimed, the last one {age_s} s ago, by another run of mm2py replay, which "
+        f"goes on or was stopped: whether they are in {found.remote} is not known. "
+    )
+    _say(
+        text + ("They may come twice." if again else "They are left out; look there, and pass --again to append them.")
+    )
 
 
 def _quarantine(settings: FlowSettings) -> str:

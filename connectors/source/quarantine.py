@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
+from typing import ClassVar, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -50,6 +50,15 @@ _OPEN_WITHOUT_ACL: Final = "allow.everyone.if.no.acl.found"
 
 class QuarantineUnusable(Mm2Error):
     """A record cannot be kept in quarantine as things stand: its partition waits as with ``on.poison.record=stop``."""
+
+
+class AnotherRead(KafkaError):
+    """The source did not bring the record that was refused: it came damaged, or the log has changed."""
+
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} brought no record, or another one each time.", remedy="It is read again.")
 
 
 class Quarantine:
@@ -131,7 +140,7 @@ class Quarantine:
     async def _keep(self, part: CopiedPartition, poison: Poison) -> None:
         await self._check_readers(part.target_topic)
         await self._make_topic()
-        record = await self._read(part, poison.offset)
+        record = await self._read_twice(part, poison.offset)
         topic_id = None if part.source_topic_id is None else str(part.source_topic_id)
         kept = Quarantined(
             Provenance(
@@ -154,11 +163,24 @@ class Quarantine:
             )
         await self._writer.write({0: [encode_quarantined(kept)]})
 
+    async def _read_twice(self, part: CopiedPartition, offset: int) -> Record:
+        """Read a record from the source, and once more: it is believed if it comes the same.
+
+        The story: a bit of its batch's base offset flips, which no checksum covers. The record before it then seems to
+        be the one that was refused, is kept in its place, and the refused one is in neither topic.
+
+        Raises: as ``_read``.
+        """
+        record = await self._read(part, offset)
+        if await self._read(part, offset) != record:
+            raise AnotherRead(f"Reading {part.source_topic}-{part.partition} at offset {offset}")
+        return record
+
     async def _read(self, part: CopiedPartition, offset: int) -> Record:
         """Read one record from the source again, with its batch, which ``memory.max.bytes`` does not count.
 
         Raises:
-            BrokerRefused, QuarantineUnusable: the source does not give it; the copier meets the reason as it reads on.
+            BrokerRefused, AnotherRead: the source does not give it; the copier meets the reason as it reads on.
         """
         what = f"Reading {part.source_topic}-{part.partition} at offset {offset}"
         if part.source_leader is None:
@@ -189,7 +211,7 @@ class Quarantine:
             step = planned.steps[0] if planned.steps else None
             if isinstance(step, Outgoing) and step.first_offset == offset:
                 return read_records(step.data)[0]
-        raise QuarantineUnusable(f"{what} brought another one: the log has changed.", remedy="It is read again.")
+        raise AnotherRead(what)
 
     # The topic
 

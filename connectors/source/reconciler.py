@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
@@ -23,17 +23,23 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition
 from mm2py.kafka.retry import Backoff
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.planned_stretch import PlannedStretch
 from mm2py.replication.position import Position
 from mm2py.replication.reconcile import Comparison, ForeignRecords, Tail, Walk, Writer
-from mm2py.replication.rewrite import plan
-from mm2py.replication.steps import TargetRules
 from mm2py.replication.tail_stretch import TailStretch
 
 END_PATIENCE_S: Final = 3.0
 """How long the source may seem shorter than what was copied from it: a new leader's high watermark lags."""
-_ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 Key = tuple[str, int]
+
+
+class Found(NamedTuple):
+    """What came of a walk over the source."""
+
+    resume_offset: int
+    leader_epoch: int
+    rewritten: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,10 @@ class Job:
     """Producer ids that are not foreign."""
     target_start: int = 0
     """Where the remote partition begins by now."""
+    cut_at: int | None = None
+    """``Tail.cut_at`` when the tail was read before: such a stop is believed when it comes twice."""
+    found: Found | None = None
+    """Where the source was walked before and must be once more: what came of it."""
 
     @property
     def target(self) -> Key:
@@ -166,7 +176,9 @@ class Reconciler:
 
     async def _shut_out(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
         """Shut the earlier writer out of partitions and read their tails."""
-        jobs = await self._fence(jobs)
+        await self._read_tails(tasks, await self._fence(jobs), done)
+
+    async def _read_tails(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
         stretches = [_JobTail(job, self._clock) for job in jobs]
         await self._tails.read(stretches, lambda read: self._walk(tasks, read, done))
 
@@ -191,11 +203,14 @@ class Reconciler:
         """Go on with partitions whose tails were read."""
         walks: list[_WalkStretch] = []
         again: list[Job] = []
+        twice: list[Job] = []
         for stretch in read:
             assert isinstance(stretch, _JobTail)  # noqa: S101  (_shut_out reads nothing else)
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)
+            elif tail.cut_at is not None and tail.cut_at != job.cut_at:
+                twice.append(replace(job, cut_at=tail.cut_at))  # a batch that was moved on the way would look so
             elif tail.cut_at is not None:
                 done(Outcome(job, None, lost_at=tail.cut_at))
             elif tail.has_holes and not job.part.rules.cleaned and job.target_start <= job.target_offset:
@@ -204,35 +219,49 @@ class Reconciler:
             elif not tail.stored:
                 done(_outcome(job, tail, job.position.source_offset, job.position.source_leader_epoch))
             else:
-                walk = Walk(job.position.source_offset, job.position.source_leader_epoch, tail.stored)
-                walks.append(_WalkStretch(job, tail, walk, self._read_committed, self._clock))
+                walks.append(self._walk_of(job, tail, self._read_committed))
         if again:
             self._begin(tasks, again, done)
-        if walks:
-            tasks.create_task(self._walks.read(walks, lambda read: self._judge(tasks, read, done)), name="walk")
+        if twice:
+            tasks.create_task(self._read_tails(tasks, twice, done), name="reconcile")
+        self._begin_walks(tasks, walks, done)
+
+    def _walk_of(self, job: Job, tail: Tail, read_committed: bool) -> _WalkStretch:
+        walk = Walk(job.position.source_offset, job.position.source_leader_epoch, tail.stored)
+        return _WalkStretch(job, tail, walk, read_committed, self._clock)
+
+    def _begin_walks(
+        self, tasks: asyncio.TaskGroup, walks: Sequence[_WalkStretch], done: Callable[[Outcome], None]
+    ) -> None:
+        for reader, read_committed in ((self._walks, self._read_committed), (self._committed_walks, True)):
+            mine = [walk for walk in walks if walk.read_committed == read_committed]
+            walks = [walk for walk in walks if walk.read_committed != read_committed]
+            if mine:
+                tasks.create_task(reader.read(mine, lambda read: self._judge(tasks, read, done)), name="walk")
 
     def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
         """Go on with partitions whose source was walked."""
-        committed: list[_WalkStretch] = []
+        walks: list[_WalkStretch] = []
         for stretch in read:
-            assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_walk reads nothing else)
-            job, walk = stretch.job, stretch.walk
-            if isinstance(walk, Comparison):
-                if walk.rewritten is not None:
-                    done(Outcome(job, None, rewritten=walk.rewritten))
+            assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_begin_walks reads nothing else)
+            job, found = stretch.job, stretch.found
+            by_content = isinstance(stretch.walk, Comparison)
+            if not stretch.is_proven(self._read_committed):
+                if stretch.is_over and not stretch.read_committed:
+                    walks.append(self._walk_of(job, stretch.tail, True))
                 else:
-                    done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=True))
-            elif walk.is_over and stretch.proves(self._read_committed):
-                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch))
-            elif walk.is_over and not stretch.read_committed:
-                again = Walk(job.position.source_offset, job.position.source_leader_epoch, stretch.tail.stored)
-                committed.append(_WalkStretch(job, stretch.tail, again, True, self._clock))
+                    tasks.create_task(self._compare(tasks, job, done), name="compare")
+            elif stretch.is_to_come_again:
+                job = replace(job, found=found)
+                if by_content:
+                    tasks.create_task(self._compare(tasks, job, done), name="compare")
+                else:
+                    walks.append(self._walk_of(job, stretch.tail, stretch.read_committed))
+            elif found.rewritten is not None:
+                done(Outcome(job, None, rewritten=found.rewritten))
             else:
-                tasks.create_task(self._compare(tasks, job, done), name="compare")
-        if committed:
-            tasks.create_task(
-                self._committed_walks.read(committed, lambda read: self._judge(tasks, read, done)), name="walk"
-            )
+                done(_outcome(job, stretch.tail, found.resume_offset, found.leader_epoch, by_content=by_content))
+        self._begin_walks(tasks, walks, done)
 
     async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
         """Counting does not do: read the tail once more, and look up the source's records in it."""
@@ -314,49 +343,56 @@ class _JobTail(TailStretch):
         self.job = job
 
 
-class _WalkStretch(Stretch):
+class _WalkStretch(PlannedStretch):
     """A source partition from its position to where copying goes on."""
 
     def __init__(self, job: Job, tail: Tail, walk: Walk | Comparison, read_committed: bool, clock: Clock) -> None:
-        super().__init__(job.part.source_topic, job.part.source_topic_id, job.part.partition)
+        part = job.part
+        super().__init__(
+            part.source_topic,
+            part.source_topic_id,
+            part.partition,
+            offset=walk.read_offset if isinstance(walk, Comparison) else walk.resume_offset,
+            leader_epoch=walk.leader_epoch,
+            read_committed=read_committed,
+            clock=clock,
+        )
         self.job = job
         self.tail = tail
         self.walk = walk
-        self._offset = walk.read_offset if isinstance(walk, Comparison) else walk.resume_offset
-        self.read_committed = read_committed
-        self._clock = clock
-        self._give_up_at_s = float("inf")
-
-    def proves(self, read_committed: bool) -> bool:
-        """Whether a finished count can be believed; ``read_committed``: how records are read today."""
-        assert isinstance(self.walk, Walk)  # noqa: S101  (a comparison counts nothing)
-        if self.read_committed != read_committed:
-            return self.walk.shows_another_isolation(self.tail)
-        return self.walk.is_proven_by(self.tail)
+        self._log_end = -1
 
     @property
-    def offset(self) -> int:
-        return self._offset
+    def found(self) -> Found:
+        rewritten = self.walk.rewritten if isinstance(self.walk, Comparison) else None
+        return Found(self.walk.resume_offset, self.walk.leader_epoch, rewritten)
 
-    def refused(self, error: BrokerRefused) -> bool:
-        return True
+    @property
+    def is_over(self) -> bool:
+        """It was not given up; a comparison tells where to go on even then."""
+        return isinstance(self.walk, Comparison) or self.walk.is_over
+
+    def is_proven(self, read_committed: bool) -> bool:
+        """Whether what it found can be believed; ``read_committed``: how records are read today."""
+        if isinstance(self.walk, Comparison):
+            return True
+        if self.read_committed != read_committed:
+            return self.is_over and self.walk.shows_another_isolation(self.tail)
+        return self.is_over and self.walk.is_proven_by(self.tail)
+
+    @property
+    def is_to_come_again(self) -> bool:
+        """A flipped bit may have moved the last batch unseen: this must have been found before."""
+        is_sure = isinstance(self.walk, Walk) and self.walk.is_sure_of_its_end(self._log_end)
+        return not is_sure and self.job.found != self.found
 
     def take(self, fetched: FetchedPartition) -> bool:
         """Over, or given up: the source begins further on, ends too early, or holds what cannot be read."""
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
-        planned = plan(
-            fetched.records,
-            wanted_offset=self._offset,
-            read_committed=self.read_committed,
-            aborted=fetched.aborted,
-            rules=_ANY_SIZE,
-        )
-        self._offset = planned.next_offset
+        planned = self._plan(fetched)
+        self._log_end = fetched.high_watermark
         if self.walk.take(planned.steps):
             return True
-        now_s = self._clock.monotonic()
-        if planned.steps or self._give_up_at_s == float("inf"):
-            self._give_up_at_s = now_s + END_PATIENCE_S
         end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark
-        return now_s >= self._give_up_at_s and (planned.fault is not None or self._offset >= end)
+        return not self._is_patient(END_PATIENCE_S) and (planned.fault is not None or self._offset >= end)

@@ -15,17 +15,14 @@ from typing import Final
 
 from connectors.source.reconciler import END_PATIENCE_S, find_bounds
 from mm2py.clock import Clock
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import CorruptBatch
 from mm2py.replication.continuation import ENDING_MOST, Continuation, Ending
-from mm2py.replication.damage import Damage, Known
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.planned_stretch import PlannedStretch
 from mm2py.replication.position import Position
-from mm2py.replication.rewrite import plan
-from mm2py.replication.steps import Plan, TargetRules
 
 BEHIND_MM2: Final = "what MirrorMaker 2 copied behind its position is looked up"
 UNDECIDED: Final = "a transaction in the remote partition is undecided; MirrorMaker 2 may have left it so"
@@ -36,7 +33,6 @@ PARTITIONS_AT_ONCE: Final = 1000
 GROUP_PATIENCE_S: Final = 5.0
 """After this long the next group begins beside one that waits, for a leader or a transaction."""
 _WIDER: Final = 10
-_ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,8 @@ class _Job:
     source_end: int
     width: int = ENDING_MOST
     """So many offsets of the remote partition's end are read."""
+    found: Position | None = None
+    """Where the source was walked before and must be once more: what came of it."""
 
     @property
     def position(self) -> Position:
@@ -163,68 +161,45 @@ class Succession:
             else:
                 walks.append(_ContinuationStretch(job, stretch.ending, self._read_committed, self._clock))
         self._begin(tasks, wider, done)
-        if walks:
-            tasks.create_task(self._walks.read(walks, lambda read: self._judge(read, done)), name="walk")
+        self._begin_walks(tasks, walks, done)
 
-    def _judge(self, read: Sequence[Stretch], done: Done) -> None:
-        """Tell of partitions whose source was walked."""
+    def _begin_walks(self, tasks: asyncio.TaskGroup, walks: Sequence[_ContinuationStretch], done: Done) -> None:
+        if walks:
+            tasks.create_task(self._walks.read(walks, lambda read: self._judge(tasks, read, done)), name="walk")
+
+    def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Done) -> None:
+        """Tell of partitions whose source was walked, and told the same twice: where offsets are missing beside a batch
+        a flipped bit can move it unseen (``damage``)."""
+        again: list[_ContinuationStretch] = []
         for stretch in read:
             assert isinstance(stretch, _ContinuationStretch)  # noqa: S101  (_walk reads nothing else)
             found, position = stretch.continuation, stretch.job.position
             if found.records:
                 position = position._replace(skipped=())
             position = position._replace(source_offset=found.resume_offset, source_leader_epoch=found.leader_epoch)
-            done(Inherited(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
+            if not found.is_proven or position == stretch.job.found:
+                done(Inherited(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
+            else:
+                job = replace(stretch.job, found=position)
+                again.append(_ContinuationStretch(job, stretch.ending, self._read_committed, self._clock))
+        self._begin_walks(tasks, again, done)
 
 
-class _PlannedStretch(Stretch):
-    """A stretch of a log of which only what would be copied is wanted; damaged reads are repeated."""
-
-    def __init__(self, place: tuple[str, CopiedPartition], offset: int, read_committed: bool, clock: Clock) -> None:
-        topic, part = place
-        topic_id = part.source_topic_id if topic == part.source_topic else part.target_topic_id
-        super().__init__(topic, topic_id, part.partition)
-        self._offset = offset
-        self._read_committed = read_committed
-        self._clock = clock
-        self._damage = Damage()
-        self._give_up_at_s = float("inf")
-
-    @property
-    def offset(self) -> int:
-        return self._offset
-
-    def refused(self, error: BrokerRefused) -> bool:
-        return True
-
-    def _plan(self, fetched: FetchedPartition) -> Plan:
-        planned = plan(
-            fetched.records,
-            wanted_offset=self._offset,
-            read_committed=self._read_committed,
-            aborted=fetched.aborted,
-            rules=_ANY_SIZE,
-            known=Known(-1, -1, self._damage.doubted),
-        )
-        self._damage.read(planned)
-        if planned.next_offset > self._offset:
-            self._give_up_at_s = float("inf")
-        self._offset = planned.next_offset
-        return planned
-
-    def _is_patient(self, patience_s: float) -> bool:
-        """Whether to try again; asked when a read brought nothing new."""
-        now_s = self._clock.monotonic()
-        self._give_up_at_s = min(self._give_up_at_s, now_s + patience_s)
-        return now_s < self._give_up_at_s
-
-
-class _EndingStretch(_PlannedStretch):
+class _EndingStretch(PlannedStretch):
     """The end of a remote partition. One that is not whole in the end was given up: it is damaged, or gone."""
 
     def __init__(self, job: _Job, clock: Clock) -> None:
         self.first_offset = max(job.target_start, job.target_end - job.width)
-        super().__init__((job.part.target_topic, job.part), self.first_offset, read_committed=True, clock=clock)
+        part = job.part
+        super().__init__(
+            part.target_topic,
+            part.target_topic_id,
+            part.partition,
+            offset=self.first_offset,
+            leader_epoch=-1,
+            read_committed=True,
+            clock=clock,
+        )
         self.job = job
         self.ending = Ending()
         self.is_whole = False
@@ -249,7 +224,7 @@ class _EndingStretch(_PlannedStretch):
         return True
 
 
-class _ContinuationStretch(_PlannedStretch):
+class _ContinuationStretch(PlannedStretch):
     """The source from a position to where the remote partition's end fits."""
 
     def __init__(self, job: _Job, ending: Ending, read_committed: bool, clock: Clock) -> None:
@@ -260,9 +235,18 @@ class _ContinuationStretch(_PlannedStretch):
             position.source_leader_epoch,
             records_most=job.target_end - job.target_start,
         )
-        offset = self.continuation.read_offset
-        super().__init__((job.part.source_topic, job.part), offset, read_committed=read_committed, clock=clock)
+        part = job.part
+        super().__init__(
+            part.source_topic,
+            part.source_topic_id,
+            part.partition,
+            offset=self.continuation.read_offset,
+            leader_epoch=-1,
+            read_committed=read_committed,
+            clock=clock,
+        )
         self.job = job
+        self.ending = ending
         self._end_seen_at_s = float("inf")
 
     def take(self, fetched: FetchedPartition) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from mm2py.errors import Mm2Error
@@ -11,6 +12,7 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import Reaction, name_of, reaction_to
 from mm2py.records.batch import Record, read_records
+from mm2py.replication.damage import Damage, Known
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Outgoing, TargetRules
 
@@ -20,13 +22,22 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 
 
 class DamagedTopic(Mm2Error):
-    """An internal topic holds what cannot be read: going on without it would be a guess."""
+    """An internal topic holds what cannot be read, also not a few times later: to go on without it is to guess."""
 
     def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
         super().__init__(
-            f"{topic}-{partition} cannot be read at offset {offset}: {why}.",
+            f"{topic}-{partition} cannot be read at offset {offset}: {why}",
             remedy="Look at the record with kafka-dump-log.sh; mm2py does not guess what stood there.",
         )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where the reading of one partition stands. What came damaged, or seems so, is read again (``damage``)."""
+
+    offset: int
+    leader_epoch: int = -1
+    damage: Damage = field(default_factory=Damage)
 
 
 async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
@@ -68,24 +79,24 @@ async def each_record(
     What one fetch brought is in memory meanwhile.
     """
     read_to = {} if read_to is None else read_to
-    by_leader: dict[BrokerId, dict[int, int]] = {}
+    by_leader: dict[BrokerId, dict[int, _Reading]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
             code = partition.error_code or 5
             raise BrokerRefused(f"Reading {topic.name}-{number}", code, name_of(code))
-        by_leader.setdefault(partition.leader, {})[number] = read_to.get(number, 0)
-    for leader, offsets in by_leader.items():
-        while offsets:
-            for part in await _fetch(brokers, leader, topic, offsets):
-                for step in _steps_of(topic, part, offsets, read_to):
+        by_leader.setdefault(partition.leader, {})[number] = _Reading(read_to.get(number, 0))
+    for leader, readings in by_leader.items():
+        while readings:
+            for part in await _fetch(brokers, leader, topic, readings):
+                for step in _steps_of(topic, part, readings, read_to):
                     for record in read_records(step.data):
                         yield record
 
 
 async def _fetch(
-    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, offsets: dict[int, int]
+    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, readings: dict[int, _Reading]
 ) -> list[FetchedPartition]:
-    wanted = [PartitionFetch(number, offset, FETCH_BYTES) for number, offset in offsets.items()]
+    wanted = [PartitionFetch(number, reading.offset, FETCH_BYTES) for number, reading in readings.items()]
     request = FetchRequest(
         [TopicFetch(topic.name, topic.topic_id, wanted)],
         max_wait_ms=0,
@@ -98,26 +109,37 @@ async def _fetch(
     if reply.error_code:
         raise BrokerRefused(f"Reading {topic.name}", reply.error_code, name_of(reply.error_code))
     # the partition read last comes first next time, so that one with large batches cannot starve the others
-    first = next(iter(offsets))
-    offsets[first] = offsets.pop(first)
+    first = next(iter(readings))
+    readings[first] = readings.pop(first)
     return list(reply.partitions)
 
 
 def _steps_of(
-    topic: TopicMetadata, part: FetchedPartition, offsets: dict[int, int], read_to: dict[int, int]
+    topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading], read_to: dict[int, int]
 ) -> list[Outgoing]:
-    """Return what one answer holds of a partition; one that is read to its end leaves ``offsets``."""
-    number, offset = part.partition, offsets[part.partition]
-    if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > offset:
-        offsets[number] = part.log_start_offset
+    """Return what one answer holds of a partition; one that is read to its end leaves ``readings``."""
+    number, reading = part.partition, readings[part.partition]
+    damage = reading.damage
+    if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
+        reading.offset = part.log_start_offset
         return []
     if part.error_code:
         remedy = f"mm2py needs READ on {topic.name}." if reaction_to(part.error_code) is Reaction.DENIED else ""
         raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code), remedy=remedy)
-    planned = plan(part.records, wanted_offset=offset, read_committed=True, aborted=part.aborted, rules=_ANY_SIZE)
-    if planned.fault is not None:
+    planned = plan(
+        part.records,
+        wanted_offset=reading.offset,
+        read_committed=True,
+        aborted=part.aborted,
+        rules=_ANY_SIZE,
+        known=Known(reading.leader_epoch, -1, damage.doubted),
+    )
+    damage.read(planned)
+    if planned.fault is not None and not damage.met(planned.fault):
         raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)
-    offsets[number] = read_to[number] = planned.next_offset
+    reading.offset = read_to[number] = planned.next_offset
+    if planned.steps:
+        reading.leader_epoch = planned.steps[-1].leader_epoch
     if planned.next_offset >= part.last_stable_offset:
-        del offsets[number]
+        del readings[number]
     return [step for step in planned.steps if isinstance(step, Outgoing)]

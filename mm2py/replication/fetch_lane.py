@@ -285,6 +285,8 @@ class FetchLane:
                     read_bytes=len(fetched.records),
                     target_is_behind=part.copier.target_is_behind,
                 )
+            # A read from inside a batch: a flipped bit may let that one begin just there. So it is looked at twice.
+            epoch_before = part.copier.fetched_epoch if fetch_offset == part.read_to else -1
             planned = plan(
                 fetched.records,
                 wanted_offset=fetch_offset,
@@ -294,7 +296,7 @@ class FetchLane:
                 merging=part.merging,
                 sent_before=part.copier.sent_before,
                 cut_until=part.copier.search.cut_until,
-                known=Known(part.copier.fetched_epoch, part.source_leader_epoch, part.copier.damage.doubted),
+                known=Known(epoch_before, part.source_leader_epoch, part.copier.damage.doubted),
             )
             damage = part.copier.damage
             if planned.next_offset > max(fetched.high_watermark, fetch_offset):
@@ -305,6 +307,7 @@ class FetchLane:
             asked = max(self._settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
             if planned.steps:
+                part.read_to = -1 if planned.fault is not None else planned.next_offset
                 part.active_at_s = now_s
             part.transactional_seen |= planned.transactional
             part.log_end = fetched.high_watermark

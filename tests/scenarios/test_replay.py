@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mm2py.errors import ConfigError
+from mm2py.gaps_command import Wanted, accept
 from mm2py.records.quarantined import Replayed, decode
 from mm2py.replay_command import CannotExport, append_to, export_to
 from mm2py.replication.replay import NowhereToReplay, Selection
@@ -42,8 +43,10 @@ async def with_quarantine(world: World, *, at: tuple[int, ...] = (1, 3)) -> None
         await world.stop(herder)
 
 
-async def replay(world: World, *, yes: bool = True, selection: Selection = ALL) -> int:
-    return await append_to(world.settings, world.target, selection, yes=yes, clock=world.clock, rng=world.rng)
+async def replay(world: World, *, yes: bool = True, selection: Selection = ALL, **options: bool) -> int:
+    return await append_to(
+        world.settings, world.target, selection, yes=yes, clock=world.clock, rng=world.rng, **options
+    )
 
 
 def lift(world: World) -> None:
@@ -88,7 +91,7 @@ def test_a_second_run_says_what_was_appended_before_and_appends_the_rest(capsys:
         assert copied(world)[3:] == [b"3", b"1"]
         assert await replay(world) == 0
         assert copied(world)[3:] == [b"3", b"1"]
-        marks = [decode(record) for record in world.target.records(QUARANTINE, 0)][2:]  # type: ignore[arg-type]
+        marks = [decode(record) for record in world.target.records(QUARANTINE, 0)]  # type: ignore[arg-type]
         assert [mark.origin.offset for mark in marks if isinstance(mark, Replayed)] == [3, 1]
 
     scenario_of(body)
@@ -128,6 +131,101 @@ def test_a_running_flow_goes_on_while_records_are_appended() -> None:
         assert copied(world)[7:] == [b"7"]
 
     scenario_of(body)
+
+
+async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
+    """Begin to append, and kill the run as soon as one record is there."""
+    before = len(copied(world))
+    running = asyncio.create_task(replay(world, selection=selection))
+    await until(lambda: len(copied(world)) > before, world, every_s=0.0001)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_of_two_runs_at_once_one_appends_each_record_and_the_other_says_that_it_was_claimed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def body(world: World) -> None:
+        await with_quarantine(world)
+        lift(world)
+        codes = await asyncio.gather(replay(world), replay(world), replay(world))
+        assert sorted(copied(world)[3:]) == [b"1", b"3"]
+        assert max(codes) == 1, "who left something out says so"
+        assert await replay(world) == 0
+        assert len(copied(world)) == 5
+
+    for seed in range(5):
+        scenario_of(body, seed)
+    assert "left to another run of mm2py replay, which has claimed them first." in capsys.readouterr().out
+
+
+def test_a_record_of_a_run_that_was_killed_is_left_out_until_somebody_has_looked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is there, as it happens; nobody but an operator can know that."""
+
+    async def body(world: World) -> None:
+        await with_quarantine(world)
+        lift(world)
+        await killed_replay(world)
+        assert copied(world)[3:] == [b"1"]
+        await asyncio.sleep(60)
+        assert await replay(world) == 1
+        assert copied(world)[3:] == [b"1", b"3"]
+        await asyncio.gather(replay(world, again=True), replay(world, again=True))
+        assert copied(world)[3:] == [b"1", b"3", b"1"], "of two that were told so only one appends it"
+        assert await replay(world, again=True) == 0
+        assert len(copied(world)) == 6
+
+    scenario_of(body)
+    said = capsys.readouterr().out
+    assert (
+        "1 record(s) were claimed, the last one 60 s ago, by another run of mm2py replay, which goes on or was" in said
+    )
+    assert "They are left out; look there, and pass --again to append them." in said
+
+
+def test_what_the_target_refused_can_be_appended_later_by_anybody() -> None:
+    async def body(world: World) -> None:
+        await with_quarantine(world)
+        assert await replay(world) == 1
+        assert await replay(world) == 1
+        lift(world)
+        assert await replay(world) == 0
+        assert len(copied(world)) == 5
+
+    scenario_of(body)
+
+
+def test_a_flow_that_is_to_be_exactly_once_stops_at_what_was_appended_and_the_operator_knows_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario() -> None:
+        world = make_world(2, **{"B.exactly.once.source.support": "enabled"})
+        await with_quarantine(world)
+        lift(world)
+        async with world.worker():
+            world.source.append("orders", 0, [good(5)])
+            await until(lambda: b"5" in copied(world), world)
+            with pytest.raises(ConfigError, match=r"Nothing was appended\. Pass --yes --stop-partitions to append"):
+                await replay(world)
+            assert copied(world)[3:] == [b"5"]
+            assert await replay(world, stop_partitions=True) == 0
+            world.source.append("orders", 0, [good(6)])
+            await until(lambda: "foreign.writer" in world.log_text.getvalue(), world)
+            await asyncio.sleep(5)
+            world.source.append("orders", 0, [good(7)])
+            await asyncio.sleep(60)
+            assert b"7" not in copied(world), "it waits for an operator"
+            wanted = Wanted(world.settings.flow, "orders", None)
+            (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=world.rng)
+            assert outcome.carried_out, outcome.text
+            await until(lambda: b"7" in copied(world), world)
+        assert copied(world)[3:] == [b"5", b"1", b"3", b"6", b"7"]
+
+    run_virtual(scenario(), limit_s=600)
+    said = capsys.readouterr().out
+    assert "as after any foreign writer it stops partition(s) 0 of orders" in said
 
 
 def test_what_a_crash_put_into_quarantine_twice_comes_out_once(tmp_path: Path) -> None:

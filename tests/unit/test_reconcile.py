@@ -64,9 +64,9 @@ class Pair:
         part = self.state.partition("t", 0)
         tail = Tail(at, Writer(P, E, sequence), fence_epoch=fence, keep_records=keep)
         tail.begin_at(part.log.log_start_offset)
-        raws = [bytes(batch.raw) for batch in part.log.batches if batch.last_offset >= tail.next_offset]
-        for begin in range(0, len(raws), chunk):
-            if tail.take(memoryview(b"".join(raws[begin : begin + chunk])), high_watermark=part.high_watermark):
+        for _ in range(2 * len(part.log.batches) + 1):  # a batch behind a hole may have to come twice
+            raws = [bytes(batch.raw) for batch in part.log.batches if batch.last_offset >= tail.next_offset]
+            if tail.take(memoryview(b"".join(raws[:chunk])), high_watermark=part.high_watermark):
                 break
         return tail
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from mm2py.records.batch import stamp
@@ -21,6 +23,11 @@ def batch(offset: int, sequence: int, records: int = 3) -> bytes:
 
 def marker(offset: int, epoch: int = 1) -> bytes:
     raw = build_marker(commit=False, producer_id=WRITER.producer_id, producer_epoch=epoch, timestamp_ms=1)
+    return rewrite(parse_batch(raw), base_offset=offset).raw
+
+
+def marker_of_another(offset: int) -> bytes:
+    raw = build_marker(commit=False, producer_id=8, producer_epoch=1, timestamp_ms=1)
     return rewrite(parse_batch(raw), base_offset=offset).raw
 
 
@@ -60,7 +67,8 @@ def test_what_another_life_of_the_flow_wrote_is_not_foreign() -> None:
 def test_what_stands_behind_the_end_is_not_taken_where_offsets_before_it_were_cleaned_away() -> None:
     """Somebody has written from 50 to 52, and a cleaner has taken it: what begins at 53 is not between."""
     tail = Tail(FROM, Writer(-2, 0, 0), fence_epoch=None, end=53)
-    assert tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000)
+    reads = [tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000) for _ in range(2)]
+    assert reads == [False, True], "a flipped bit would look the same once"
     assert tail.foreign == {}
 
 
@@ -87,6 +95,29 @@ def test_a_batch_that_was_damaged_on_the_way_is_believed_nothing(byte: int) -> N
     assert (tail.stored, tail.next_offset) == (0, FROM), "it is read again"
 
 
-def marker_of_another(offset: int) -> bytes:
-    raw = build_marker(commit=False, producer_id=8, producer_epoch=1, timestamp_ms=1)
-    return rewrite(parse_batch(raw), base_offset=offset).raw
+LOG = [batch(50, 100), batch(53, 103, 40), batch(93, 143), marker_of_another(96), batch(97, 146, 2), marker(99)]
+HOLED = [LOG[0], batch(75, 103), batch(78, 106), marker(93)]
+"""A cleaner has been there."""
+OUTSIDE_THE_CHECKSUM = 17
+
+
+@pytest.mark.parametrize("most", [1, 2, 9])
+@pytest.mark.parametrize("log", [LOG, HOLED], ids=["whole", "cleaned"])
+def test_wherever_one_bit_flips_the_tail_is_told_right(log: list[bytes], most: int) -> None:
+    """The story: the writer's last batch seems to lie before the position, and the marker behind it shows nothing."""
+
+    def told(place: int = -1, number: int = -1, bit: int = 0) -> tuple[int, int, int | None]:
+        tail = Tail(FROM, WRITER, fence_epoch=1)
+        for count in range(40):
+            left = [bytearray(one) for one in log if parse_batch(one).last_offset >= tail.next_offset][:most]
+            if count == number:
+                left[place % len(left)][bit // 8] ^= 1 << bit % 8
+            if tail.take(memoryview(bytearray(b"".join(left))), high_watermark=100):
+                break
+        assert tail.is_whole
+        return tail.stored, tail.next_offset, tail.cut_at
+
+    wanted = told()
+    assert wanted[2] is None
+    for number, place, bit in itertools.product(range(4), range(min(most, 6)), range(8 * OUTSIDE_THE_CHECKSUM)):
+        assert told(place, number, bit) == wanted, (number, place, bit)

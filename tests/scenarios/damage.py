@@ -1,0 +1,102 @@
+"""Spoils what a cluster answers in one reply, outside of every checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
+from mm2py.records.batch import read_header, split
+
+BASE_OFFSET, LENGTH, LEADER_EPOCH = range(8), range(8, 12), range(12, 16)
+"""Bytes of a batch that its checksum does not cover."""
+
+Spoil = Callable[[bytearray], bool]
+"""Changes the records of one partition's part of a reply; returns whether it did."""
+
+
+class Spoiler:
+    """Between a worker and a cluster: lets one read of ``topic`` on ``channel`` come spoiled."""
+
+    def __init__(self, channel: str, topic: str, spoil: Spoil, *, times: int = 1) -> None:
+        self.struck = 0
+        self._channel = channel
+        self._topic = topic
+        self._spoil = spoil
+        self._times = times
+
+    def __call__(self, cluster: object) -> Brokers:
+        return cast("Brokers", _Spoiled(self, cluster))
+
+    def changed(self, request: object, reply: Any, channel: str) -> Any:
+        if channel != self._channel or not isinstance(request, FetchRequest) or self.struck >= self._times:
+            return reply
+        parts = []
+        for part in reply.partitions:
+            data = bytearray(part.records)
+            if part.topic == self._topic and self.struck < self._times and self._spoil(data):
+                self.struck += 1
+            parts.append(part._replace(records=memoryview(bytes(data))))
+        return replace(reply, partitions=parts)
+
+
+class _Spoiled:
+    def __init__(self, spoiler: Spoiler, cluster: object) -> None:
+        self._spoiler = spoiler
+        self._cluster: Any = cluster
+
+    async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+        reply = await self._cluster.send(broker, request, channel=channel)
+        return self._spoiler.changed(request, reply, channel)
+
+
+def flip(number: int, bit: int) -> Spoil:
+    """Flip a bit of one batch, counted over all that a read brings; negative: from its end."""
+
+    def spoil(records: bytearray) -> bool:
+        starts = starts_of(records)
+        if not starts:
+            return False
+        records[starts[number % len(starts)] + bit // 8] ^= 1 << bit % 8
+        return True
+
+    return spoil
+
+
+def flip_holder_of(offset: int, bit: int) -> Spoil:
+    """Flip a bit of the batch that holds a record."""
+
+    def spoil(records: bytearray) -> bool:
+        for start in starts_of(records):
+            header = read_header(records, start)
+            if header.base_offset <= offset < header.next_offset:
+                records[start + bit // 8] ^= 1 << bit % 8
+                return True
+        return False
+
+    return spoil
+
+
+def move_holder_of(offset: int, by: int) -> Spoil:
+    """Let the batch that holds a record seem to lie elsewhere."""
+
+    def spoil(records: bytearray) -> bool:
+        for start in starts_of(records):
+            header = read_header(records, start)
+            if header.base_offset <= offset < header.next_offset:
+                moved = header.base_offset + by
+                assert (moved ^ header.base_offset).bit_count() == 1, "one bit makes no such move"
+                records[start : start + 8] = moved.to_bytes(8)
+                return True
+        return False
+
+    return spoil
+
+
+def starts_of(records: bytearray) -> list[int]:
+    starts, at = [], 0
+    for batch in split(memoryview(bytes(records))):
+        starts.append(at)
+        at += len(batch)
+    return starts
