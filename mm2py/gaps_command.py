@@ -189,9 +189,8 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
         why = f"nobody answered within {DEADLINE_S:g} s"
     except KafkaError as error:
         why = f"whether it was carried out cannot be read ({error.what.rstrip('.')})"
-    outcomes += [
-        Outcome(one, False, f"{why}: it is carried out as soon as {one.flow} runs.") for one, _ in left.values()
-    ]
+    silent = "it is still being carried out, or will be once {} runs."
+    outcomes += [Outcome(one, False, f"{why}: {silent.format(one.flow)}") for one, _ in left.values()]
     return outcomes
 
 

@@ -8,7 +8,7 @@ empty; ``--allow-recopy`` is the operator's word that it need not be.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class Beginning:
         stopped: StoppedPartitions,
         shut_out: Callable[[TopicMetadata], Awaitable[bool]],
         allow_recopy: frozenset[str],
-        met_gap: Callable[[GapKind, str, Mapping[int, int], str], Done],
+        met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
         log: FilteringBoundLogger,
     ) -> None:
         """Make one.
@@ -135,8 +135,8 @@ class Beginning:
         }
         rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
         fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
-        await self._stopped.shut_out({key: (pair[1].name, key[1]) for key, pair in fresh.items()})
-        ends = await self._target_ends(fresh)
+        unproven = await self._stopped.shut_out({key: remote for key, (_, remote) in fresh.items()})
+        ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
         begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
         copied = [
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
@@ -238,7 +238,7 @@ class Beginning:
             return
         for met in dict.fromkeys(stale.values()):
             numbers = [key[1] for key, found in stale.items() if found == met and not self._recopies(key)]
-            at = {number: stored[number].next_source for number in numbers}
+            at = {number: stored[number] for number in numbers}
             if at and self._met_gap(met[0], name, at, met[1]) is not Done.STOPPED:
                 self._wished |= {(name, number) for number in numbers}
         if all(map(self._recopies, stale)):
@@ -318,12 +318,14 @@ class Beginning:
         if not starts:
             return
         operators = {
-            key: self._operators(start, pairs[key][0].topic_id, pairs[key][1].topic_id) for key, start in starts.items()
+            key: self.operators_position(
+                start, source_topic_id=pairs[key][0].topic_id, target_topic_id=pairs[key][1].topic_id
+            )
+            for key, start in starts.items()
         }
         for remote in {pairs[key][1].name: pairs[key][1] for key in starts}.values():
             await self._shut_out(remote)  # once an operator's position is stored, nobody knows of them any more
-        await self._store.store(operators)
-        self.positions.update(operators)
+        await self.set_positions(operators)
         by_policy = {name for name, number in starts if (name, number) in self._wished}
         self._recopied |= operators.keys() - self._wished
         self._wished -= operators.keys()
@@ -331,8 +333,8 @@ class Beginning:
             says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
             self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
 
-    def _operators(
-        self, at: int, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
+    def operators_position(
+        self, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
     ) -> StoredPosition:
         """Return a position that says: copy from here, whatever stands on the target."""
         return StoredPosition(
@@ -343,35 +345,41 @@ class Beginning:
             by=BY_OPERATOR,
         )
 
-    async def set_position(
-        self, key: Key, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
-    ) -> None:
-        """Store an operator's position for a partition that is not being copied; it begins there."""
-        position = self._operators(at, source_topic_id, target_topic_id)
-        await self._store.store({key: position})
-        self.positions[key] = position
+    async def set_positions(self, positions: Mapping[Key, StoredPosition]) -> None:
+        """Store operator's positions for partitions that are not being copied; they begin there."""
+        await self._store.store(positions)
+        self.positions.update(positions)
 
-    async def begin_anew(self, key: Key) -> TopicMetadata | str:
-        """Let a partition that a gap stops begin at the start of the source topic as it is now.
+    async def log_starts(self, leaders: Mapping[Key, Any]) -> dict[Key, int]:
+        """Return where source partitions begin; those whose leaders do not answer are left out."""
+        return await self._list_offsets(self._source, leaders, admin.EARLIEST)
+
+    async def begin_anew(self, keys: Collection[Key]) -> dict[Key, TopicMetadata | str]:
+        """Let partitions that a gap stops begin at the start of the source topics as they are now.
 
         Returns:
-            The source topic, or why it cannot be done.
+            The source topic of each, or why it cannot be done.
         Raises: KafkaError.
         """
-        name, number = key
-        remote_name = self._remote_name(name)
-        upstream = (await fetch_metadata(self._source, [name])).topics.get(name)
-        remote = (await fetch_metadata(self._target, [remote_name])).topics.get(remote_name)
-        if upstream is not None and not upstream.error_code and number not in upstream.partitions:
-            starts = {key: 0}  # the topic has fewer than before: should it grow, that is where this one begins
-        else:
-            leader = None if upstream is None or upstream.error_code else upstream.partitions[number].leader
-            starts = await self._list_offsets(self._source, {key: leader}, admin.EARLIEST)
-        if upstream is None or key not in starts:
-            return f"{name}-{number} has no leader on {self._flow.source} that answers; accept it again later."
-        target_topic_id = None if remote is None or remote.error_code else remote.topic_id
-        await self.set_position(key, starts[key], source_topic_id=upstream.topic_id, target_topic_id=target_topic_id)
-        return upstream
+        names = sorted({name for name, _ in keys})
+        upstreams = (await fetch_metadata(self._source, names)).topics
+        remotes = (await fetch_metadata(self._target, sorted(map(self._remote_name, names)))).topics
+        upstreams = {name: topic for name, topic in upstreams.items() if not topic.error_code}
+        # The topic may have fewer partitions than before: should it grow, that is where such a one begins.
+        starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
+        there = [key for key in keys if key[0] in upstreams and key not in starts]
+        starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
+        positions: dict[Key, StoredPosition] = {}
+        for key, start in starts.items():
+            remote = remotes.get(self._remote_name(key[0]))
+            target_topic_id = None if remote is None or remote.error_code else remote.topic_id
+            source_topic_id = upstreams[key[0]].topic_id
+            positions[key] = self.operators_position(
+                start, source_topic_id=source_topic_id, target_topic_id=target_topic_id
+            )
+        await self.set_positions(positions)
+        late = "{}-{} has no leader on {} that answers; accept it again later."
+        return {key: upstreams[key[0]] if key in starts else late.format(*key, self._flow.source) for key in keys}
 
     def _copied_partition(
         self,

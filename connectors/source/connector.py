@@ -26,6 +26,7 @@ from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import FlowRefused
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
+from connectors.source.resumption import Resumption
 from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
 from connectors.source.stopped import StoppedPartitions
@@ -94,7 +95,6 @@ class SourceConnector:
         )
         self._gaps = GapKeeper(
             settings,
-            source.brokers,
             target.brokers,
             incarnation=self._incarnation,
             metrics=metrics,
@@ -102,6 +102,7 @@ class SourceConnector:
             rng=rng,
             log=log,
         )
+        self._resumption = Resumption(settings.flow, self._gaps, log)
         self._name = name
         self._keep_alive = KeepAlive(
             target.brokers,
@@ -115,7 +116,7 @@ class SourceConnector:
         self._task: SourceTask | None = None
         self._refused = RefusedTopics(log)
         self._remotes_again_at_s = 0.0
-        self._stopped = StoppedPartitions(self._incarnation)
+        self._stopped = StoppedPartitions(self._incarnation, target.brokers, clock=clock, rng=rng)
         self._state = "starting"
         self._reason = ""
         self._say_failing_at_s = 0.0
@@ -301,7 +302,7 @@ class SourceConnector:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
                     pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await self._gaps.carry_out(task, beginning, self._stopped):
+                if not self._draining and await self._resumption.carry_out(task, beginning, self._stopped):
                     discovery.look_again()
                     discovering = True
                     task.metadata_wanted.set()

@@ -152,7 +152,8 @@ class PositionKeeper:
         now_s = self._clock.monotonic()
         changed = []
         for key, part in self._partitions.items():
-            if part in first_acts or part in self._first_acts or not part.copier.owns_position:
+            copier = part.copier
+            if part in first_acts or part in self._first_acts or not copier.owns_position or copier.stop.is_pending:
                 continue
             if self._stored.get(key) != part.copier.position:
                 self._behind_since_s.setdefault(key, now_s)

@@ -6,11 +6,24 @@ its old id and epoch the target would know 0 from before, acknowledge the new re
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
+from connectors.source.reconciler import find_bounds
+from mm2py.clock import Clock
+from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.log_reader import LogReader
+from mm2py.replication.reconcile import Tail, Writer
+from mm2py.replication.tail_stretch import TailStretch
+
+PROOF_S: Final = 5.0
+"""How long a round waits for markers; partitions where they have not come by then begin in a later one."""
 
 Key = tuple[str, int]
 
@@ -18,8 +31,11 @@ Key = tuple[str, int]
 class StoppedPartitions:
     """Remembers what each may have been written under."""
 
-    def __init__(self, incarnation: Incarnation) -> None:
+    def __init__(self, incarnation: Incarnation, target: Brokers, *, clock: Clock, rng: random.Random) -> None:
         self._incarnation = incarnation
+        self._target = target
+        self._clock = clock
+        self._rng = rng
         self._written_under: dict[Key, set[ProducerIdentity]] = {}
 
     def add(self, parts: Iterable[CopiedPartition]) -> None:
@@ -42,16 +58,40 @@ class StoppedPartitions:
             return self._incarnation.identity
         return await self._incarnation.further(self._incarnation.latest(used))
 
-    async def shut_out(self, places: Mapping[Key, Key]) -> None:
+    async def shut_out(self, remotes: Mapping[Key, TopicMetadata]) -> set[Key]:
         """Shut what may still be on its way out of remote partitions that nobody compares with their source.
 
         Args:
-            places: remote partitions by source partition; those that were not stopped in this life are passed over.
+            remotes: remote topics by source partition; those that were not stopped in this life are passed over.
+        Returns:
+            The source partitions where no marker proves it yet (C3): they must not begin, and are tried once more.
         Raises: as ``Incarnation.fence_itself``.
         """
         by_identity: dict[ProducerIdentity, list[Key]] = {}
-        for key, place in places.items():
+        for key in remotes:
             for identity in self._written_under.get(key, ()):
-                by_identity.setdefault(identity, []).append(place)
-        for identity, remote in by_identity.items():
-            await self._incarnation.fence_itself(identity, remote)
+                by_identity.setdefault(identity, []).append(key)
+        unproven: set[Key] = set()
+        for identity, keys in by_identity.items():
+            unproven |= await self._shut_out(identity, {key: remotes[key] for key in keys})
+        return unproven
+
+    async def _shut_out(self, identity: ProducerIdentity, remotes: Mapping[Key, TopicMetadata]) -> set[Key]:
+        bounds = await find_bounds(self._target, [(remote.name, key[1]) for key, remote in remotes.items()])
+        led = {key: remote for key, remote in remotes.items() if (remote.name, key[1]) in bounds}
+        if not led:
+            return set(remotes)
+        epoch = await self._incarnation.fence_itself(identity, [(remote.name, key[1]) for key, remote in led.items()])
+        if epoch is None:
+            return set()  # a plain producer id: nothing shuts it out, and the guarantee says so
+        writer = Writer(identity.producer_id, identity.epoch, 0)
+        stretches = {}
+        for key, remote in led.items():
+            _, end = bounds[remote.name, key[1]]
+            tail = Tail(end, writer, fence_epoch=epoch)
+            stretches[key] = TailStretch(remote.name, remote.topic_id, key[1], tail, self._clock)
+        reader = LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROOF_S):
+                await reader.read(stretches.values(), lambda _: None)
+        return {key for key in remotes if key not in stretches or not stretches[key].tail.is_whole}

@@ -99,6 +99,12 @@ class Gap:
     """The next source offset when the gap was met: a command must expect it."""
     text: str
     at_ms: int
+    topic_id: str | None = None
+    """Of the topic that was copied and is not there any more, where a whole topic is not what it was."""
+
+    def is_of_another_topic(self, other: Gap) -> bool:
+        """Whether the topic that is gone is not that of another gap under this key, which then is news."""
+        return None not in {self.topic_id, other.topic_id} and self.topic_id != other.topic_id
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +181,7 @@ def encode_value(record: StatusRecord) -> bytes:
                 "position": record.position,
                 "text": record.text,
                 "at_ms": record.at_ms,
+                "topic_id": record.topic_id,
             }
         case Command():
             fields = {
@@ -250,6 +257,7 @@ def _read_gap(fields: Mapping[str, Any]) -> Gap:
         position=_int(fields, "position"),
         text=_text(fields, "text"),
         at_ms=_int(fields, "at_ms"),
+        topic_id=None if fields.get("topic_id") is None else _text(fields, "topic_id"),
     )
 
 

@@ -18,13 +18,12 @@ remember what is wrong with records of the source. What becomes of the partition
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Sequence
 from typing import assert_never
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
 from mm2py.records.batch import next_sequence
 from mm2py.replication import gaps_found
 from mm2py.replication.damage import Damage
@@ -57,26 +56,18 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
+from mm2py.replication.fetch_errors import fetch_error
 from mm2py.replication.line import Entry, Line, Sending
+from mm2py.replication.phase import Phase
 from mm2py.replication.poison import REPORT_QUARANTINED, PoisonSearch, fault_text, left_out, poison_of
 from mm2py.replication.position import Position
 from mm2py.replication.produce_errors import ProduceReaction, Stored, produce_error
 from mm2py.replication.steps import Fault
 from mm2py.replication.tally import Tally
 
+__all__ = ["Copier", "Phase"]
+
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
-_OFFSET_OUT_OF_RANGE = 1
-_TOPIC_CHANGED = frozenset({100, 103})
-
-
-class Phase(enum.Enum):
-    RECONCILING = "finding out how far an earlier writer got"
-    STORING = "storing its position"
-    COPYING = "copying"
-    WAITING = "waiting"
-    STALLED = "stalled"
-    DRAINING = "draining"
-    DRAINED = "drained"
 
 
 class Copier:
@@ -123,6 +114,7 @@ class Copier:
         """Where records were deleted before they were copied it stalls, instead of going on behind them."""
         self.damage = Damage()
         self.search = PoisonSearch(quarantines=quarantines)
+        self.stop = gaps_found.Stop()
         self._line = Line(name, ready_max_bytes=ready_max_bytes)
         self._resume_at_s = 0.0
         self._failures = 0
@@ -255,9 +247,12 @@ class Copier:
             case ForeignerMet():
                 return self._stall_at(gaps_found.foreigner_met(event, self.position))
             case SourceRewritten():
-                return self._stall_at(gaps_found.source_rewritten(event))
+                return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
             case TargetLost():
-                return self._stall_at(gaps_found.target_lost(event, self.position))
+                looked_up = self._reconciling or self.phase is Phase.RECONCILING
+                gap, lost = gaps_found.target_lost(event, self.position), self.position.target_beyond(event.end)
+                self.position = self.position.cut_back(lost)
+                return self._stall_at(gap, lost=lost, is_looked_up=looked_up)
             case TargetLed():
                 before, self.target_leader_epoch = self.target_leader_epoch, event.leader_epoch
                 return () if before in {None, event.leader_epoch} else self._doubt_target()
@@ -320,13 +315,13 @@ class Copier:
             line.overtake()
             return self._when_settled(event.now_s)  # both are sent again, and recognised
         expected, displaced = self.position.target_offset, list[Effect]()
-        if expected is not None and 0 <= event.base_offset < expected and not entry.repeated:
-            return self._stall_at(gaps_found.target_stored_before(self.position, event.base_offset))
-        if event.base_offset < 0 or (expected is not None and event.base_offset < expected):
+        lost = self.position.target_beyond(event.base_offset)
+        if event.base_offset < 0 or (lost and entry.repeated):
             where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
             return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")
         if expected is not None and event.base_offset > expected:
             displaced.append(Displaced(expected, event.base_offset, sent_before=entry.repeated))
+        cut_back = gaps_found.target_stored_before(self.position, event.base_offset) if lost else None
         batch = entry.batch
         self.tally.count(batch)
         self.position = Position(
@@ -341,6 +336,8 @@ class Copier:
         if self.phase is Phase.COPYING:
             self.reason = ""
         self._advance()
+        if cut_back is not None:
+            return self._stall_at(cut_back, lost=lost)
         effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
         return [*displaced, *effects] if displaced else effects
 
@@ -430,23 +427,12 @@ class Copier:
         return effects
 
     def _fetch_refused(self, event: FetchRefused) -> Sequence[Effect]:
-        what = f"{name_of(event.code)} ({event.code})"
         if self.phase is not Phase.COPYING:
             return ()
-        if event.code == _OFFSET_OUT_OF_RANGE:
-            return [*self._fail(event.now_s, f"source offset {self.fetch_offset} is out of range"), Need.OFFSETS]
-        if event.code in _TOPIC_CHANGED:
-            return self._fail(event.now_s, f"the source topic is gone or was made anew ({what})", Need.METADATA)
-        match reaction_to(event.code):
-            case Reaction.RETRY:
-                return self._fail(event.now_s, f"the source answered {what}")
-            case Reaction.REFRESH:
-                return self._fail(event.now_s, f"the source answered {what}", Need.METADATA)
-            case Reaction.DENIED:
-                text = f"mm2py may not read the source topic ({what})"
-                return self._fail(event.now_s, text, pause_s=DENIED_PAUSE_S, report="source.denied")
-            case Reaction.FAIL:
-                return self._block(event.now_s, "source.refuses", f"the source answers {what}")
+        error = fetch_error(event.code, self.fetch_offset)
+        effects = self._fail(event.now_s, error.text, error.need, pause_s=error.pause_s, report=error.report)
+        self.is_blocked |= error.blocks
+        return effects
 
     def _offsets_found(self, event: OffsetsFound) -> Sequence[Effect]:
         at = self.position.source_offset
@@ -467,8 +453,9 @@ class Copier:
 
     def _go_on(self, event: Reconciled) -> Sequence[Effect]:
         """Begin anew behind what is stored, as soon as nothing of the old epoch is on its way any more."""
-        if self.phase not in {Phase.RECONCILING, Phase.WAITING, Phase.STORING}:  # a drain settles by the old answers
-            self._reconciling = False
+        stalled = self.phase is Phase.STALLED and self.stop.is_pending
+        if not stalled and self.phase not in {Phase.RECONCILING, Phase.WAITING, Phase.STORING}:
+            self._reconciling = False  # a drain settles by the old answers
             return ()
         if self._line.unanswered:
             self._reconciled = event
@@ -480,6 +467,8 @@ class Copier:
         self._left_unanswered = False
         self._rewind()
         self._reconciling = self._failed = False
+        if stalled:
+            return [Need.STORE_POSITION, *self._say_gaps()]
         self.phase = Phase.STORING
         return [Need.STORE_POSITION, Need.TARGET_END] if self.target_is_in_doubt else [Need.STORE_POSITION]
 
@@ -487,7 +476,7 @@ class Copier:
         self._draining = True
         self._line.forget()
         self.phase = Phase.DRAINING if self._line.unanswered else Phase.DRAINED
-        return ()
+        return self._say_gaps()
 
     def _tick(self, now_s: float) -> Sequence[Effect]:
         if self.resume_at_s is not None and now_s >= self.resume_at_s:
@@ -522,10 +511,13 @@ class Copier:
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
         if self.phase is Phase.DRAINING and self._line.unanswered == 0:
             self.phase = Phase.DRAINED
-        elif self._line.unanswered == 0 and self._reconciled is not None:
+            return self._say_gaps()
+        if self._line.unanswered == 0 and self._reconciled is not None:
             reconciled, self._reconciled = self._reconciled, None
             return self._go_on(reconciled)
-        elif self._failed and self._line.unanswered == 0:
+        if self.phase is Phase.STALLED:
+            return self._say_gaps()
+        if self._failed and self._line.unanswered == 0:
             return self._tick(now_s)
         return ()
 
@@ -556,7 +548,7 @@ class Copier:
 
     def _lost_track(self, now_s: float, reason: str) -> Sequence[Effect]:
         """Sequences mean nothing any more: only another producer id may follow, behind what is stored (H1)."""
-        self._reconciling = True
+        self._reconciling |= self.phase is not Phase.STALLED  # see _say_gaps
         return self._fail(now_s, reason, Need.RECONCILE)
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
@@ -565,25 +557,41 @@ class Copier:
         self.is_blocked = True
         return effects
 
-    def _stall_at(self, gap: GapFound) -> Sequence[Effect]:
-        self._stall(gap.kind, gap.text)
-        return [gap]
+    def _stall_at(self, gap: GapFound, *, lost: int = 0, is_looked_up: bool = False) -> Sequence[Effect]:
+        """Stop at a gap. ``lost``, ``is_looked_up``: see ``Stop.meet``."""
+        self.stop.meet(gap, self.position, lost=lost, is_looked_up=is_looked_up)
+        self._stall(gap.text)
+        return self._say_gaps()
+
+    def _say_gaps(self) -> Sequence[Effect]:
+        """Say what gaps were met once all that was sent is settled. What is in doubt then is looked up before."""
+        stop, line = self.stop, self._line
+        if not stop.is_pending or line.unanswered:
+            return ()
+        if self.phase is Phase.STALLED and not stop.is_looked_up:
+            if self._reconciling or not self.owns_position:
+                return ()  # ``Reconciled`` is to come
+            line.trust_refusals()
+            if self.position.source_offset < line.careful_until:
+                self._reconciling = True
+                return [Need.RECONCILE]
+        self.position, effects = stop.settle(self.position)
+        return effects
 
     def _stall_out_of_order(self, refused: Entry) -> Sequence[Effect]:
         """Stop where a batch is stored and the one before it is not: sequences would count that one as stored."""
-        return self._stall(
-            "target.out_of_order",
-            f"the target stored a batch behind the one of source offset {refused.batch.first_offset}, which it had "
-            "refused; it has lost what it knew about this producer",
-        )
+        self.stop = gaps_found.Stop()
+        self._stall(gaps_found.out_of_order(refused.batch.first_offset))
+        return [Report("target.out_of_order", self.reason)]
 
-    def _stall(self, event: str, text: str) -> Sequence[Effect]:
+    def _stall(self, text: str) -> None:
+        if self.phase is Phase.COPYING:
+            self._line.doubt()
         self._line.forget()
         self.phase = Phase.STALLED
         if self._draining:
             self.phase = Phase.DRAINING if self._line.unanswered else Phase.DRAINED
         self.reason = text
-        return [Report(event, text)]
 
     def _rewind(self) -> None:
         """Read again from the position, with the sequence that belongs to it."""

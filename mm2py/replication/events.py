@@ -256,7 +256,8 @@ class Poison:
 @dataclass(frozen=True, slots=True)
 class GapFound:
     """Source records that are not in the copy, or no longer in the source. Unless ``done`` says that copying went on,
-    the partition is stalled until somebody begins it again, at ``go_on_at`` if nothing is to be copied twice."""
+    the partition is stalled, and nothing is on its way any more, until somebody begins it again: at ``go_on_at`` if
+    nothing is to be copied twice."""
 
     kind: GapKind
     first_offset: int | None

@@ -6,8 +6,11 @@ Answers to nothing in MM2: its consumer goes on at the earliest record, or in th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.events import Diverged, ForeignerMet, GapFound, SourceRewritten, TargetLost
+from mm2py.replication.events import Diverged, Effect, ForeignerMet, GapFound, Need, SourceRewritten, TargetLost
 from mm2py.replication.position import Position
 
 
@@ -41,10 +44,14 @@ def source_ends_before(position: Position, log_end: int) -> GapFound:
 def source_expired(position: Position, log_start: int, *, stops: bool) -> GapFound:
     """Return the gap where the source log begins behind the position."""
     first, last = position.source_offset, log_start - 1
-    text = f"source offsets {first} to {last} were deleted before they were copied"
+    text = expired_text(first, last)
     if stops:
         return GapFound(GapKind.EXPIRED, first, last, Done.STOPPED, text, log_start)
     return GapFound(GapKind.EXPIRED, first, last, Done.CONTINUED, f"{text}; it goes on at {log_start}", log_start)
+
+
+def expired_text(first: int, last: int) -> str:
+    return f"source offsets {first} to {last} were deleted before they were copied"
 
 
 def target_lost(event: TargetLost, position: Position) -> GapFound:
@@ -71,3 +78,63 @@ def foreigner_met(event: ForeignerMet, position: Position) -> GapFound:
 def _target_truncated(position: Position, text: str) -> GapFound:
     at = position.source_offset
     return GapFound(GapKind.TARGET_TRUNCATED, None, at - 1, Done.STOPPED, text, at)
+
+
+def out_of_order(refused_offset: int) -> str:
+    """Return why a partition stops whose batch of this source offset was refused, and a later one stored."""
+    return (
+        f"the target stored a batch behind the one of source offset {refused_offset}, which it had refused; it has lost"
+        " what it knew about this producer"
+    )
+
+
+class Stop:
+    """The gaps that stall a partition, from when they are met until all that was sent before is settled.
+
+    The story: a cut of the source shows while two batches are on their way. They are stored and acknowledged, and a gap
+    that was said before names a position that the partition has left: what an operator accepts would copy them again.
+    """
+
+    def __init__(self) -> None:
+        self.is_looked_up = False
+        """The target was read already, and that is how the gap came to light: it tells no more."""
+        self._met: list[GapFound] = []
+        self._met_at: Position | None = None
+        self._go_on_at: int | None = None
+        """Where the source makes it go on; None where only the copy is not what it should be."""
+        self._lost = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Gaps were met that are not said yet: nobody knows where the partition stands, and what is stored stays."""
+        return bool(self._met)
+
+    def meet(self, gap: GapFound, position: Position, *, lost: int, is_looked_up: bool) -> None:
+        """Take in a gap.
+
+        Args:
+            position: where the partition stands, the target offset as the remote partition really is.
+            lost: so many offsets less than that should be.
+            is_looked_up: it was found by looking up what was sent and not acknowledged.
+        """
+        self._met_at = self._met_at or position
+        self._met.append(gap)
+        self._lost += lost
+        self.is_looked_up |= is_looked_up
+
+    def settle(self, position: Position) -> tuple[Position, Sequence[Effect]]:
+        """Return where the partition stands, now that this is known, and its gaps with where it can go on.
+
+        The target offset is as if nothing had been lost: the next life finds it short once more.
+        """
+        for gap in self._met:
+            if gap.first_offset is not None:
+                at = max(gap.go_on_at, min(gap.first_offset, position.source_offset))
+                self._go_on_at = at if self._go_on_at is None else min(at, self._go_on_at)
+        go_on_at = position.source_offset if self._go_on_at is None else self._go_on_at
+        effects: list[Effect] = [replace(gap, go_on_at=go_on_at) for gap in self._met]
+        if position != self._met_at:
+            effects.append(Need.STORE_POSITION)
+        position, self._lost = position.cut_back(-self._lost), 0
+        self._met, self._met_at = [], None
+        return position, effects

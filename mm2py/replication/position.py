@@ -19,6 +19,14 @@ class Position(NamedTuple):
     skipped: tuple[tuple[int, int], ...] = ()
     """Ranges (first, last) left out since the last copied record."""
 
+    def target_beyond(self, end: int) -> int:
+        """Return how far the target offset is beyond where the remote partition really ends; 0 if it is not."""
+        return 0 if self.target_offset is None else max(0, self.target_offset - end)
+
+    def cut_back(self, offsets: int) -> Position:
+        """Return the position with a target offset that is lower by so many."""
+        return self._replace(target_offset=None if self.target_offset is None else self.target_offset - offsets)
+
     def behind(self, next_offset: int, leader_epoch: int) -> Position:
         """Return the position behind what is left out from here to before ``next_offset``.
 

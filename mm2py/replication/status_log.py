@@ -6,7 +6,7 @@ Only records under our own keys are looked at; Kafka Connect keeps the states of
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mm2py.clock import Clock
@@ -162,13 +162,13 @@ class StatusLog(StatusTable):
         for key in keys:
             self.records.pop(key, None)
 
-    async def answer(self, command: Command, *, carried_out: bool, text: str) -> None:
-        """Say what became of a command. The command ends only then: a crash in between answers it once more.
+    async def answer(self, answers: Mapping[Command, Answer]) -> None:
+        """Say what became of commands. They end only then: a crash in between answers them once more.
 
         Raises: as ``TopicWriter.write``.
         """
-        await self.put([Answer(command.command_id, carried_out, text, self._clock.wall_ms())])
-        await self.remove([command.key])
+        await self.put(answers.values())
+        await self.remove(command.key for command in answers)
 
     def old_answers(self) -> list[bytes]:
         """Return the keys of answers that need not be kept any longer."""

@@ -64,7 +64,7 @@ def test_a_command_ends_with_its_answer() -> None:
         world = world_with_topic()
         log, reader = await log_of(world), StatusTable(world.target, TOPIC)
         await log.put([COMMAND])
-        await log.answer(COMMAND, carried_out=True, text="it goes on")
+        await log.answer({COMMAND: Answer(COMMAND.command_id, True, "it goes on", 3)})
         await reader.read()
         assert reader.unanswered() == []
         answer = reader.answer_to(COMMAND)

@@ -345,7 +345,8 @@ def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_
     (second,) = send_all(copier)
     (gap,) = copier.handle(Acked(second.token, 104, 0.0))
     assert isinstance(gap, GapFound)
-    assert (gap.kind, gap.last_offset, gap.go_on_at) == ("target-truncated", 9, 10)
+    assert (gap.kind, gap.last_offset, gap.go_on_at) == ("target-truncated", 9, 20), "that one is stored"
+    assert copier.position.target_offset == 120, "as if nothing were lost: the next life finds it short"
     assert copier.phase is Phase.STALLED
 
 

@@ -114,9 +114,15 @@ def test_an_end_that_is_too_low_stops_the_partition_with_a_gap() -> None:
 
 def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
     copier = copying(3)
-    sending = send(copier)[0]
-    (gap,) = copier.handle(Acked(sending.token, 2, 0.0))
+    sending, *others = send(copier)
+    effects = copier.handle(Acked(sending.token, 2, 0.0))
+    assert copier.phase is Phase.STALLED
+    for at, other in enumerate(others, start=3):
+        assert not effects, "it is said once it is known where the partition stands"
+        effects = copier.handle(Acked(other.token, at, 0.0))
+    gap = effects[0]
     assert isinstance(gap, GapFound) and gap.kind is GapKind.TARGET_TRUNCATED
+    assert gap.go_on_at == copier.position.source_offset
 
 
 def test_where_only_markers_were_lost_copying_goes_on_from_the_lower_end() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import random
 
 from connectors.source.stopped import StoppedPartitions
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.steps import TargetRules
-from tests.fakes.virtual_time import run_virtual
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.unit.test_fencing import begin, make
 
 
@@ -19,10 +22,14 @@ def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = Fa
     return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20))
 
 
+def remember(incarnation: Incarnation, target: ClusterModel) -> StoppedPartitions:
+    return StoppedPartitions(incarnation, target, clock=VirtualClock(), rng=random.Random(1))
+
+
 def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:
     async def scenario() -> None:
         incarnation, _ = await begin(make())
-        stopped = StoppedPartitions(incarnation)
+        stopped = remember(incarnation, make())
         first = incarnation.identity
         second = await incarnation.further(first)
         stopped.add([copied(0, first), copied(1, second)])
@@ -39,12 +46,27 @@ def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconcil
     async def scenario() -> None:
         cluster = make()
         incarnation, _ = await begin(cluster)
-        stopped = StoppedPartitions(incarnation)
+        stopped = remember(incarnation, cluster)
         stopped.add([copied(0, incarnation.identity)])
-        await stopped.shut_out({("s", 0): ("t", 0), ("s", 1): ("t", 1)})
-        await asyncio.sleep(1)
+        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+        assert await stopped.shut_out({("s", 0): remote, ("s", 1): remote}) == set()
         markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
         assert markers == [[1], []]
+
+    run_virtual(scenario())
+
+
+def test_a_partition_without_a_marker_does_not_begin() -> None:
+    """Neither the coordinator's silence nor its answer tells that a marker was written (C3): here it has no leader."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        stopped = remember(incarnation, cluster)
+        stopped.add([copied(0, incarnation.identity)])
+        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+        cluster.topics["t"].partitions[0].leader = -1
+        assert await stopped.shut_out({("s", 0): remote}) == {("s", 0)}
 
     run_virtual(scenario())
 
@@ -52,7 +74,7 @@ def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconcil
 def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> None:
     async def scenario() -> None:
         incarnation, _ = await begin(make())
-        stopped = StoppedPartitions(incarnation)
+        stopped = remember(incarnation, make())
         first = incarnation.identity
         stopped.add([copied(0, first)])
         second = await stopped.identity_for(["s"])
