@@ -18,12 +18,14 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.events import PositionStored
 
 
-async def _store_nothing(keeper: PositionKeeper, most: int | None = None) -> None:
-    """In place of ``PositionKeeper.store_changed``: who waits for a first position is told that it is stored."""
-    keeper._now.clear()
-    first_acts, keeper._first_acts = keeper._first_acts, set()
+def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
+    """In place of ``PositionKeeper._begin_writes``: who waits for a position is told that it is stored."""
+    first_acts, keeper._first_acts = keeper._first_acts, {}
     for part in first_acts:
         keeper._handle(part, PositionStored(part.copier.identity))
+    keeper._owed.clear()
+    keeper._settled.set()
+    return keeper._interval_s
 
 
 def leave_out() -> None:
@@ -43,7 +45,7 @@ def leave_out() -> None:
     Incarnation.start = start_plain  # type: ignore[assignment,method-assign]
     Incarnations.enter = Incarnations.shut_out = Incarnations.leave = nothing  # type: ignore[assignment,method-assign]
     KeepAlive.run = for_ever  # type: ignore[assignment,method-assign]
-    PositionKeeper.store_changed = _store_nothing  # type: ignore[assignment,method-assign]
+    PositionKeeper._begin_writes = _store_nothing  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

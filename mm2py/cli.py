@@ -41,6 +41,7 @@ from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import LEVELS, make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
 from mm2py.worker.herder import Herder
@@ -136,7 +137,7 @@ def make_herder(
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
     """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
     clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    budget = MemoryBudget(configuration.memory_max_bytes)
+    budget, position_budget = MemoryBudget(configuration.memory_max_bytes), PositionBudget()
     metrics = Metrics()
     frames = FrameMemory(configuration.memory_max_bytes // 2)
     caps = _version_caps()
@@ -200,6 +201,7 @@ def make_herder(
                 claims=claims[settings.flow.target],
                 allow_recopy=set(recopies.get(settings.flow, ())),
                 budget=budget,
+                position_budget=position_budget,
                 metrics=metrics,
                 clock=clock,
                 rng=rng,

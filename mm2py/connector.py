@@ -53,6 +53,8 @@ class FlowStatus:
     refused: dict[str, str]
     positions_age_s: float = 0.0
     """How long ago the position changed that waits longest to be stored: so much a crash has to reconcile."""
+    positions_problem: str = ""
+    """Which positions cannot be stored, and why, where that has lasted; empty while all can."""
     heartbeat_age_s: float | None = None
     """Age of the heartbeat that came over the flow last, by this machine's clock; None if none was seen."""
     path_latency_ms: float | None = None

@@ -32,7 +32,6 @@ from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
-from mm2py.replication.position_store import PositionStore
 from mm2py.replication.reconcile import Writer
 from mm2py.replication.steps import TargetRules
 
@@ -67,7 +66,7 @@ class Beginning:
         *,
         source_id: str | None,
         positions: dict[Key, StoredPosition],
-        store: PositionStore,
+        store: Callable[[Mapping[Key, StoredPosition]], Awaitable[None]],
         lives: EarlierLives,
         stopped: StoppedPartitions,
         shut_out: Callable[[TopicMetadata], Awaitable[bool]],
@@ -78,6 +77,7 @@ class Beginning:
         """Make one.
 
         Args:
+            store: stores positions, soon if the target takes them (``PositionKeeper.store``).
             shut_out: shuts all earlier lives out of a remote topic.
             met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
         """
@@ -347,7 +347,7 @@ class Beginning:
 
     async def set_positions(self, positions: Mapping[Key, StoredPosition]) -> None:
         """Store operator's positions for partitions that are not being copied; they begin there."""
-        await self._store.store(positions)
+        await self._store(positions)
         self.positions.update(positions)
 
     async def log_starts(self, leaders: Mapping[Key, Any]) -> dict[Key, int]:

@@ -46,6 +46,7 @@ from mm2py.metrics import Metrics
 from mm2py.records.status_record import GapKind
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
 from mm2py.replication.position_store import PositionStore
 
 LEADERLESS_AGAIN_S: Final = 1.0
@@ -67,6 +68,7 @@ class SourceConnector:
         claims: RemoteTopicClaims,
         allow_recopy: set[str],
         budget: MemoryBudget,
+        position_budget: PositionBudget,
         metrics: Metrics,
         clock: Clock,
         rng: random.Random,
@@ -81,6 +83,7 @@ class SourceConnector:
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._allow_recopy = frozenset(allow_recopy)
         self._budget = budget
+        self._position_budget = position_budget
         self._metrics = metrics
         self._clock = clock
         self._rng = rng
@@ -217,6 +220,7 @@ class SourceConnector:
             store=store,
             keep=quarantine.keep,
             budget=self._budget,
+            position_budget=self._position_budget,
             producer_expiry_ms=prepared.producer_expiry_ms,
             met_gap=self._gaps.met,
             gaps_written=self._gaps.written,
@@ -231,7 +235,7 @@ class SourceConnector:
             target,
             source_id=prepared.source_id,
             positions=prepared.positions,
-            store=store,
+            store=task.positions.store,
             lives=prepared.lives,
             stopped=self._stopped,
             shut_out=prepared.shut_out,
@@ -380,5 +384,6 @@ class SourceConnector:
             self._guarantee(),
             topics,
             self._refused.shown(),
-            positions_age_s=0.0 if self._task is None else self._task.positions_age_s(),
+            positions_age_s=0.0 if self._task is None else self._task.positions.age_s(),
+            positions_problem="" if self._task is None else self._task.positions.problem,
         )

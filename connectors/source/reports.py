@@ -17,6 +17,7 @@ from mm2py.replication.copier import Phase
 from mm2py.replication.events import Report
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.repack import PASS_REFUSED
+from mm2py.replication.watchdog import NOT_STORED
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
 WAITING_REPORT_S: Final = 5.0
@@ -103,14 +104,13 @@ class Reports:
         self._forgive()
         waits: dict[tuple[str, str], int] = {}
         for part in self._partitions.values():
-            held_up = part.lacks_leader or part.copier.phase is Phase.RECONCILING or part.copier.target_is_in_doubt
+            begins = part.copier.phase is Phase.RECONCILING or part.waits_for_position
+            held_up = part.lacks_leader or begins or part.copier.target_is_in_doubt
             since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
             if not held_up:
                 self._held_up.pop(part, None)
             if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
-                looked_at = part.copier.target_is_in_doubt and part.copier.phase is Phase.COPYING
-                reason = LOOKED_AT if looked_at else part.copier.kind_of_reason
-                at = (part.source_topic, part.lacks_leader or reason)
+                at = (part.source_topic, part.lacks_leader or _why_it_waits(part))
                 waits[at] = waits.get(at, 0) + 1
         for topic, reason in waits.keys() - self._reported_waits.keys():
             self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)
@@ -153,3 +153,11 @@ class Reports:
         for why, topics in fresh.items():
             self._said_repacked |= topics
             self._log.info("topics.repacked", topics=len(topics), first=min(topics), why=why)
+
+
+def _why_it_waits(part: CopiedPartition) -> str:
+    if part.waits_for_position:
+        return f"{NOT_STORED}: {part.position_problem}"
+    if part.copier.phase is Phase.COPYING and part.copier.target_is_in_doubt:
+        return LOOKED_AT
+    return part.copier.kind_of_reason

@@ -19,6 +19,7 @@ from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.watchdog import Circumstances, Watch, why_stalled
 
 _ENDING = frozenset({Phase.DRAINING, Phase.DRAINED})
+_SAYS_WHY = frozenset({Phase.RECONCILING, Phase.WAITING, Phase.STALLED})
 
 
 class Stalls:
@@ -44,8 +45,7 @@ class Stalls:
         fresh: dict[tuple[str, str], list[int]] = {}
         for part in partitions:
             watch = self._watches[part] = watches.get(part) or Watch()
-            readable_end = part.copier.end_offset
-            end = None if readable_end is None else max(readable_end, part.log_end)
+            end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
             if waited_s < self._timeout_s or part.copier.phase in _ENDING:
@@ -87,8 +87,9 @@ def circumstances_of(
     target = None if part.target_leader is None else produce_lanes.get(part.target_leader)
     return Circumstances(
         lacks_leader=part.lacks_leader,
-        reason=copier.kind_of_reason if copier.phase in {Phase.WAITING, Phase.STALLED} else "",
+        reason=copier.kind_of_reason if copier.phase in _SAYS_WHY else "",
         is_storing=copier.phase is Phase.STORING,
+        position_problem=part.position_problem,
         has_unacknowledged=not copier.is_idle,
         hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
         target_problem=None if target is None else target.problem.text,

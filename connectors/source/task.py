@@ -23,6 +23,7 @@ from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
 from connectors.source.reports import Reports
+from connectors.source.source_ends import SourceEnds
 from connectors.source.stalls import Stalls
 from connectors.source.succession import Succession
 from connectors.source.takeover import EarlierLives
@@ -50,10 +51,13 @@ from mm2py.replication.events import (
 )
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
 from mm2py.replication.position_store import PositionStore
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
+FINAL_POSITIONS_S: Final = 5.0
+"""How long a stop then waits for the last positions to be stored."""
 REPORT_EVERY_S: Final = 1.0
 
 
@@ -64,6 +68,16 @@ class DrainIncomplete(Mm2Error):
         super().__init__(
             f"{partitions} partition(s) were stopped without an answer of the target within {DRAIN_S:g} s.",
             remedy="Nothing is lost: the next start looks up what has arrived, and goes on behind it.",
+        )
+
+
+class PositionsNotStored(Mm2Error):
+    """All was answered, and the target did not take the last positions in time."""
+
+    def __init__(self, positions: int, problem: str) -> None:
+        super().__init__(
+            f"{positions} position(s) could not be stored within {FINAL_POSITIONS_S:g} s: {problem or 'no answer'}.",
+            remedy="Nothing is lost, and nothing repeated: the next start finds out from the remote partitions.",
         )
 
 
@@ -90,6 +104,7 @@ class SourceTask:
         store: PositionStore,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
+        position_budget: PositionBudget,
         producer_expiry_ms: int,
         met_gap: Callable[[CopiedPartition, GapFound], None],
         gaps_written: Callable[[], Awaitable[None]],
@@ -171,13 +186,17 @@ class SourceTask:
         self._inquiries = Inquiries(
             source.brokers, target.brokers, self.partitions, keep=keep, handle=self._handle, clock=clock
         )
-        self._positions = PositionKeeper(
+        self._source_ends = SourceEnds(
+            source.brokers, self.partitions, fetch_max_wait_s=settings.fetch_max_wait_ms / 1000, clock=clock
+        )
+        self.positions = PositionKeeper(
             store,
             self.partitions,
             interval_s=settings.position_interval_s,
             form=self.stored_form,
             handle=self._handle,
             before_first=gaps_written,
+            account=position_budget.open(),
             clock=clock,
             log=log,
         )
@@ -201,11 +220,12 @@ class SourceTask:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(self._positions.run(), name="positions")
+                tasks.create_task(self.positions.run(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
                 tasks.create_task(self._report(), name="report")
                 tasks.create_task(self._reconciliation.run(), name="reconciliation")
                 tasks.create_task(self._ends.run(), name="target ends")
+                tasks.create_task(self._source_ends.run(), name="source ends")
                 tasks.create_task(self._fences.run(), name="fences")
                 self._lead_lanes()
         except ExceptionGroup as group:
@@ -213,10 +233,6 @@ class SourceTask:
         finally:
             self._tasks = None
             self._lanes.close()
-
-    def positions_age_s(self) -> float:
-        """How long ago the position changed that waits longest to be stored."""
-        return self._positions.age_s()
 
     @property
     def foreign_topics(self) -> Collection[str]:
@@ -244,28 +260,34 @@ class SourceTask:
         for part in partitions:
             self.partitions[part.key] = part
             if part.copier.owns_position:
-                self._positions.store_first(part)
+                self.positions.store_first(part)
         self._reconciliation.begin(jobs, inherited)
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Drain partitions, store where they stand, and forget them."""
+        """Drain partitions, store where they stand, and forget them. What cannot be stored soon is stored later."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
         for part in leaving:
             self.partitions.pop(part.key, None)
-            self._positions.forget(part)
+            self.positions.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._inquiries.forget(part)
             self._lanes.forget(part)
 
     async def drain(self) -> None:
-        """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing."""
+        """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing.
+
+        Raises:
+            DrainIncomplete, PositionsNotStored: the target did not answer in time; the next life reconciles the rest.
+        """
         self._draining = True
-        left = await self._drain(list(self.partitions.values()))
+        left, not_stored = await self._drain(list(self.partitions.values()), patience_s=FINAL_POSITIONS_S)
         if left:
             raise DrainIncomplete(left)
+        if not_stored:
+            raise PositionsNotStored(not_stored, self.positions.problem)
 
     def stored_form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""
@@ -356,7 +378,7 @@ class SourceTask:
             case GapFound():
                 self._met_gap(part, effect)
             case Need.STORE_POSITION:
-                self._positions.store_first(part)
+                self.positions.store_first(part)
             case Need.METADATA:
                 self.metadata_wanted.set()
             case Need.OFFSETS:
@@ -427,14 +449,17 @@ class SourceTask:
     async def _report(self) -> None:
         while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
             await asyncio.sleep(REPORT_EVERY_S)
+            self.positions.look()
             self._reports.say_waits(self._clock.monotonic())
             self._reports.say_transactional()
-            self._positions.look()
             self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._lanes.circumstances)
             self._reports.say_repacked()
 
-    async def _drain(self, leaving: list[CopiedPartition]) -> int:
-        """Settle partitions and store where they stand. Returns how many the target left without an answer."""
+    async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
+        """Settle partitions and store where they stand.
+
+        Returns how many the target left without an answer, and how many positions are not stored for now.
+        """
         for part in leaving:
             self._handle(part, Drain())
         try:
@@ -445,5 +470,5 @@ class SourceTask:
         except TimeoutError:
             pass
         self.leaves_doubt |= any(part.copier.is_unsettled for part in leaving)
-        await self._positions.store_changed()
-        return sum(part.copier.phase is not Phase.DRAINED for part in leaving)
+        not_stored = await self.positions.store_final(leaving, patience_s=patience_s)
+        return sum(part.copier.phase is not Phase.DRAINED for part in leaving), not_stored

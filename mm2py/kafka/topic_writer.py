@@ -52,6 +52,8 @@ class TopicWriter:
         """There was no such topic at the last look: a write waits until it is back."""
         self.times_made_anew = 0
         """How often it came back as another one: what was written before is gone."""
+        self.trouble: dict[int, str] = {}
+        """Why the last attempt to write to a partition failed; nothing once one has succeeded."""
         self._topic_id: uuid.UUID | None = None
         self._brokers = brokers
         self._incarnation = incarnation
@@ -93,8 +95,11 @@ class TopicWriter:
             stamp(batch, identity.producer_id, identity.epoch, sequence)
             code, text = await self._send(partition, batch)
             if code == 0:
+                self.trouble.pop(partition, None)
                 self._sequences[partition] = (identity, next_sequence(sequence, len(records)))
                 return
+            if code is not None:
+                self.trouble[partition] = f"the target answers {name_of(code)} ({code})"
             is_in_doubt |= code is None and not self.is_missing  # it may be stored, and its sequence be taken
             if code is None and self.is_missing and not (self._waits_for_topic or is_in_doubt):
                 raise BrokerRefused(
@@ -128,6 +133,7 @@ class TopicWriter:
                     self._topic_id = topic.topic_id
                 leader = self._leaders.get(partition)
                 if leader is None:
+                    self.trouble[partition] = "it has no leader"
                     return None, None
             request = ProduceRequest(
                 [TopicProduce(self.topic, None, [PartitionProduce(partition, batch)])], timeout_ms=self._timeout_ms
@@ -137,6 +143,7 @@ class TopicWriter:
             if not error.retriable:
                 raise
             self._leaders.pop(partition, None)
+            self.trouble[partition] = str(error)
             return None, None
         answer = reply.partitions[0]
         if answer.error_code and reaction_to(answer.error_code) is Reaction.REFRESH:

@@ -219,7 +219,10 @@ class FetchLane:
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes)
-            self._rate.spend(reply.size_bytes, self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            self._rate.spend(reply.size_bytes, now_s)
+            for part in wanted:
+                part.read_at_s = now_s
             try:
                 for fetched in reply.partitions:
                     if (fetched.topic, fetched.partition) in offsets:

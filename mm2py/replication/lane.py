@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mm2py.kafka.port import BrokerId
-from mm2py.replication.copier import Copier
+from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.events import Event
 from mm2py.replication.repack import PASS_ALL, MergeRule
 from mm2py.replication.steps import TargetRules
@@ -49,6 +49,12 @@ class CopiedPartition:
     transactional_seen: bool = False
     stalled: str = ""
     """Why records wait here and none is acknowledged, once that has lasted; empty while it has not."""
+    position_problem: str = ""
+    """Why its position cannot be stored, once that has lasted; empty while it can."""
+    read_at_s: float = -math.inf
+    """When a read of it was last answered."""
+    asked_end: int = 0
+    """Where the source log ended when that was asked for, as nobody read it; 0 while somebody does."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
     """What a younger version keeps in this partition's position; written back as it was."""
 
@@ -58,6 +64,11 @@ class CopiedPartition:
         if self.source_leader is None:
             return "the source partition has no leader"
         return "the remote partition has no leader" if self.target_leader is None else None
+
+    @property
+    def waits_for_position(self) -> bool:
+        """It may send nothing before its position is stored, and that cannot be done just now."""
+        return self.copier.phase is Phase.STORING and bool(self.position_problem)
 
     @property
     def key(self) -> tuple[str, int]:

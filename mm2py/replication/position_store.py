@@ -45,6 +45,14 @@ class PositionStore:
         """How often the topic came back as another one, without what was stored before."""
         return self._writer.times_made_anew
 
+    def number_of(self, key: tuple[str, int]) -> int:
+        """Return in which partition of the topic the position of a (source topic, partition) is kept."""
+        return partition_of(self._key(key), self._partitions)
+
+    def trouble(self, number: int) -> str | None:
+        """Return why a partition of the topic could not be written to at the last attempt; None if it could."""
+        return self._writer.trouble.get(number)
+
     async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Write positions of (source topic, partition); returns when the target has acknowledged all of them.
 
@@ -52,11 +60,14 @@ class PositionStore:
         """
         now_ms = self._clock.wall_ms()
         records: dict[int, list[NewRecord]] = {}
-        for (topic, partition), position in positions.items():
-            key = encode_key(SourcePartition(self._source_alias, topic, partition))
+        for at, position in positions.items():
+            key = self._key(at)
             record = NewRecord(key, encode_value(position), now_ms)
             records.setdefault(partition_of(key, self._partitions), []).append(record)
         await self._writer.write(records)
+
+    def _key(self, at: tuple[str, int]) -> bytes:
+        return encode_key(SourcePartition(self._source_alias, *at))
 
 
 async def read_positions(

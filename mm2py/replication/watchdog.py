@@ -6,6 +6,10 @@ MM2 shows such a partition as RUNNING. What it waits for is told in words, so th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+NOT_STORED: Final = "its position is not stored on the target yet"
+"""What a partition waits for before anything is read."""
 
 
 class Watch:
@@ -17,14 +21,14 @@ class Watch:
         self._acknowledged = -1
         self._since_s: float | None = None
 
-    def look(self, end_offset: int | None, acknowledged: int, now_s: float) -> float:
+    def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
         """Return for how long records have waited without any being acknowledged; 0 if none waits.
 
         Args:
-            end_offset: where the source log ended when it was last looked at; None before that.
+            end_offset: where the source log ended when it was last looked at; 0 before that.
             acknowledged: the next source offset to be copied; it moves past what is dropped, too.
         """
-        if end_offset is None or acknowledged >= end_offset:
+        if acknowledged >= end_offset:
             self._since_s = None
         elif self._since_s is None or acknowledged != self._acknowledged:
             self._since_s = now_s
@@ -41,6 +45,8 @@ class Circumstances:
     """Why its copier waits or has stopped, if it does."""
     is_storing: bool = False
     """Its position has to be stored before anything is read."""
+    position_problem: str = ""
+    """Why no position of it can be stored."""
     has_unacknowledged: bool = False
     """Records were read, and not acknowledged yet."""
     hidden_by_transaction: bool = False
@@ -59,7 +65,7 @@ def why_stalled(seen: Circumstances) -> str:
     if seen.reason:
         return seen.reason
     if seen.is_storing:
-        return f"its position is not stored on the target yet{_because(seen.target_problem)}"
+        return f"{NOT_STORED}{_because(seen.position_problem or seen.target_problem)}"
     if seen.has_unacknowledged:
         return f"the target has not acknowledged what was read{_because(seen.target_problem)}"
     if seen.hidden_by_transaction:

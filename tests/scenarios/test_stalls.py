@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from mm2py.kafka import admin, messages
+from mm2py.kafka.port import FetchRequest, ProduceRequest
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate, Request
 from tests.scenarios.world import World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -133,5 +136,106 @@ def test_a_partition_that_is_taken_away_is_not_said_to_move() -> None:
             world.source.delete_topic("orders")
             await until(lambda: stalled(world) == 0)
             assert not lines(world, "partition.moving")
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+SAFE = {"offset.storage.replication.factor": "3", "status.storage.replication.factor": "3"}
+
+
+class Asked:
+    """Counts how often the source is asked where partitions end."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.partitions = 0
+        self.gate = Gate(self._look)
+
+    def _look(self, request: Request) -> bool:
+        if isinstance(request, messages.ListOffsetsRequest):
+            asked = [part for topic in request.topics if topic.name == "orders" for part in topic.partitions]
+            if any(part.timestamp == admin.LATEST for part in asked):
+                self.times += 1
+                self.partitions += len(asked)
+        return False
+
+
+def test_records_that_come_while_the_remote_partition_has_no_leader_are_seen_although_nobody_reads_them() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", partitions=9, nodes=3, extra=SAFE)
+        asked = Asked()
+        async with world.worker(through=asked.gate):
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(10)
+            asked.times = 0
+            await asyncio.sleep(MINUTE_S)
+            assert asked.times == 0, "who reads knows where partitions end"
+            node = world.target.topics["A.orders"].partitions[0].leader
+            world.target.stop_broker(node)
+            gone = [part.index for part in world.target.topics["A.orders"].partitions if part.leader < 0]
+            asked.times = asked.partitions = 0
+            await asyncio.sleep(2 * MINUTE_S)
+            assert not lines(world, "partition.stalled"), "nothing waits in them"
+            assert 0 < asked.times <= 3 * 24 and asked.partitions <= 24 * len(gone), (
+                "one request for each broker, in 5 s"
+            )
+            world.source.append("orders", gone[0], [b"2"])
+            await asyncio.sleep(25)
+            assert not lines(world, "partition.stalled")
+            await until(lambda: bool(lines(world, "partition.stalled")), deadline_s=15)
+            (line,) = lines(world, "partition.stalled")
+            assert "partitions=1" in line and "the remote partition has no leader" in line
+            world.target.start_broker(node)
+            await until(lambda: bool(lines(world, "partition.moving")))
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(10)
+            asked.times = 0
+            await asyncio.sleep(MINUTE_S)
+            assert asked.times == 0 and stalled(world) == 0
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_partition_that_is_reconciled_for_long_while_records_wait_is_stalled() -> None:
+    """The worker is killed; the next one does not get to read what it has left on the target."""
+
+    async def scenario() -> None:
+        world = world_with("orders", partitions=3, nodes=3, extra=SAFE)
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(3)
+        gate = Gate(lambda request: isinstance(request, FetchRequest) and request.topics[0].name == "A.orders")
+        async with world.worker(through=gate):
+            gate.shut()
+            for _ in range(60):
+                world.source.append("orders", 0, [b"2"])
+                await asyncio.sleep(1)
+            (line,) = lines(world, "partition.stalled")
+            assert "partitions=1" in line and "an earlier life is being shut out" in line
+            gate.open()
+            await until(lambda: bool(lines(world, "partition.moving")))
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_full_memory_does_not_hide_that_records_came_to_an_idle_partition() -> None:
+    """Its target broker takes nothing of a busy partition: what is read of that one fills the memory."""
+
+    async def scenario() -> None:
+        world = World(1, memory_max_bytes=1 << 20)
+        for topic in ("busy", "orders"):
+            world.source.create_topic(topic, 1)
+            world.source.append(topic, 0, [b"1"])
+        gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name == "A.busy")
+        async with world.worker(through=gate):
+            await world.copied({"busy": "A.busy", "orders": "A.orders"})
+            gate.shut()
+            for _ in range(100):
+                world.source.append("busy", 0, [b"x" * 100_000])
+            await asyncio.sleep(10)
+            world.source.append("orders", 0, [b"2"])
+            await asyncio.sleep(60)
+            found = [line for line in lines(world, "partition.stalled") if "topic=orders" in line]
+            assert len(found) == 1 and "memory.max.bytes is used up" in found[0]
 
     run_virtual(scenario(), limit_s=HOUR_S)

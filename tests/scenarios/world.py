@@ -25,6 +25,7 @@ from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
 from mm2py.worker.herder import Herder
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
@@ -85,6 +86,7 @@ class World:
         )
         self.settings = flow_settings(tuple(sorted((extra or {}).items())))
         self.budget = MemoryBudget(memory_max_bytes)
+        self.position_budget = PositionBudget()
         self.log_text = io.StringIO()
         self.log = make_logger("info", "text", self.log_text)
         self.metrics = Metrics()
@@ -118,6 +120,7 @@ class World:
                 claims=claims,
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,
+                position_budget=self.position_budget,
                 metrics=self.metrics,
                 clock=clock or self.clock,
                 rng=random.Random(self.rng.random()),

@@ -22,6 +22,7 @@ from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
 from mm2py.worker.herder import Herder
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
@@ -59,6 +60,7 @@ class Worker:
         self.number = number
         self.plan = plan
         self.budget = MemoryBudget(memory_max_bytes)
+        self.position_budget = PositionBudget()
         self.life = Life(number, cancel_at=plan.count if plan.ends is End.CANCEL else None)
         self.overran = False
         """It did not stop within the time that a drain has."""
@@ -95,6 +97,7 @@ class Worker:
                 claims=claims,
                 allow_recopy=set(),
                 budget=self.budget,
+                position_budget=self.position_budget,
                 metrics=Metrics(),
                 clock=clock,
                 rng=random.Random(rng.random()),

@@ -10,7 +10,7 @@ from mm2py.replication.watchdog import Circumstances, Watch, why_stalled
 def test_a_partition_with_nothing_to_copy_never_stands_still() -> None:
     watch = Watch()
     assert [watch.look(10, 10, now_s) for now_s in (0.0, 100.0, 1e6)] == [0.0, 0.0, 0.0]
-    assert watch.look(None, 0, 2e6) == 0.0
+    assert watch.look(0, 0, 2e6) == 0.0, "its end is not known yet"
 
 
 def test_records_that_wait_count_from_when_the_first_of_them_was_seen() -> None:
@@ -50,6 +50,10 @@ def test_it_is_over_when_all_is_acknowledged() -> None:
         (
             Circumstances(is_storing=True, target_problem="b:9 cannot be reached"),
             "its position is not stored on the target yet: b:9 cannot be reached",
+        ),
+        (
+            Circumstances(is_storing=True, position_problem="mm2-offsets-0: it has no leader", target_problem="slow"),
+            "its position is not stored on the target yet: mm2-offsets-0: it has no leader",
         ),
         (Circumstances(has_unacknowledged=True), "the target has not acknowledged what was read"),
         (Circumstances(throttled_s=0.5), "bytes.per.second.max holds reading back"),

@@ -1,0 +1,197 @@
+"""One partition of the offsets topic has no leader: what is kept in it waits, is named, and holds up nothing else.
+
+The topics of records have two replicas, the offsets topic has one: so one broker that is gone takes one of its three
+partitions along, and no record is kept from being copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mm2py.records.source_offset import SourcePartition, decode_key, decode_value, encode_key, partition_of
+from mm2py.worker.herder import Herder
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.two_lives import OFFSETS, said, until
+from tests.scenarios.world import World
+
+HOUR_S = 3600.0
+STUCK = 0
+"""The partition of the offsets topic that goes away."""
+COPIED = {"orders": "A.orders"}
+
+
+def make(**extra: str) -> World:
+    safe = {"status.storage.replication.factor": "3", "replication.factor": "2"}
+    world = World(
+        1, nodes=3, extra=safe | {name.replace("__", "->").replace("_", "."): value for name, value in extra.items()}
+    )
+    create(world, "orders", 12)
+    return world
+
+
+def create(world: World, topic: str, partitions: int) -> None:
+    world.source.create_topic(topic, partitions, replication_factor=3)
+    fill(world, topic, 0)
+
+
+def fill(world: World, topic: str, number: int) -> None:
+    for partition in range(len(world.source.topics[topic].partitions)):
+        world.source.append(topic, partition, [b"%d" % number])
+
+
+def kept_in_stuck(topic: str, partitions: int) -> set[int]:
+    return {no for no in range(partitions) if partition_of(encode_key(SourcePartition("A", topic, no)), 3) == STUCK}
+
+
+@contextmanager
+def stuck(world: World) -> Iterator[None]:
+    """Without the one broker that has this partition."""
+    node = world.target.topics[OFFSETS].partitions[STUCK].leader
+    world.target.stop_broker(node)
+    yield
+    world.target.start_broker(node)
+
+
+def copied(world: World, topic: str) -> list[int]:
+    remote = f"A.{topic}"
+    return [len(world.target.records(remote, part.index)) for part in world.target.topics[remote].partitions]
+
+
+def stored(world: World) -> dict[tuple[str, int], int]:
+    """Return the next source offsets that are stored where somebody leads."""
+    found: dict[tuple[str, int], int] = {}
+    for part in world.target.topics[OFFSETS].partitions:
+        for record in world.target.records(OFFSETS, part.index) if part.leader > 0 else ():
+            key, value = decode_key(record.key), decode_value(record.value)
+            assert key is not None and value is not None
+            found[key.topic, key.partition] = value.next_source
+    return found
+
+
+def problems(herder: Herder, topic: str) -> list[str]:
+    (shown,) = [one for one in herder.status()[0].topics if one.topic == topic]
+    return list(shown.problems)
+
+
+def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_is_said_and_shown() -> None:
+    async def scenario() -> None:
+        world = make()
+        async with world.worker() as herder:
+            await world.copied(COPIED)
+            with stuck(world):
+                create(world, "fresh", 12)
+                for number in range(1, 100):
+                    fill(world, "orders", number)
+                    await asyncio.sleep(1)
+                waiting = kept_in_stuck("fresh", 12)
+                assert waiting and len(waiting) < 12
+                assert copied(world, "fresh") == [0 if no in waiting else 1 for no in range(12)]
+                assert copied(world, "orders") == [100] * 12, "what has begun goes on"
+                positions = {no for topic, no in stored(world) if topic == "fresh"}
+                assert positions == set(range(12)) - waiting
+                (line,) = said(world, "positions.held_up")
+                assert f"topic={OFFSETS} partitions=0" in line and "it has no leader" in line
+                assert f"{len(waiting)} copied partitions wait" in line
+                (line,) = said(world, "partitions.waiting", "topic=fresh")
+                assert f"partitions={len(waiting)}" in line and f"{OFFSETS}-0: it has no leader" in line
+                (line,) = said(world, "partition.stalled")
+                assert "topic=fresh" in line and "its position is not stored on the target yet" in line
+                assert f"{OFFSETS}-0: it has no leader" in line
+                assert herder.status()[0].positions_problem == f"{OFFSETS}, partition(s) 0: it has no leader"
+                assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
+                assert herder.status()[0].positions_age_s > 60
+            await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
+            await until(lambda: bool(said(world, "positions.stored_again", "partitions=0")), world)
+            await asyncio.sleep(3)
+            assert herder.status()[0].positions_problem == ""
+            assert herder.status()[0].positions_age_s < 2
+            assert problems(herder, "fresh") == []
+            await world.stop(herder)
+        assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_topic_that_is_deleted_meanwhile_does_not_keep_the_watch_from_learning_who_leads() -> None:
+    """Its last positions cannot be stored; then a third of the source's leaders move."""
+
+    async def scenario() -> None:
+        world = make()
+        names = [f"gone{number}" for number in range(20)]
+        for name in names:
+            create(world, name, 1)
+        async with world.worker():
+            await world.copied(COPIED | {name: f"A.{name}" for name in names})
+            await asyncio.sleep(3)
+            with stuck(world):
+                await asyncio.sleep(5)
+                for name in names:
+                    fill(world, name, 1)
+                await world.copied({name: f"A.{name}" for name in names})
+                for name in names:
+                    world.source.delete_topic(name)
+                await asyncio.sleep(30)
+                assert len(said(world, "topic.gone")) + len(said(world, "topics.gone")) > 0
+                world.source.stop_broker(1)
+                await asyncio.sleep(10)
+                fill(world, "orders", 1)
+                await world.copied(COPIED, deadline_s=30)
+                in_time = {name for name in names if stored(world).get((name, 0)) == 2}
+                assert in_time == {name for name in names if not kept_in_stuck(name, 1)} and len(in_time) < len(names)
+            await asyncio.sleep(5)
+            assert {stored(world)[name, 0] for name in names} == {2}, "stored later"
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_stop_stores_what_it_can_says_what_it_cannot_and_the_next_life_goes_on_exactly() -> None:
+    async def scenario() -> None:
+        world = make()
+        async with world.worker() as herder:
+            await world.copied(COPIED)
+            await asyncio.sleep(3)
+            with stuck(world):
+                for number in range(1, 20):
+                    fill(world, "orders", number)
+                    await asyncio.sleep(1)
+                await world.copied(COPIED)
+                begun_s = world.clock.monotonic()
+                herder.stop()
+                await until(lambda: bool(said(world, "drain.failed")), world)
+                assert world.clock.monotonic() - begun_s < 10
+                waiting = kept_in_stuck("orders", 12)
+                (line,) = said(world, "drain.failed")
+                assert f"{len(waiting)} position(s) could not be stored" in line and "it has no leader" in line
+                assert stored(world) == {("orders", no): 20 for no in range(12) if no not in waiting}
+        async with world.worker():
+            fill(world, "orders", 20)
+            await world.copied(COPIED)
+            await asyncio.sleep(3)
+        assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
+        assert copied(world, "orders") == [21] * 12
+        assert world.target.complaints == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_topic_made_anew_begins_again_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
+    async def scenario() -> None:
+        world = make(on_source_gap="restart")
+        async with world.worker():
+            await world.copied(COPIED)
+            await asyncio.sleep(3)
+            with stuck(world):
+                await asyncio.sleep(10)
+                world.source.delete_topic("orders")
+                create(world, "orders", 12)
+                create(world, "fresh", 12)
+                await asyncio.sleep(60)
+                assert copied(world, "orders") == [1 if no in kept_in_stuck("orders", 12) else 2 for no in range(12)]
+                assert copied(world, "fresh") == [0 if no in kept_in_stuck("fresh", 12) else 1 for no in range(12)]
+            await asyncio.sleep(10)
+            assert copied(world, "orders") == [2] * 12
+            assert copied(world, "fresh") == [1] * 12
+
+    run_virtual(scenario(), limit_s=HOUR_S)
