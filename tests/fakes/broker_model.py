@@ -35,7 +35,7 @@ from tests.fakes.producer_state import Refused
 from tests.fakes.record_batch import Record, StoredRecord
 from tests.fakes.virtual_time import VirtualClock
 
-_TRACE_LENGTH: Final = 5000
+_TRACE_LENGTH: Final = 20_000
 
 
 class ClusterModel(ClusterState):
