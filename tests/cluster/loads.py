@@ -16,6 +16,13 @@ from tests.cluster.kafka_client import record_count
 from tests.cluster.running import Mm2py, wait_until
 
 PARTITIONS = 4
+PATIENT: Mapping[str, str | int] = {
+    "reconnect.backoff.max.ms": 500,
+    "message.timeout.ms": 0,
+    "request.timeout.ms": 5_000,
+    "socket.timeout.ms": 6_000,
+}
+"""Brokers may be away; of one that says nothing others lead what it led after ten seconds."""
 AGES_MS = {"young": 0, "old": 30 * 86_400_000}
 """What they stored of old records the target's brokers forget at once; of young ones they remember it for a day."""
 
@@ -33,7 +40,7 @@ class Loads:
                 Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
                 codecs=["lz4"],
                 per_second=per_second,
-                settings={"reconnect.backoff.max.ms": 500, "message.timeout.ms": 0},  # patient: brokers may be away
+                settings=PATIENT,
             )
             for age, age_ms in AGES_MS.items()
         ]
