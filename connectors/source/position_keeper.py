@@ -125,7 +125,8 @@ class PositionKeeper:
         """Store where partitions stand that will not move any more; what is owed already is waited for as well.
 
         Returns how many positions could not be stored for now. They are stored as soon as they can be, while ``run``
-        lasts; what is not stored by then the next life finds out from the remote partitions.
+        lasts; what is not stored by then the next life finds out from the remote partitions. Of a partition that a gap
+        stops, and that is not settled yet, what is stored stays.
 
         Args:
             patience_s: how long to wait also for a partition of the topic that has not taken anything for a while.
@@ -133,7 +134,9 @@ class PositionKeeper:
         for part in parts:
             writing = self._under_way.get(self._number_of(part.key))
             is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
-            if part.copier.owns_position and (is_first or self._stored.get(part.key) != part.copier.position):
+            if not part.copier.owns_position or part.copier.stop.is_pending:
+                continue
+            if is_first or self._stored.get(part.key) != part.copier.position:
                 self._owed[part.key] = self._form(part)
                 self._stored[part.key] = part.copier.position
                 self._first_acts.pop(part, None)
@@ -249,7 +252,8 @@ class PositionKeeper:
                 await self._before_first()
                 write.since_s = self._clock.monotonic()
             owed = {key: self._owed[key] for key in write.owed if key in self._owed}
-            changed = [part for part in write.changed if part not in self._first_acts]
+            still = (part for part in write.changed if not part.copier.stop.is_pending)  # a gap may have come up
+            changed = [part for part in still if part not in self._first_acts]
             parts = [part for part in (*write.first_acts, *changed) if self._partitions.get(part.key) is part]
             seen = [(part, part.copier.position, part.copier.identity) for part in parts]
             if owed or parts:

@@ -152,7 +152,7 @@ class Reconciliation:
             copier = part.copier
             fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
             writer = Writer(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
-            jobs.append(Job(part, copier.position, writer, fence, known_ids=self._lives.known_ids))
+            jobs.append(Job(part, copier.real_position, writer, fence, known_ids=self._lives.known_ids))
         await self._reconcile(jobs, parts[0].copier.reason)
 
     async def _reconcile(self, jobs: Sequence[Job], why: str | None) -> None:

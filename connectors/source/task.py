@@ -468,7 +468,10 @@ class SourceTask:
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
-            pass
+            for part in leaving:
+                if part.copier.stop.is_pending:  # no answer will come: what is known of its gaps is said
+                    for effect in part.copier.stop.settle(part.copier.position):
+                        self._carry_out(part, effect)
         self.leaves_doubt |= any(part.copier.is_unsettled for part in leaving)
         not_stored = await self.positions.store_final(leaving, patience_s=patience_s)
         return sum(part.copier.phase is not Phase.DRAINED for part in leaving), not_stored

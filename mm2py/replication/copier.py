@@ -183,6 +183,11 @@ class Copier:
         return self.position.target_offset if settled else None
 
     @property
+    def real_position(self) -> Position:
+        """The position with the target offset up to which the remote partition holds it; see ``Stop``."""
+        return self.stop.as_it_is(self.position)
+
+    @property
     def kind_of_reason(self) -> str:
         """The reason without numbers, so that many partitions with one trouble make one line."""
         return _NUMBERS.sub("...", self.reason)
@@ -249,9 +254,8 @@ class Copier:
             case SourceRewritten():
                 return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
             case TargetLost():
-                looked_up = self._reconciling or self.phase is Phase.RECONCILING
-                gap, lost = gaps_found.target_lost(event, self.position), self.position.target_beyond(event.end)
-                self.position = self.position.cut_back(lost)
+                looked_up = self._reconciling or not self.owns_position
+                gap, lost = gaps_found.target_lost(event, self.position), self.real_position.target_beyond(event.end)
                 return self._stall_at(gap, lost=lost, is_looked_up=looked_up)
             case TargetLed():
                 before, self.target_leader_epoch = self.target_leader_epoch, event.leader_epoch
@@ -263,7 +267,7 @@ class Copier:
                 self.target_is_in_doubt &= event.doubt != self.doubt
                 return ()
             case MarkersLost():
-                self.position = self.position._replace(target_offset=event.end)
+                self.position = self.stop.as_if_whole(self.position._replace(target_offset=event.end))
                 return ()
             case Quarantined():
                 return self._quarantined(event)
@@ -287,7 +291,7 @@ class Copier:
             self.fetched_epoch = plan.steps[-1].leader_epoch
         self.fetch_offset = plan.next_offset
         self._fault = plan.fault
-        if not plan.steps and plan.fault is None and not line.unanswered:
+        if not plan.steps and plan.fault is None and plan.doubt is None and not line.unanswered:
             self._failures = 0  # nothing to send, and reading works again
         damaged, effects = self.damage.read(plan), self._meet_fault(event.now_s)
         return effects if damaged is None else [damaged, *effects]
@@ -314,23 +318,20 @@ class Copier:
                 return self._stall_out_of_order(oldest)
             line.overtake()
             return self._when_settled(event.now_s)  # both are sent again, and recognised
-        expected, displaced = self.position.target_offset, list[Effect]()
-        lost = self.position.target_beyond(event.base_offset)
+        real, displaced = self.real_position, list[Effect]()
+        expected, lost = real.target_offset, real.target_beyond(event.base_offset)
         if event.base_offset < 0 or (lost and entry.repeated):
             where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
             return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")
         if expected is not None and event.base_offset > expected:
             displaced.append(Displaced(expected, event.base_offset, sent_before=entry.repeated))
-        cut_back = gaps_found.target_stored_before(self.position, event.base_offset) if lost else None
+        cut_back = gaps_found.target_stored_before(real, event.base_offset) if lost else None
         batch = entry.batch
         self.tally.count(batch)
-        self.position = Position(
-            batch.next_offset,
-            batch.leader_epoch,
-            event.base_offset + batch.record_count,
-            self.target_leader_epoch,
-            next_sequence(entry.sequence, batch.record_count),
-        )
+        sequence = next_sequence(entry.sequence, batch.record_count)
+        end = event.base_offset + batch.record_count + lost
+        at = Position(batch.next_offset, batch.leader_epoch, end, self.target_leader_epoch, sequence)
+        self.position = self.stop.as_if_whole(at)
         line.settle()
         self._failures = 0
         if self.phase is Phase.COPYING:
@@ -461,7 +462,7 @@ class Copier:
             self._reconciled = event
             return ()
         self.identity = event.identity
-        self.position = event.position._replace(sequence=0)
+        self.position = self.stop.as_if_whole(event.position)._replace(sequence=0)
         self.owns_position = True
         self._line.begin_anew()
         self._left_unanswered = False
@@ -575,14 +576,13 @@ class Copier:
             if self.position.source_offset < line.careful_until:
                 self._reconciling = True
                 return [Need.RECONCILE]
-        self.position, effects = stop.settle(self.position)
-        return effects
+        return stop.settle(self.position)
 
     def _stall_out_of_order(self, refused: Entry) -> Sequence[Effect]:
         """Stop where a batch is stored and the one before it is not: sequences would count that one as stored."""
-        self.stop = gaps_found.Stop()
+        self.stop.outdo()
         self._stall(gaps_found.out_of_order(refused.batch.first_offset))
-        return [Report("target.out_of_order", self.reason)]
+        return [Report("target.out_of_order", self.reason), *self._say_gaps()]
 
     def _stall(self, text: str) -> None:
         if self.phase is Phase.COPYING:

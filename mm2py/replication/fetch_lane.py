@@ -214,7 +214,7 @@ class FetchLane:
             wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
             if not wanted:
                 return set()
-            offsets = {part.key: part.copier.fetch_offset for part in wanted}
+            asked = {part.key: (part, part.copier.fetch_offset) for part in wanted}
             request = self._request(wanted, size, wait_ms)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
@@ -225,8 +225,8 @@ class FetchLane:
                 part.read_at_s = now_s
             try:
                 for fetched in reply.partitions:
-                    if (fetched.topic, fetched.partition) in offsets:
-                        self._take(fetched, offsets[fetched.topic, fetched.partition], lease)
+                    if (key := (fetched.topic, fetched.partition)) in asked:
+                        self._take(*asked[key], fetched, lease)
             finally:
                 lease.release(0)
         finally:
@@ -271,10 +271,9 @@ class FetchLane:
             answer_all=any(part.copier.end_offset is None for part in partitions),
         )
 
-    def _take(self, fetched: FetchedPartition, fetch_offset: int, lease: FrameLease) -> None:
-        part = self.partitions.get((fetched.topic, fetched.partition))
-        if part is None:
-            return
+    def _take(self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease) -> None:
+        if self.partitions.get(part.key) is not part:
+            return  # it is copied no more, or began anew: that was not asked for it
         now_s = self._clock.monotonic()
         if fetched.error_code:
             self._handle(part, FetchRefused(fetched.error_code, now_s))

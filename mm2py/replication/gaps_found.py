@@ -93,6 +93,9 @@ class Stop:
 
     The story: a cut of the source shows while two batches are on their way. They are stored and acknowledged, and a gap
     that was said before names a position that the partition has left: what an operator accepts would copy them again.
+
+    The target offset of a position is always as if the target had lost nothing: a next life that reads it finds the
+    remote partition short once more. How much is lost is kept here until all is settled.
     """
 
     def __init__(self) -> None:
@@ -113,20 +116,35 @@ class Stop:
         """Take in a gap.
 
         Args:
-            position: where the partition stands, the target offset as the remote partition really is.
-            lost: so many offsets less than that should be.
+            position: where the partition stands, as if nothing were lost.
+            lost: so many more offsets the remote partition is short of it.
             is_looked_up: it was found by looking up what was sent and not acknowledged.
         """
-        self._met_at = self._met_at or position
+        if not self._met:
+            self._met_at = position
         self._met.append(gap)
         self._lost += lost
         self.is_looked_up |= is_looked_up
 
-    def settle(self, position: Position) -> tuple[Position, Sequence[Effect]]:
-        """Return where the partition stands, now that this is known, and its gaps with where it can go on.
+    def as_it_is(self, position: Position) -> Position:
+        """Return the position with the target offset of the remote partition as it really is."""
+        return position.cut_back(self._lost) if self._lost else position
 
-        The target offset is as if nothing had been lost: the next life finds it short once more.
+    def as_if_whole(self, position: Position) -> Position:
+        """Return a position, read from the remote partition as it really is, as if nothing were lost."""
+        return position.cut_back(-self._lost) if self._lost else position
+
+    def outdo(self) -> None:
+        """Take in that a batch is missing from the copy: nobody can go on behind what was met in the source.
+
+        What the target has lost is said all the same: by where the log ends the next life may not find out.
         """
+        self._met = [gap for gap in self._met if gap.kind is GapKind.TARGET_TRUNCATED]
+        self._go_on_at = None
+        self.is_looked_up = self.is_pending
+
+    def settle(self, position: Position) -> Sequence[Effect]:
+        """Return the gaps with where the partition can go on, now that it is known where it stands."""
         for gap in self._met:
             if gap.first_offset is not None:
                 at = max(gap.go_on_at, min(gap.first_offset, position.source_offset))
@@ -135,6 +153,5 @@ class Stop:
         effects: list[Effect] = [replace(gap, go_on_at=go_on_at) for gap in self._met]
         if position != self._met_at:
             effects.append(Need.STORE_POSITION)
-        position, self._lost = position.cut_back(-self._lost), 0
-        self._met, self._met_at = [], None
-        return position, effects
+        self._met, self._lost = [], 0
+        return effects

@@ -256,3 +256,24 @@ def test_allow_recopy_is_the_way_out_of_a_truncated_source_and_works_once() -> N
         assert values == [*(b"%d" % number for number in range(10)), *once_more]
 
     run_virtual(scenario(), limit_s=600)
+
+
+def test_a_partition_that_the_target_refuses_for_long_is_tried_ever_more_rarely() -> None:
+    async def scenario() -> None:
+        world = World(10)
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"before"])
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.target.configure_topic("A.orders", {"min.insync.replicas": "2"})
+            world.source.append("orders", 0, [b"later"])
+            await asyncio.sleep(30)
+            assert "NOT_ENOUGH_REPLICAS" in world.log_text.getvalue()
+            asked = world.source.counts["request Fetch"]
+            await asyncio.sleep(300)
+            assert world.source.counts["request Fetch"] - asked < 300
+            assert world.target.records("A.orders", 0)[-1].value == b"before"
+            world.target.configure_topic("A.orders", {"min.insync.replicas": "1"})
+            await world.copied({"orders": "A.orders"})
+
+    run_virtual(scenario(), limit_s=900)

@@ -104,3 +104,34 @@ def test_what_expired_is_on_record_before_the_position_that_passes_it_over(held_
                 await seen(world, ("expired", 0, 10, 24, "continued"))
 
     run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_gap_that_waits_for_answers_is_said_when_a_drain_ends_without_them() -> None:
+    """A target that hangs is when an operator stops a worker: why it stands still would be in no log."""
+
+    def is_order(request: Request) -> bool:
+        return isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders"
+
+    async def scenario() -> None:
+        world = World(24, nodes=3)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        gate = Gate(is_order)
+        async with world.worker(through=gate) as herder:
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+            gate.shut()
+            world.source.append("orders", 0, [one.encode() for one in numbers(10, 19)])
+            await until(lambda: gate.held > 0)
+            led_before = world.source.partition("orders", 0).leader
+            world.source.truncate("orders", 0, 5)
+            write(world.source, *numbers(100, 130))
+            world.source.stop_broker(led_before, clean=False)
+            await asyncio.sleep(20)
+            assert "source.truncated" not in world.log_text.getvalue(), "what is on its way may be stored"
+            herder.stop()
+            await until(lambda: "without an answer of the target" in world.log_text.getvalue())
+            (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.truncated" in line]
+            assert "cut back to offset 5 " in line and "done=stopped" in line
+
+    run_virtual(scenario(), limit_s=HOUR_S)

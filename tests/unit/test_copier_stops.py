@@ -12,6 +12,7 @@ from mm2py.replication.events import (
     Diverged,
     Drain,
     Effect,
+    Event,
     ForeignerMet,
     GapFound,
     Need,
@@ -115,6 +116,40 @@ def test_a_hole_in_the_copy_outdoes_a_gap() -> None:
     effects: list[Effect] = [*copier.handle(Acked(third.token, 10, 0.0))]
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
     assert not gaps(effects) and not copier.stop.is_pending
+
+
+def test_a_hole_in_the_copy_does_not_hide_what_the_target_has_lost() -> None:
+    """The batch behind the hole makes the log as long as it should be: the next life would miss nothing."""
+    copier, second, third = two_on_their_way()
+    copier.handle(Diverged(3, 5))
+    copier.handle(TargetLost(10, 6))
+    assert not gaps(copier.handle(ProduceRefused(second.token, 19, None, 0.0)))
+    effects = [*copier.handle(Acked(third.token, 6, 0.0))]
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+    assert gaps(effects) == [("target-truncated", 9, 10)]
+    assert copier.position.target_offset == 10 and not copier.stop.is_pending
+
+
+def test_a_position_never_holds_what_the_target_has_lost() -> None:
+    """Stored while answers were still to come, the next life would have found the log to end where it should."""
+    copier, second, third = two_on_their_way()
+    copier.handle(TargetLost(10, 6))
+    assert (copier.position.target_offset, copier.real_position.target_offset) == (10, 6)
+    assert copier.handle(Acked(second.token, 4, 0.0)) == (), "it has lost two more"
+    assert (copier.position.target_offset, copier.real_position.target_offset) == (20, 14)
+    assert Need.RECONCILE in copier.handle(ProduceLost(third.token, "reset", 0.0))
+    effects = copier.handle(Reconciled(NEWER, Position(30, target_offset=24)))
+    assert gaps(effects) == [("target-truncated", 9, 30), ("target-truncated", 9, 30)]
+    assert copier.position.target_offset == copier.real_position.target_offset == 30
+
+
+@pytest.mark.parametrize("met", [Diverged(3, 5), ForeignerMet("somebody")], ids=["source", "target"])
+def test_a_target_that_is_short_before_a_stalled_partition_is_looked_up_ends_the_wait(met: Event) -> None:
+    copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
+    assert copier.handle(met) == ()
+    effects = copier.handle(TargetLost(10, 6))
+    assert [kind for kind, _, _ in gaps(effects)][1:] == [GapKind.TARGET_TRUNCATED]
+    assert not copier.stop.is_pending
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

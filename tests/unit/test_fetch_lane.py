@@ -7,9 +7,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
-from mm2py.replication.events import Event, Fetched, PositionStored
+from mm2py.replication.events import Diverged, Event, Fetched, PositionStored
 from mm2py.replication.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import TAIL_READS, MemoryBudget
@@ -201,3 +203,55 @@ def test_a_read_that_begins_inside_a_batch_does_not_believe_at_once_that_the_bat
 
     asyncio.run(run())
     assert (reads, planned) == ([5, 5, 5, 9], [(5, 9)])
+
+
+@pytest.mark.parametrize("begins_anew", [True, False])
+def test_what_a_read_of_a_partition_tells_is_nothing_to_one_that_began_anew_meanwhile(begins_anew: bool) -> None:
+    """The story: a partition is taken out and put in again while a read is parked at the broker. That its log diverged
+    where the old one stood would have stalled the new one before that was looked up."""
+    handled: list[tuple[CopiedPartition, Event]] = []
+
+    def partition() -> CopiedPartition:
+        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+        copier.handle(PositionStored(copier.identity))
+        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+
+    class Brokers:
+        def __init__(self) -> None:
+            self.answers = asyncio.Event()
+
+        async def send(self, _broker: BrokerId, _request: Any, *, channel: str = "") -> Any:
+            del channel
+            await self.answers.wait()
+            return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
+
+    async def run() -> None:
+        account, brokers, before = MemoryBudget(96 << 20).open(), Brokers(), partition()
+        lane = FetchLane(
+            BROKER,
+            brokers,  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda part, event: handled.append((part, event)),
+            lost=lambda: None,
+        )
+        lane.partitions[before.key] = before
+        lane.offer(before)
+        running = asyncio.create_task(lane.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if begins_anew:
+            lane.partitions[before.key] = partition()
+        else:
+            wanted.append((before, Diverged(2, 3)))
+        brokers.answers.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    wanted: list[tuple[CopiedPartition, Event]] = []
+    asyncio.run(run())
+    assert handled[:1] == wanted

@@ -16,13 +16,14 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.logs import make_logger
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Copier, Phase
-from mm2py.replication.events import Event
+from mm2py.replication.events import Diverged, Event
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.position_budget import PER_SECOND_MAX, PositionBudget
 from mm2py.replication.position_store import PositionStore
 from mm2py.replication.steps import TargetRules
 from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.unit.test_copier import batches, fetched, send_all
 
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
 
@@ -63,6 +64,8 @@ class Store:
 class Rig:
     def __init__(self, partitions: int, *, budget: PositionBudget | None = None) -> None:
         self.waits = 0
+        self.gaps_written = asyncio.Event()
+        self.gaps_written.set()
         self.clock = VirtualClock()
         self.log_text = io.StringIO()
         self.store = Store(self.clock)
@@ -82,6 +85,7 @@ class Rig:
 
     async def _before_first(self) -> None:
         self.waits += 1
+        await self.gaps_written.wait()
 
     def _handle(self, part: CopiedPartition, event: Event) -> None:
         self.acted.append(part.partition)
@@ -306,5 +310,52 @@ def test_a_partition_that_begins_again_stores_its_own_position_in_place_of_what_
         assert [keys["t", 1] for _, keys in rig.store.writes if ("t", 1) in keys][-1] == 9
         assert 7 not in [keys.get(("t", 1)) for _, keys in rig.store.writes]
         assert rig.acted == [1]
+
+    run_virtual(scenario(), limit_s=60)
+
+
+def _stop_with_a_batch_on_its_way(part: CopiedPartition) -> None:
+    """Let a gap be met that is not said before the target has answered."""
+    part.copier.handle(fetched(part.copier, batches(part.copier.fetch_offset, 1)))
+    assert send_all(part.copier)
+    part.copier.handle(Diverged(3, 0))
+    assert part.copier.stop.is_pending
+
+
+def test_of_a_partition_that_a_gap_stops_meanwhile_what_is_stored_stays() -> None:
+    """It was chosen, and then gaps were to be written before: in those seconds its own came up."""
+
+    async def scenario() -> None:
+        rig = Rig(6)
+        for part in rig.parts.values():
+            rig.keeper.store_first(part)
+        async with _running(rig):
+            await asyncio.sleep(3)
+            rig.store.writes.clear()
+            rig.gaps_written.clear()
+            rig.move_all()
+            rig.keeper.store_first(rig.parts["t", 3])
+            await asyncio.sleep(2)
+            assert rig.waits > 3, "the write waits that has the changed position of the first partition as well"
+            _stop_with_a_batch_on_its_way(rig.parts["t", 0])
+            rig.gaps_written.set()
+            await asyncio.sleep(2)
+        assert {key[1] for _, keys in rig.store.writes for key in keys} == {1, 2, 3, 4, 5}
+
+    run_virtual(scenario(), limit_s=60)
+
+
+def test_a_drain_that_ends_before_a_gap_is_settled_stores_nothing_of_that_partition() -> None:
+    async def scenario() -> None:
+        rig = Rig(2)
+        for part in rig.parts.values():
+            rig.keeper.store_first(part)
+        async with _running(rig):
+            await asyncio.sleep(3)
+            rig.store.writes.clear()
+            _stop_with_a_batch_on_its_way(rig.parts["t", 0])
+            rig.move_all()
+            assert await rig.keeper.store_final(rig.parts.values()) == 0
+        assert [keys for _, keys in rig.store.writes] == [{("t", 1): 1}]
 
     run_virtual(scenario(), limit_s=60)
