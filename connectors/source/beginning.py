@@ -78,7 +78,8 @@ class Beginning:
 
         Args:
             store: stores positions, soon if the target takes them (``PositionKeeper.store``).
-            shut_out: shuts all earlier lives out of a remote topic.
+            shut_out: shuts all earlier lives out of a remote topic. Raises ExactlyOnceImpossible if one cannot be, and
+                must be.
             met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
         """
         self.positions = positions
@@ -129,7 +130,9 @@ class Beginning:
         undecided = await self._refuse_filled(without, refused)
         begun = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
         starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
-        await self._record_recopies({key: start for key, start in starts.items() if self._recopies(key)}, begun)
+        recopied = {key: start for key, start in starts.items() if self._recopies(key)}
+        unproven = await self._record_recopies(recopied, begun)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
         begun = {
             key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
         }
@@ -313,18 +316,22 @@ class Beginning:
         self,
         starts: Mapping[Key, int],
         pairs: Mapping[Key, Pair],
-    ) -> None:
-        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing."""
+    ) -> set[Key]:
+        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing.
+
+        Returns those for which that must wait: earlier lives are not shut out yet.
+        """
+        # Once an operator's position is stored, nobody knows of them any more.
+        unproven = await self._lives.shut_out_of({key: pairs[key][1] for key in starts}, self._shut_out)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
-            return
+            return unproven
         operators = {
             key: self.operators_position(
                 start, source_topic_id=pairs[key][0].topic_id, target_topic_id=pairs[key][1].topic_id
             )
             for key, start in starts.items()
         }
-        for remote in {pairs[key][1].name: pairs[key][1] for key in starts}.values():
-            await self._shut_out(remote)  # once an operator's position is stored, nobody knows of them any more
         await self.set_positions(operators)
         by_policy = {name for name, number in starts if (name, number) in self._wished}
         self._recopied |= operators.keys() - self._wished
@@ -332,6 +339,7 @@ class Beginning:
         for name in sorted({name for name, _ in starts}):
             says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
             self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
+        return unproven
 
     def operators_position(
         self, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
@@ -369,6 +377,8 @@ class Beginning:
         starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
         there = [key for key in keys if key[0] in upstreams and key not in starts]
         starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
+        unproven = await self.shut_out(starts)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
         positions: dict[Key, StoredPosition] = {}
         for key, start in starts.items():
             remote = remotes.get(self._remote_name(key[0]))
@@ -378,8 +388,36 @@ class Beginning:
                 start, source_topic_id=source_topic_id, target_topic_id=target_topic_id
             )
         await self.set_positions(positions)
-        late = "{}-{} has no leader on {} that answers; accept it again later."
-        return {key: upstreams[key[0]] if key in starts else late.format(*key, self._flow.source) for key in keys}
+        answers: dict[Key, TopicMetadata | str] = {}
+        for key in keys:
+            if key in starts:
+                answers[key] = upstreams[key[0]]
+            elif key in unproven:
+                place = f"{self._remote_name(key[0])}-{key[1]} on {self._flow.target}"
+                answers[key] = f"earlier lives are not shut out of {place} yet; accept it again later."
+            else:
+                place = f"{key[0]}-{key[1]}"
+                answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
+        return answers
+
+    async def shut_out(self, keys: Iterable[Key]) -> set[Key]:
+        """Shut earlier lives out of the remote partitions of partitions that are to get an operator's position.
+
+        The story: w1 freezes with a request on its way, and the remote partition loses its end. w2 stops there, and has
+        put up no fence. An operator lets it go on; from then on no position names w1, whose request is stored.
+
+        Returns:
+            Those where it is not proven yet: try once more.
+        Raises: KafkaError; ExactlyOnceImpossible, as ``self._shut_out``.
+        """
+        keys = list(keys)
+        if not keys:
+            return set()
+        for key in keys:
+            self._lives.learn_asked(self.positions.get(key))
+        names = {name: self._remote_name(name) for name, _ in keys}
+        remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
+        return await self._lives.shut_out_of({key: remotes.get(names[key[0]]) for key in keys}, self._shut_out)
 
     def _copied_partition(
         self,

@@ -322,7 +322,8 @@ class SourceConnector:
                     self._say_failing_at_s = self._clock.monotonic() + FAILING_REPORT_S
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
-            if any(part.source_leader is None or part.target_leader is None for part in task.partitions.values()):
+            leaderless = any(None in {part.source_leader, part.target_leader} for part in task.partitions.values())
+            if leaderless or self._resumption.is_waiting:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(task, pause_s)
 

@@ -267,10 +267,14 @@ class Reconciler:
         """Counting does not do: read the tail once more, and look up the source's records in it."""
         stretch = _JobTail(job, self._clock, keep_records=True)
         await self._tails.read([stretch], lambda _: None)
-        bounds = await find_bounds(self._source, [job.part.key])
-        if not stretch.tail.is_whole or job.part.key not in bounds:
+        if not stretch.tail.is_whole:
             self._begin(tasks, [job], done)
             return
+        backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
+        while job.part.key not in (bounds := await find_bounds(self._source, [job.part.key])):
+            if not self._wanted(job.part):
+                return
+            await asyncio.sleep(backoff.next_s())  # the writer stays shut out: no marker is written once more for it
         comparison = Comparison(
             job.position.source_offset,
             job.position.source_leader_epoch,

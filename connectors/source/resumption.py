@@ -58,6 +58,8 @@ class Resumption:
         self._log = log
         self._has_begun = False
         """Something is to be looked for that nobody was told of yet."""
+        self.is_waiting = False
+        """A partition that is to go on waits for its leaders; it is to be tried once more soon."""
 
     async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: StoppedPartitions) -> bool:
         """Begin again what policies and operators want; returns whether there is something to look for at once.
@@ -67,6 +69,7 @@ class Resumption:
         Raises: KafkaError; whatever was not done is done by a later call.
         """
         parts, gaps = _Parts(task, beginning, stopped), self._gaps
+        self.is_waiting = False
         wished = dict(gaps.wishes)
         begun = await self._begin_again(parts, wished)
         for key in wished:
@@ -171,6 +174,9 @@ class Resumption:
             elif not part.copier.stop.is_pending:
                 ready[key] = part
         at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
+        unproven = await parts.beginning.shut_out([key for key in at if self._may_be_open(ready[key])])
+        at = {key: offset for key, offset in at.items() if key not in unproven}
+        self.is_waiting = self.is_waiting or len(at) < len(ready)
         if not at:
             return {}
         leaving = [ready[key] for key in at]
@@ -192,6 +198,11 @@ class Resumption:
         for key in at:
             self._gaps.stalled.pop(key, None)
         return at
+
+    def _may_be_open(self, part: CopiedPartition) -> bool:
+        """Tell whether an earlier life may still write there: no fence was put up yet, or it is gone with the end."""
+        stopped_by = self._gaps.stalled.get(part.key)
+        return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
 
     async def _starts(self, parts: _Parts, wanted: Mapping[Key, tuple[CopiedPartition, int | None]]) -> dict[Key, int]:
         """Return where to begin. What has expired may reach further by now; who leads the source tells."""

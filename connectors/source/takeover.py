@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from mm2py.clock import Clock
@@ -28,6 +29,10 @@ from mm2py.replication.tail_stretch import TailStretch
 
 SIDE_BY_SIDE: Final = 16
 """So many earlier producers are shut out at once: each takes some round trips, and a bad weekend leaves thousands."""
+PROOF_S: Final = 6.0
+"""How long ``shut_out_of`` waits for markers in a topic, until it was said that they are waited for; once more as long
+for each hundred lives."""
+UNKNOWN_TOPIC: Final = 3
 
 
 class EarlierLives:
@@ -75,6 +80,11 @@ class EarlierLives:
             return None
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
+    def learn_asked(self, stored: StoredPosition | None) -> None:
+        """Meet whom the position of a partition names that is to be copied from elsewhere, another group's too."""
+        if stored is not None and stored.producer_id is not None and stored.producer_epoch is not None:
+            self.fence_of(stored)
+
     def learn(self, positions: Iterable[StoredPosition]) -> None:
         """Meet those whom positions name.
 
@@ -97,7 +107,7 @@ class EarlierLives:
         Raises:
             KafkaError: retriable ones; ask again.
         """
-        waiting = iter(list(self._producers.values()))
+        waiting = iter([one for one in self._producers.values() if one.producer_id not in self.forgotten])
 
         async def take_turns() -> None:
             for producer in waiting:
@@ -116,6 +126,39 @@ class EarlierLives:
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         return bool(self._producers)
+
+    async def shut_out_of(
+        self,
+        remotes: Mapping[tuple[str, int], TopicMetadata | None],
+        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
+    ) -> set[tuple[str, int]]:
+        """Shut earlier lives out of single partitions of remote topics.
+
+        Args:
+            remotes: remote topics by source partition. Nobody can write to a remote partition that is not there.
+            shut_out: does it in all partitions of a topic that it is given, see ``shut_out`` above.
+        Returns:
+            The source partitions where that is not proven: their remote partitions have no leader, or no markers came.
+        Raises: as ``shut_out``.
+        """
+        wanted: dict[str, tuple[TopicMetadata, list[tuple[str, int]]]] = {}
+        unproven: set[tuple[str, int]] = set()
+        for key, remote in remotes.items():
+            if remote is None or remote.error_code == UNKNOWN_TOPIC:
+                continue
+            part = remote.partitions.get(key[1])
+            if remote.error_code or (part is not None and part.leader is None):
+                unproven.add(key)
+            elif part is not None:
+                wanted.setdefault(remote.name, (remote, []))[1].append(key)
+        for remote, keys in wanted.values():
+            partitions = {number: remote.partitions[number] for _, number in keys}
+            try:
+                async with asyncio.timeout(PROOF_S * (1 + len(self._producers) / 100)):
+                    await shut_out(replace(remote, partitions=partitions))
+            except TimeoutError:
+                unproven.update(keys)
+        return unproven
 
     async def _shut_one_out(self, producer: EarlierProducer, topic: TopicMetadata, clock: Clock) -> None:
         left = ends = await self._ends(topic)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from mm2py.kafka.messages import ListOffsetsRequest
+from mm2py.kafka.port import BrokerId
+from tests.fakes.broker_model import ClusterModel
 from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
-from tests.scenarios.gate import Gate
+from tests.scenarios.gate import Gate, Request
 from tests.scenarios.two_lives import (
     all_copied,
     copies,
@@ -40,6 +43,49 @@ def test_a_partition_without_a_leader_waits_alone() -> None:
                 await asyncio.sleep(3)
         lonely.elect(1, [1], now_s=world.clock.monotonic())
         await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with() -> None:
+    """The source was trimmed past the position, so its records are compared; its leader goes just before that."""
+
+    class LosesTheLeader:
+        def __init__(self, cluster: ClusterModel) -> None:
+            self._cluster = cluster
+            self.is_lost = False
+
+        async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+            if isinstance(request, ListOffsetsRequest) and channel == "control" and not self.is_lost:
+                self.is_lost = True
+                self._cluster.partition("orders", 0).elect(NO_LEADER, [1], now_s=self._cluster.clock.monotonic())
+            return await self._cluster.send(broker, request, channel=channel)
+
+    async def scenario() -> None:
+        world, source, witness = make(16)
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(20)
+            await all_copied(world)
+            await asyncio.sleep(65)  # the position stays behind
+        witness.look()
+        upstream = world.source.partition("orders", 0)
+        world.source.delete_records("orders", 0, upstream.high_watermark - 5)
+        losing = LosesTheLeader(world.source)
+
+        def through(cluster: ClusterModel) -> ClusterModel:
+            return losing if cluster is world.source else cluster  # type: ignore[return-value]
+
+        async with world.worker(through=through):
+            await until(lambda: losing.is_lost, world)
+            await asyncio.sleep(60)
+            fences = [batch for batch in world.target.batches("A.orders", 0) if batch.control]
+            assert len(fences) == 1
+            upstream.elect(1, [1], now_s=world.clock.monotonic())
+            await until(lambda: bool(said(world, "partitions.reconciled", "by_content=1")), world)
+            source.fill(5)
+            await all_copied(world)
+        assert witness.findings() == []
 
     run_virtual(scenario(), limit_s=600)
 
