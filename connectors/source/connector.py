@@ -19,8 +19,8 @@ from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.discovery import Discovery, look_again_s
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.incarnations import Incarnations
 from connectors.source.keep_alive import KeepAlive
+from connectors.source.own_record import OwnRecord
 from connectors.source.preparation import Preparation, Prepared
 from connectors.source.quarantine import Quarantine
 from connectors.source.refusals import FlowRefused
@@ -113,8 +113,7 @@ class SourceConnector:
             replication_factor=settings.offsets_topic_replication_factor,
             log=log,
         )
-        self._incarnations: Incarnations | None = None
-        self._unrecorded: str | None = None
+        self._record: OwnRecord | None = None
         self._lives: EarlierLives | None = None
         self._task: SourceTask | None = None
         self._refused = RefusedTopics(log)
@@ -135,11 +134,14 @@ class SourceConnector:
             Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
         """
         try:
-            prepared = await self._preparation().run()
-            task, beginning, discovery = self._assemble(prepared)
+            await self._live()
         except FlowRefused:
             self._claims.leave(self._flow)
             raise
+
+    async def _live(self) -> None:
+        prepared = await self._preparation().run()
+        task, beginning, discovery = self._assemble(prepared)
         self._task = task
         self._state, self._reason = "running", ""
         try:
@@ -161,8 +163,9 @@ class SourceConnector:
         if self._task is not None:
             await self._task.drain()
             await self._gaps.close()
-            if self._incarnations is not None and not self._task.leaves_doubt:
-                await self._incarnations.leave()
+            incarnations = None if self._record is None else self._record.incarnations
+            if incarnations is not None and not self._task.leaves_doubt:
+                await incarnations.leave()
 
     def _preparation(self) -> Preparation:
         return Preparation(
@@ -181,8 +184,7 @@ class SourceConnector:
 
     def _assemble(self, prepared: Prepared) -> tuple[SourceTask, Beginning, Discovery]:
         settings, target = self._settings, self._target.brokers
-        self._incarnations, self._unrecorded = prepared.incarnations, prepared.unrecorded
-        self._lives = prepared.lives
+        self._record, self._lives = prepared.record, prepared.lives
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -281,7 +283,8 @@ class SourceConnector:
         task = self._task
         unfenced = task.unfenced if task is not None else None
         of_positions = self._lives.unfenced if self._lives is not None else None
-        reasons = [why for why in (self._incarnation.degraded, self._unrecorded, of_positions or unfenced) if why]
+        unrecorded = self._record.missing if self._record is not None else None
+        reasons = [why for why in (self._incarnation.degraded, unrecorded, of_positions or unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
         others = sorted(task.foreign_topics) if task is not None else []

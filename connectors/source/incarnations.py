@@ -23,7 +23,7 @@ from mm2py.flow import Flow
 from mm2py.kafka import transactions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.incarnation import Fenced
+from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.transactional_ids import TransactionalId, parse
 from mm2py.records.status_record import IncarnationRecord, Life
@@ -131,7 +131,7 @@ class Incarnations:
         await self._status.put([own])
         while own.key not in self._status.records:
             await self._status.read()
-        for record in self._earlier():
+        for _, record in self._earlier():
             if record.life is Life.WRITING:
                 earlier.meet(record.transactional_id, record.producer_id, record.epoch)
             elif record.life is Life.DRAINED:
@@ -144,6 +144,39 @@ class Incarnations:
                 for _, record in self._named()
                 if record.life is Life.FENCED and listed.get(record.transactional_id) != record.producer_id
             }
+
+    async def enter_late(self, incarnation: Incarnation, earlier: EarlierLives) -> list[TransactionalId]:
+        """Make a life known that has begun without a record, and all of its producer ids.
+
+        Returns:
+            Those before it that may still be writing, and of which ``earlier`` does not know: the flow was not taken
+            over from them.
+        Raises:
+            TakenOver: as ``refuse_if_taken_over``; nothing was written.
+            KafkaError: as ``StatusLog.put`` and ``read``; call it again.
+        """
+        self.refuse_if_taken_over()
+        while len(self._records) < len(records := self._records_of(incarnation)):
+            await self._status.put(records)
+            self._records = records
+        incarnation.announce = self.announce  # no further id came in between
+        while records[0].key not in self._status.records:
+            await self._status.read()
+        return [
+            name
+            for name, record in self._earlier()
+            if record.life is Life.WRITING and record.producer_id not in earlier.known_ids
+        ]
+
+    def is_own(self, other: TransactionalId) -> bool:
+        """Whether another life is one of this process."""
+        return other.process == self._own.process
+
+    def is_behind(self, other: TransactionalId) -> bool:
+        """Whether a life of this process before this one has begun later than another: its process has been told."""
+        names = [name for name, _ in self._lives()]
+        later = names[names.index(other.first) + 1 :] if other.first in names else names
+        return any(self.is_own(name) and name != self._own for name in later)
 
     async def forget(self, named: Collection[int]) -> None:
         """End the records of lives that coordinators have forgotten, unless a position still names them.
@@ -175,10 +208,13 @@ class Incarnations:
         self._records.append(record)
 
     async def shut_out(self, earlier: EarlierLives) -> None:
-        """Those that were met are shut out of the positions. Raises: as ``StatusLog.put``."""
+        """Record that those that were met are shut out of the positions. Who could not be is met by the next life.
+
+        Raises: as ``StatusLog.put``.
+        """
         met, self._unrecorded.met = self._unrecorded.met, []
-        met += [replace(record, life=Life.FENCED) for record in self._earlier() if record.life is Life.WRITING]
-        older = {record.transactional_id: record for record in met}
+        met += [replace(record, life=Life.FENCED) for _, record in self._earlier() if record.life is Life.WRITING]
+        older = {record.transactional_id: record for record in met if record.producer_id in earlier.proven}
         recorded = {record.producer_id for record in [*met, *(record for _, record in self._named())]}
         for producer in earlier.proven.values():
             text = producer.transactional_id
@@ -215,6 +251,14 @@ class Incarnations:
             async with asyncio.timeout(LEAVE_S):
                 await self._status.put([replace(record, life=Life.DRAINED) for record in self._records])
 
+    def _records_of(self, incarnation: Incarnation) -> list[IncarnationRecord]:
+        first, *further = incarnation.identities
+        named = [(one.transactional_id, one) for one in further]
+        return [
+            self._make_record(str(self._own), first),
+            *(self._make_record(text, one) for text, one in named if text is not None),
+        ]
+
     def _make_record(self, transactional_id: str, identity: ProducerIdentity) -> IncarnationRecord:
         return IncarnationRecord(
             transactional_id, identity.producer_id, identity.epoch, (str(self._flow),), self._clock.wall_ms()
@@ -228,11 +272,11 @@ class Incarnations:
         """
         return [(name, record) for name, record in self._named() if name == name.first]
 
-    def _earlier(self) -> list[IncarnationRecord]:
+    def _earlier(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
         """Return the records of all lives but this one and the younger ones; what came later of older ones too."""
         lives = [name for name, _ in self._lives()]
         younger = lives[lives.index(self._own) :] if self._own in lives else [self._own]
-        return [record for name, record in self._named() if name.first not in younger]
+        return [(name, record) for name, record in self._named() if name.first not in younger]
 
     def _named(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
         named = ((parse(record.transactional_id, self._own.group), record) for record in self._status.incarnations())

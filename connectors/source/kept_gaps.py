@@ -56,7 +56,7 @@ class KeptGaps:
     ) -> None:
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to carry out."""
-        self.on_read: Callable[[], None] = lambda: None
+        self.on_read: Callable[[], Awaitable[None]] = _nothing
         """Called when the status topic was read; may raise what ends this life of the flow."""
         self.on_made_anew: Callable[[], Awaitable[None]] = _nothing
         """Called when the status topic was made once more, and is empty."""
@@ -77,7 +77,7 @@ class KeptGaps:
         """Nobody has waited in vain for the status topic since it was written to last."""
         self._changed = asyncio.Event()
         self._settled: set[Key] = set()
-        """Partitions that began at an operator's position: what stopped them before is over."""
+        """Partitions that began at an operator's position: what stopped earlier lives there is over."""
 
     @property
     def is_wanted(self) -> bool:
@@ -128,6 +128,7 @@ class KeptGaps:
 
         Raises:
             Fenced, EpochRefused, StatusIsBack: this life of the flow is over.
+            TakenOver: the flow must not run here any more.
         """
         backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
         since_s: float | None = None
@@ -144,7 +145,7 @@ class KeptGaps:
                 if not is_tidy:
                     await status.remove(status.old_answers())
                     is_tidy = True
-                self.on_read()
+                await self.on_read()
                 self._say_malformed(status)
                 if self.is_wanted:
                     self.wake()
@@ -258,12 +259,14 @@ class KeptGaps:
         status = StatusLog(self._target, settings.status_topic, partitions, writer, self._clock)
         await status.read()
         for gap in reversed(status.gaps()):
-            ours = self._gaps.setdefault((gap.topic, gap.partition), {})
-            self._gaps[gap.topic, gap.partition] = {gap.key: gap} | ours  # what this life has met came later
+            key = (gap.topic, gap.partition)
+            ours = self._gaps.get(key, {})  # what this life has met came later
+            if gap.is_open and gap.key not in ours and key in self._settled:
+                self._unwritten[gap.key] = replace(gap, done=Done.ACCEPTED)
+                self._written.clear()
+            self._gaps[key] = {gap.key: self._unwritten.get(gap.key, gap)} | ours
         for key in self._gaps:
             self._trim(key)
-        for key in self._settled:
-            self.accept_all(key)
         self._status = status
         return status
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -20,13 +20,12 @@ from connectors.source import start
 from connectors.source.fences import Fences
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.incarnations import Incarnations, UnrecordedLives
+from connectors.source.own_record import OwnRecord
 from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
-from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.incarnation import Incarnation
@@ -37,18 +36,14 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
 from mm2py.replication.status_log import StatusLog
 
+T = TypeVar("T")
+
 STATUS_PATIENCE_S: Final = 15.0
-"""How long a flow waits for the status topic before it begins without. What a dead broker led is led again by then."""
-
-
-class StatusIsBack(Mm2Error):
-    """This life has left no record of itself, and a next one can."""
-
-    def __init__(self, flow: Flow, topic: str) -> None:
-        super().__init__(
-            f"Flow {flow} is begun anew: {topic} can be used now, and will tell that this process runs the flow.",
-            remedy="",
-        )
+"""How long a flow waits for the status topic to be read, and how long for its record there to be taken, before it
+begins without. What a dead broker led is led again by then."""
+PATIENCE_GROWS_MOST: Final = 4
+"""A process waits longer in each of its lives, up to so many times as long. Else two whose status topic opens slowly
+would shut each other out for ever, and neither would read of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +58,8 @@ class Prepared:
     """How long the target remembers producers."""
     lives: EarlierLives
     fences: Fences
-    incarnations: Incarnations | None
-    """None without a status topic: of others that run the flow only positions and coordinators tell."""
-    unrecorded: str | None
-    """Why this life has left no record of itself, if so."""
+    record: OwnRecord
+    """That of this life, if it could be written, and what is missing if not."""
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
     """What was stored, by source topic and partition; nobody else can change it any more."""
@@ -148,23 +141,20 @@ class Preparation:
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, self._name, rng=self._rng)
         fences = self._fences(lives, producer_expiry_ms)
-        if incarnations is not None:
-            await until_answered(functools.partial(incarnations.enter, identity, lives), "looking for earlier lives")
-            self._incarnation.announce = incarnations.announce
-            self._gaps.on_read = incarnations.notice
-            self._gaps.on_made_anew = incarnations.enter_again
+        record = self._own_record(lives)
+        if incarnations is not None and await self._enter(incarnations, identity, lives):
+            record.entered(incarnations)
         else:
             unrecorded = UnrecordedLives(self._name, target, clock=self._clock, log=self._log)
             await until_answered(
                 functools.partial(unrecorded.meet, {str(self._name)}, lives), "asking coordinators for earlier lives"
             )
-            self._gaps.on_read = self._begin_anew
+        self._gaps.on_read, self._gaps.on_made_anew = record.look, record.write_again
         positions = await until_answered(
             lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
         )
-        if incarnations is not None:
-            await incarnations.shut_out(lives)
-            await incarnations.forget({at.producer_id for at in positions.values() if at.producer_id is not None})
+        if record.incarnations is not None:
+            await self._record_others(record.incarnations, lives, positions.values())
         return Prepared(
             source_id=source_id,
             target_id=target_id,
@@ -172,36 +162,66 @@ class Preparation:
             producer_expiry_ms=producer_expiry_ms,
             lives=lives,
             fences=fences,
-            incarnations=incarnations,
-            unrecorded=self._unrecorded() if incarnations is None else None,
+            record=record,
             offsets_partitions=offsets_partitions,
             positions=positions,
             shut_out=functools.partial(self._shut_out, lives),
         )
 
-    def _unrecorded(self) -> str:
-        return (
-            f"no record of this process could be written to {self._settings.status_topic}: nobody stops if two"
-            " processes run the flow"
+    def _own_record(self, lives: EarlierLives) -> OwnRecord:
+        return OwnRecord(
+            self._flow,
+            self._gaps,
+            self._incarnation,
+            lives,
+            topic=self._settings.status_topic,
+            make=self._make_incarnations,
+            log=self._log,
         )
 
-    def _begin_anew(self) -> None:
-        raise StatusIsBack(self._flow, self._settings.status_topic)
+    def _make_incarnations(self, status: StatusLog) -> Incarnations:
+        return Incarnations(self._flow, self._name, self._brokers, status, clock=self._clock, log=self._log)
 
     async def _open_incarnations(self) -> Incarnations | None:
-        status = await self._open_status()
+        status = await self._with_status(self._gaps.open, "opening the status topic")
         if status is None:
             return None
-        found = Incarnations(self._flow, self._name, self._brokers, status, clock=self._clock, log=self._log)
+        found = self._make_incarnations(status)
         found.refuse_if_taken_over()
         return found
 
-    async def _open_status(self) -> StatusLog | None:
-        """Open the status topic. Without it copying goes on, unless exactly-once is a must."""
-        must = self._settings.exactly_once == "enabled"
+    async def _enter(self, incarnations: Incarnations, identity: ProducerIdentity, lives: EarlierLives) -> bool:
+        """Leave a record of this life, and meet those before it; returns whether it could be done soon."""
+
+        async def enter() -> bool:
+            await incarnations.enter(identity, lives)
+            return True
+
+        return await self._with_status(enter, "looking for earlier lives") or False
+
+    async def _record_others(
+        self, incarnations: Incarnations, lives: EarlierLives, positions: Iterable[StoredPosition]
+    ) -> None:
+        """Record what became of those before this life. What is not taken soon, a next one does."""
+
+        async def record() -> None:
+            await incarnations.shut_out(lives)
+            await incarnations.forget({at.producer_id for at in positions if at.producer_id is not None})
+
+        await self._with_status(record, "recording what became of earlier lives")
+
+    async def _with_status(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T | None:
+        """Do what takes the status topic. Without it copying goes on, unless exactly-once is a must: None then."""
+        must, topic = self._settings.exactly_once == "enabled", self._settings.status_topic
         try:
-            async with asyncio.timeout(None if must else STATUS_PATIENCE_S):
-                return await self._patience.until_answered(self._gaps.open, "opening the status topic")
+            patience_s = STATUS_PATIENCE_S * min(1 + self._name.life, PATIENCE_GROWS_MOST)
+            async with asyncio.timeout(None if must else patience_s):
+                return await self._patience.accompany(
+                    self._patience.until_answered(ask, what),
+                    what,
+                    f"{topic} has not been read, or has not taken a record, yet; it takes READ and WRITE on it, and as"
+                    " many replicas in sync as its min.insync.replicas wants",
+                )
         except TimeoutError:
             return None
         except (BrokerRefused, TableUnusable) as error:

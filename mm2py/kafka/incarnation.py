@@ -85,6 +85,11 @@ class Incarnation:
         """All producer ids that this life has had."""
         return frozenset(producer_id for producer in self._producers for producer_id in producer.ids)
 
+    @property
+    def identities(self) -> list[ProducerIdentity]:
+        """Under what this life writes, in the order in which it was asked for."""
+        return [producer.identity for producer in self._producers]
+
     async def start(self) -> ProducerIdentity:
         """Ask for the first producer id; without end while the target cannot be reached.
 

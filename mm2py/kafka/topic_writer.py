@@ -65,6 +65,8 @@ class TopicWriter:
         self._leaders: dict[int, BrokerId | None] = {}
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
+        self._left: dict[int, Sequence[NewRecord]] = {}
+        """What a cancelled write has left in doubt: it may have taken its sequence, so nothing else goes under that."""
 
     async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
         """Append records to their partitions; keeps trying while the target cannot take them.
@@ -72,7 +74,8 @@ class TopicWriter:
         Raises:
             Fenced: another process has taken over; nothing more may be written.
             BrokerRefused: the target refuses for good; what stands in other partitions may have been written.
-        Cancelling may leave any of them written or not.
+        Cancelling may leave any of them written or not; the next write sends what was under way once more, before its
+        own records.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -83,8 +86,17 @@ class TopicWriter:
 
     async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
         async with self._locks.setdefault(partition, asyncio.Lock()):
-            for chunk in _chunks(records):
-                await self._write_batch(partition, chunk)
+            left = self._left.get(partition)
+            for chunk in [*([] if left is None else [left]), *_chunks(records)]:
+                try:
+                    await self._write_batch(partition, chunk)
+                except asyncio.CancelledError:
+                    self._left[partition] = chunk
+                    raise
+                except Exception:
+                    self._left.pop(partition, None)
+                    raise
+                self._left.pop(partition, None)
 
     async def _write_batch(self, partition: int, records: Sequence[NewRecord]) -> None:
         batch = build_batch(records)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind
 from mm2py.replication.status_log import ANSWERS_KEPT_MS, StatusLog, StatusTable
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
 from tests.scenarios.world import World
 
 TOPIC = "mm2-status.A.internal"
@@ -27,7 +32,24 @@ def world_with_topic() -> World:
     return world
 
 
-async def log_of(world: World) -> StatusLog:
+class AnswerLost:
+    """Stands before a cluster: the first batch is stored, and nobody hears of it."""
+
+    def __init__(self, cluster: Brokers) -> None:
+        self._cluster = cluster
+        self._is_lost = False
+
+    async def send(
+        self, broker: BrokerId, request: Request, *, channel: str = "control"
+    ) -> FetchReply | ProduceReply | Payload:
+        reply = await self._cluster.send(broker, request, channel=channel)
+        if isinstance(request, ProduceRequest) and not self._is_lost:
+            self._is_lost = True
+            await asyncio.Event().wait()
+        return reply
+
+
+async def log_of(world: World, *, through: Callable[[Brokers], object] | None = None) -> StatusLog:
     incarnation = Incarnation(
         world.target,
         lambda number: f"mm2py-test-{number}",
@@ -37,7 +59,8 @@ async def log_of(world: World) -> StatusLog:
         waiting=lambda _: None,
     )
     await incarnation.start()
-    writer = TopicWriter(world.target, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
+    brokers = world.target if through is None else cast("Brokers", through(world.target))
+    writer = TopicWriter(brokers, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
     return StatusLog(world.target, TOPIC, 5, writer, world.clock)
 
 
@@ -121,5 +144,23 @@ def test_a_topic_that_is_not_there_has_nothing_and_is_looked_for_again() -> None
         world.target.create_topic(TOPIC, 5, {"cleanup.policy": "compact"})
         await (await log_of(world)).put([GAP])
         assert (await reader.read(), reader.is_missing, reader.partitions) == (1, False, 5)
+
+    run(scenario())
+
+
+def test_what_a_cancelled_write_has_left_in_doubt_swallows_no_later_record() -> None:
+    """Its answer was lost, and it has taken its sequence: under the same one the target would take another record for
+    that one, and keep neither."""
+
+    async def scenario() -> None:
+        world = world_with_topic()
+        log, reader = await log_of(world, through=AnswerLost), StatusTable(world.target, TOPIC)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(15):
+                await log.put([GAP])
+        later = replace(GAP, done=Done.ACCEPTED)
+        await log.put([later])
+        await reader.read()
+        assert reader.gaps() == [later]
 
     run(scenario())

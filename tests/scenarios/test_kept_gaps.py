@@ -1,0 +1,56 @@
+"""Gaps as they are kept while the status topic is out of reach, and after it has come back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from connectors.source.gap_keeper import GapKeeper
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.records.source_offset import partition_of
+from mm2py.records.status_record import Done, Gap, GapKind, encode_value
+from tests.fakes.broker_model import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import World
+
+STATUS = "mm2-status.A.internal"
+EARLIER = Gap(GapKind.TRUNCATED, "orders", 0, 5, 9, Done.STOPPED, 10, "cut back", 1_000)
+LATER = Gap(GapKind.EXPIRED, "orders", 0, 20, 29, Done.STOPPED, 20, "deleted", 2_000)
+
+
+def test_what_is_met_after_a_partition_began_at_an_operators_position_waits_also_if_the_status_topic_opens_late() -> (
+    None
+):
+    """What an earlier life left there is over; what this one has met since is not."""
+
+    async def scenario() -> None:
+        world = World(1)
+        world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
+        world.target.append(STATUS, partition_of(EARLIER.key, 5), [Record(encode_value(EARLIER), key=EARLIER.key)])
+        incarnation = Incarnation(
+            world.target,
+            lambda number: f"mm2py-test-{number}",
+            clock=world.clock,
+            rng=random.Random(1),
+            report=lambda _: None,
+            waiting=lambda _: None,
+        )
+        await incarnation.start()
+        gaps = GapKeeper(
+            world.settings,
+            world.target,
+            incarnation=incarnation,
+            metrics=world.metrics,
+            clock=world.clock,
+            rng=random.Random(1),
+            log=world.log,
+        )
+        key = ("orders", 0)
+        gaps.settle(key)
+        gaps.keep(LATER)
+        await gaps.open()
+        assert gaps.of(key) == [replace(EARLIER, done=Done.ACCEPTED), LATER]
+        await gaps.flush()
+        assert (await gaps.open()).gaps() == [replace(EARLIER, done=Done.ACCEPTED), LATER]
+
+    run_virtual(scenario(), limit_s=600)
