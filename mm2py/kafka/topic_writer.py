@@ -66,7 +66,7 @@ class TopicWriter:
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._left: dict[int, Sequence[NewRecord]] = {}
-        """What a cancelled write has left in doubt: it may have taken its sequence, so nothing else goes under that."""
+        """What a cancelled or refused write has left in doubt: it may have taken its sequence, and goes first again."""
 
     async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
         """Append records to their partitions; keeps trying while the target cannot take them.
@@ -93,10 +93,6 @@ class TopicWriter:
                 except asyncio.CancelledError:
                     self._left[partition] = chunk
                     raise
-                except Exception:
-                    self._left.pop(partition, None)
-                    raise
-                self._left.pop(partition, None)
 
     async def _write_batch(self, partition: int, records: Sequence[NewRecord]) -> None:
         batch = build_batch(records)
@@ -108,11 +104,14 @@ class TopicWriter:
             code, text = await self._send(partition, batch)
             if code == 0:
                 self.trouble.pop(partition, None)
+                self._left.pop(partition, None)
                 self._sequences[partition] = (identity, next_sequence(sequence, len(records)))
                 return
             if code is not None:
                 self.trouble[partition] = f"the target answers {name_of(code)} ({code})"
             is_in_doubt |= code is None and not self.is_missing  # it may be stored, and its sequence be taken
+            if is_in_doubt:
+                self._left[partition] = records
             if code is None and self.is_missing and not (self._waits_for_topic or is_in_doubt):
                 raise BrokerRefused(
                     f"Writing to {self.topic}-{partition}", _UNKNOWN_TOPIC, name_of(_UNKNOWN_TOPIC), remedy=self._remedy

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from kio.static.protocol import Payload
 
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, KafkaError
 from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind
 from mm2py.replication.status_log import ANSWERS_KEPT_MS, StatusLog, StatusTable
@@ -46,6 +46,27 @@ class AnswerLost:
         if isinstance(request, ProduceRequest) and not self._is_lost:
             self._is_lost = True
             await asyncio.Event().wait()
+        return reply
+
+
+class LostThenDenied:
+    """Stands before a cluster: the first batch is stored and its answer lost, then the right to write is revoked."""
+
+    def __init__(self, cluster: Brokers) -> None:
+        self._cluster = cluster
+        self._sent = 0
+
+    async def send(
+        self, broker: BrokerId, request: Request, *, channel: str = "control"
+    ) -> FetchReply | ProduceReply | Payload:
+        if not isinstance(request, ProduceRequest):
+            return await self._cluster.send(broker, request, channel=channel)
+        self._sent += 1
+        if self._sent == 2:
+            return ProduceReply([ProducedPartition(TOPIC, request.topics[0].partitions[0].partition, 29, -1)])
+        reply = await self._cluster.send(broker, request, channel=channel)
+        if self._sent == 1:
+            raise BrokerUnreachable("the target", "the connection was reset")
         return reply
 
 
@@ -158,6 +179,20 @@ def test_what_a_cancelled_write_has_left_in_doubt_swallows_no_later_record() -> 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(15):
                 await log.put([GAP])
+        later = replace(GAP, done=Done.ACCEPTED)
+        await log.put([later])
+        await reader.read()
+        assert reader.gaps() == [later]
+
+    run(scenario())
+
+
+def test_what_a_refused_write_has_left_in_doubt_swallows_no_later_record() -> None:
+    async def scenario() -> None:
+        world = world_with_topic()
+        log, reader = await log_of(world, through=LostThenDenied), StatusTable(world.target, TOPIC)
+        with pytest.raises(BrokerRefused, match="TOPIC_AUTHORIZATION_FAILED"):
+            await log.put([GAP])
         later = replace(GAP, done=Done.ACCEPTED)
         await log.put([later])
         await reader.read()
