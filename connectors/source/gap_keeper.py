@@ -22,7 +22,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.replication.events import GapFound, TargetLost
+from mm2py.replication.events import GapFound, SourceRewritten, TargetLost
 from mm2py.replication.gaps import decide
 from mm2py.replication.lane import CopiedPartition
 
@@ -149,21 +149,35 @@ class GapKeeper(KeptGaps):
             if stored is not None and stored.by == BY_OPERATOR:
                 self.settle(part.key)
             else:
-                self._hold_lost_copy(part)
+                self._hold_stopped(part)
 
-    def _hold_lost_copy(self, part: CopiedPartition) -> None:
-        """Stop a partition once more whose copy an earlier life found cut back, as long as nobody has accepted that.
+    def _hold_stopped(self, part: CopiedPartition) -> None:
+        """Stop a partition once more that an earlier life found cut back, as long as nobody has accepted that.
 
-        The story: ten records are lost, and ten of somebody else stand there by now. The log ends where it should.
+        The stories: ten records of the copy are lost, and ten of somebody else stand there by now. The log ends where
+        it should. Or the source is cut back, and what replaced its end is deleted: nothing tells of the cut any more,
+        and on.source.gap=continue would pass over what has only expired.
         """
         position = part.copier.position
         for gap in self.of(part.key):
-            if gap.kind is GapKind.TARGET_TRUNCATED and gap.is_open and gap.position >= position.source_offset:
+            if not gap.is_open:
+                continue
+            cut: TargetLost | SourceRewritten
+            if gap.kind is GapKind.TARGET_TRUNCATED and gap.position >= position.source_offset:
                 end = position.target_offset or 0
-                for effect in part.copier.handle(TargetLost(end, end, gap.text)):
-                    if isinstance(effect, GapFound):
-                        self.met(part, effect)
-                return
+                cut = TargetLost(end, end, gap.text)
+            elif (
+                gap.kind is GapKind.TRUNCATED
+                and gap.position == position.source_offset
+                and gap.first_offset is not None
+            ):
+                cut = SourceRewritten(gap.first_offset, gap.position - 1)
+            else:
+                continue
+            for effect in part.copier.handle(cut):
+                if isinstance(effect, GapFound):
+                    self.met(part, effect)
+            return
 
     def _way_out(self, topic: str, partition: int) -> str:
         at = f"{self._flow}:{topic}"

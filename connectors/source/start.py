@@ -93,6 +93,9 @@ class Patience:
             return await task
         finally:
             task.cancel()
+            await asyncio.wait([task])  # nobody else hears of what it may raise as it ends
+            if not task.cancelled():
+                task.exception()
 
 
 async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:

@@ -67,6 +67,32 @@ def test_a_lost_copy_stops_its_partition_in_every_life_until_an_operator_accepts
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+def test_a_cut_of_the_source_stops_its_partition_in_every_life_even_when_nothing_tells_of_it_any_more() -> None:
+    """What replaced the end of the log is deleted before the next life begins: it looks as if it had only expired."""
+
+    async def scenario() -> None:
+        world = World(3)
+        world.source.create_topic("orders", 2)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await world.copied(ORDERS)
+            await asyncio.sleep(3)
+            world.source.truncate("orders", 0, 7)
+            write(world.source, *[f"new-{number}" for number in range(7, 14)])
+            cut = ("truncated", 0, 7, 9, "stopped")
+            await seen(world, cut)
+        world.source.delete_records("orders", 0, 14)
+        write(world.source, "14")
+        async with world.worker():
+            await asyncio.sleep(30)
+            assert texts(world) == numbers(0, 9)
+            assert gaps(world) == [cut]
+            assert (await accept(world, 10)).carried_out
+            await until(lambda: texts(world) == [*numbers(0, 9), "14"])
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_comes_to_say_so() -> None:
     async def scenario() -> None:
         world = World(2)

@@ -130,6 +130,14 @@ class Judge:
     def _clusters(self) -> tuple[ClusterModel, ClusterModel]:
         return self._source, self._target
 
+    def _was_told_cut(self, topic: str, partition: int) -> bool:
+        """Whether some worker said that the source was cut back there; a later one may be stopped by something else."""
+        return any(
+            (event["topic"], event["partition"]) == (topic, partition)
+            for worker in self._workers
+            for event in worker.said("source.truncated")
+        )
+
     # One partition
 
     def _judge(
@@ -150,7 +158,7 @@ class Judge:
         if "target.truncated" in stuck and not history.target_was_cut:
             findings.append(f"{name}: target.truncated, and the target was not cut back")
         there = {record.content for record in target}
-        if "source.truncated" not in stuck and any(record.content in there for record in history.gone):
+        if not self._was_told_cut(plan.name, number) and any(record.content in there for record in history.gone):
             findings.append(f"{name}: records that the source lost were copied, and nothing says so")
             expected = _merged(history)
         if not self._quarantines:
