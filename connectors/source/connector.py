@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -53,6 +54,8 @@ LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a partition that is copied has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
 UNKNOWN_TOPIC: Final = 3
+SHOWN_MOST: Final = 3
+"""So many topics stand in a guarantee."""
 
 
 class SourceConnector:
@@ -287,8 +290,10 @@ class SourceConnector:
         reasons = [why for why in (self._incarnation.degraded, unrecorded, of_positions or unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
-        others = sorted(task.foreign_topics) if task is not None else []
-        return f"exactly-once (others write to {', '.join(others[:3])} as well)" if others else "exactly-once"
+        repeated, others = (task.repeated_topics, task.foreign_topics) if task is not None else ((), ())
+        if repeated:
+            return f"at-least-once (records of {_some(repeated)} may be there twice)"
+        return f"exactly-once (others write to {_some(others)} as well)" if others else "exactly-once"
 
     # Watching
 
@@ -391,3 +396,8 @@ class SourceConnector:
             positions_age_s=0.0 if self._task is None else self._task.positions.age_s(),
             positions_problem="" if self._task is None else self._task.positions.problem,
         )
+
+
+def _some(topics: Collection[str]) -> str:
+    first = sorted(topics)[:SHOWN_MOST]
+    return ", ".join(first) + (f" and {len(topics) - SHOWN_MOST} more" if len(topics) > SHOWN_MOST else "")

@@ -52,11 +52,12 @@ class UnrecordedLives:
         listed = await self._listed()
         if listed is None:
             return None
-        for transactional_id, producer_id in listed.items():
-            if transactional_id not in known:
-                self._log.info("incarnation.without_record", transactional_id=transactional_id)
-                earlier.meet(transactional_id, producer_id, -1)
-                self.met.append(self.fenced(transactional_id, producer_id, -1))
+        unknown = [transactional_id for transactional_id in listed if transactional_id not in known]
+        for transactional_id in unknown:
+            earlier.meet(transactional_id, listed[transactional_id], -1)
+            self.met.append(self.fenced(transactional_id, listed[transactional_id], -1))
+        if unknown:
+            self._log.info("incarnation.without_record", incarnations=len(unknown), first=unknown[0])
         return listed
 
     def fenced(self, transactional_id: str, producer_id: int, epoch: int) -> IncarnationRecord:

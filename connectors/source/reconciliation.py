@@ -82,6 +82,8 @@ class Reconciliation:
         self._fences = fences
         self.foreign: set[str] = set()
         """Remote topics to which others write."""
+        self.repeated: set[str] = set()
+        """Remote topics in which records of ours may stand twice."""
         self._flow = flow
         self._exactly_once = exactly_once
         self._shared = shared
@@ -254,17 +256,14 @@ class Reconciliation:
             )
 
     def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
-        """Make it known that records of ours stand where nobody knew of any."""
-        self._log.error(
-            "copy.repeated",
-            topic=part.target_topic,
-            partition=part.partition,
-            first_offset=met.first_offset,
-            last_offset=met.last_offset,
-            records=met.records,
-            why=f"mm2py has written them itself, as producer {producer_id}, and knew of none that stands there",
-            effect="they may be there twice; none is left out",
+        """Make it known that records of ours stand where nobody knew of any; stop, if that must not be."""
+        self.repeated.add(part.target_topic)
+        text = (
+            f"{met.records} records stand in {part.target_topic}-{part.partition}, at offsets {met.first_offset} to"
+            f" {met.last_offset}, that mm2py has written itself, as producer {producer_id}, without knowing of it: they"
+            " may be there twice; none is left out"
         )
+        self._say_unexpected(part, GapKind.REPEATED, text)
 
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
@@ -276,13 +275,19 @@ class Reconciliation:
             f"producer {producer_id} has written {met.records} records to {part.target_topic}-{part.partition}, at"
             f" offsets {met.first_offset} to {met.last_offset}; let nobody but mm2py write there"
         )
+        text += (
+            ", or set exactly.once.source.support=disabled"
+            if self._exactly_once
+            else ". Copied records stay in order, once each, with those between them"
+        )
+        self._say_unexpected(part, GapKind.FOREIGN, text)
+
+    def _say_unexpected(self, part: CopiedPartition, kind: GapKind, text: str) -> None:
         if self._exactly_once:
-            text += ", or set exactly.once.source.support=disabled"
-            self._handle(part, ForeignerMet(text))
+            self._handle(part, ForeignerMet(text, kind))
         else:
-            text += ". Copied records stay in order, once each, with those between them"
             at = part.copier.position.source_offset
-            self._met_gap(part, GapFound(GapKind.FOREIGN, None, None, Done.CONTINUED, text, at))
+            self._met_gap(part, GapFound(kind, None, None, Done.CONTINUED, text, at))
 
 
 def rounds_of(

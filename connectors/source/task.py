@@ -240,6 +240,11 @@ class SourceTask:
         return self._reconciliation.foreign
 
     @property
+    def repeated_topics(self) -> Collection[str]:
+        """Remote topics in which records may stand twice."""
+        return self._reconciliation.repeated
+
+    @property
     def fenced_topics(self) -> Collection[str]:
         """Topics of which it matters who leads them, as somebody was shut out there."""
         return self._fences.topics

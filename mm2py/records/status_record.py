@@ -46,6 +46,8 @@ class GapKind(StrEnum):
     """The remote partition ends before what was stored in it, as after an unclean election."""
     FOREIGN = "foreign-records"
     """Somebody else has written to the remote partition."""
+    REPEATED = "repeated-records"
+    """Copies of our own stand in the remote partition of which nothing was known: they may be there twice."""
 
     @property
     def is_of_target(self) -> bool:
@@ -57,6 +59,8 @@ class GapKind(StrEnum):
         """The name of its line in the log."""
         if self is GapKind.FOREIGN:
             return "foreign.writer"
+        if self is GapKind.REPEATED:
+            return "copy.repeated"
         return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
 
 

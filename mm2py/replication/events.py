@@ -160,9 +160,10 @@ class SourceRewritten:
 
 @dataclass(frozen=True, slots=True)
 class ForeignerMet:
-    """Somebody else writes to the remote partition, where that must not be."""
+    """Records stand in the remote partition, where that must not be, that this life has not written."""
 
     text: str
+    kind: GapKind = GapKind.FOREIGN
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ def target_stored_before(position: Position, stored_at: int) -> GapFound:
 
 
 def foreigner_met(event: ForeignerMet, position: Position) -> GapFound:
-    """Return the gap where somebody else writes to the remote partition: nobody knows what is missing."""
-    return GapFound(GapKind.FOREIGN, None, None, Done.STOPPED, event.text, position.source_offset)
+    """Return the gap where records stand that this life has not written: nobody knows what is missing, or twice there."""
+    return GapFound(event.kind, None, None, Done.STOPPED, event.text, position.source_offset)
 
 
 def _target_truncated(position: Position, text: str) -> GapFound:

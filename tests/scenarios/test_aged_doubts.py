@@ -14,9 +14,11 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
+from mm2py.records.status_record import Done, Gap, GapKind
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
+from tests.scenarios.test_gaps import accept, counted, kept
 from tests.scenarios.test_late_requests import OLD_MS, goes_to
 from tests.scenarios.two_lives import Source, all_copied, make, said, until
 from tests.scenarios.witness import Witness
@@ -155,7 +157,7 @@ def test_records_of_our_own_that_stand_where_nobody_knew_of_any_are_named(foreig
         world, source, witness = make(3)
         source.fill(4, age_ms=OLD_MS)
         doubled = Doubled()
-        async with world.worker(through=doubled):
+        async with world.worker(through=doubled) as worker:
             await all_copied(world)
             await asyncio.sleep(1260)
             if foreign:
@@ -167,10 +169,38 @@ def test_records_of_our_own_that_stand_where_nobody_knew_of_any_are_named(foreig
             source.fill(2, age_ms=OLD_MS)
             await all_copied(world)
             await asyncio.sleep(3)
-        where = (f"first_offset={first}", f"last_offset={last}")
-        assert len(said(world, "copy.repeated", "topic=A.orders", "partition=0", *where)) == 1
+            assert worker.status()[0].guarantee == "at-least-once (records of A.orders may be there twice)"
+        where = f"stand in A.orders-0, at offsets {first} to {last}, that mm2py has written itself"
+        assert len(said(world, "copy.repeated", "topic=orders", "partition=0", "done=continued", where)) == 1
+        assert [counted(world, kind) for kind in (GapKind.REPEATED, GapKind.FOREIGN)] == [1, foreign]
         assert len(said(world, "copy.repeated")) == 1
         assert len(said(world, "foreign.writer")) == foreign
         assert len(witness.findings(foreign=foreign)) == last - before
+
+    run_virtual(scenario(), limit_s=4000)
+
+
+def test_exactly_once_enabled_stops_a_partition_in_which_records_stand_twice() -> None:
+    """As above. An operator who accepts the gap lets it go on; what stands there stays."""
+
+    async def scenario() -> None:
+        world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})
+        source.fill(4, age_ms=OLD_MS)
+        doubled = Doubled()
+        async with world.worker(through=doubled):
+            await all_copied(world)
+            await asyncio.sleep(1260)
+            assert await doubled.deliver_again() == [0]
+            source.fill(2, age_ms=OLD_MS)
+            await until(lambda: bool(said(world, "copy.repeated", "done=stopped")), world)
+            stands_at = len(world.target.records("A.orders", 0))
+            source.fill(2, age_ms=OLD_MS)
+            await asyncio.sleep(30)
+            assert len(world.target.records("A.orders", 0)) == stands_at
+            (stop,) = [gap for gap in kept(world) if isinstance(gap, Gap)]
+            assert (stop.kind, stop.done) == (GapKind.REPEATED, Done.STOPPED)
+            assert (await accept(world, stop.position)).carried_out
+            await all_copied(world)
+        assert all("comes again" in finding for finding in witness.findings())
 
     run_virtual(scenario(), limit_s=4000)

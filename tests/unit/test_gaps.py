@@ -25,6 +25,7 @@ def test_unless_told_expired_records_are_passed_over_and_all_else_stops() -> Non
         GapKind.TARGET_DELETED: Done.STOPPED,
         GapKind.TARGET_TRUNCATED: Done.STOPPED,
         GapKind.FOREIGN: Done.STOPPED,
+        GapKind.REPEATED: Done.STOPPED,
     }
 
 
