@@ -1,11 +1,14 @@
-"""Which partitions of a flow stand still for ``stall.timeout.ms``, and what they wait for; said once, and when over.
+"""Which partitions of a flow stand still for ``stall.timeout.ms``, and what they wait for; and when that is over.
 
-One line for each topic and reason: a dead target broker stalls thousands of partitions at the same moment.
+One line for each topic and reason: a dead target broker stalls thousands of partitions at the same moment. A reason is
+said once. Another one that shows later is said as well, after ``stall.timeout.ms`` again: a target that lacks replicas
+first just does not answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
@@ -22,6 +25,14 @@ _ENDING = frozenset({Phase.DRAINING, Phase.DRAINED})
 _SAYS_WHY = frozenset({Phase.RECONCILING, Phase.WAITING, Phase.STALLED})
 
 
+@dataclass(slots=True)
+class _Said:
+    """What was said of a partition since it stands still."""
+
+    reasons: set[str] = field(default_factory=set)
+    at_s: float = float("-inf")
+
+
 class Stalls:
     """Looked at every second by the flow's task."""
 
@@ -31,7 +42,8 @@ class Stalls:
         self._metrics = metrics
         self._log = log
         self._watches: dict[CopiedPartition, Watch] = {}
-        self._stalled: set[CopiedPartition] = set()
+        self._said: dict[CopiedPartition, _Said] = {}
+        """Of those that stand still."""
 
     def look(
         self,
@@ -41,8 +53,8 @@ class Stalls:
     ) -> None:
         """Compare with the last look, and say what began and what is over; ``part.stalled`` is kept up to date."""
         watches, self._watches = self._watches, {}
-        stalled: set[CopiedPartition] = set()
-        fresh: dict[tuple[str, str], list[int]] = {}
+        said, self._said = self._said, {}
+        fresh: dict[tuple[str, str], dict[int, float]] = {}
         for part in partitions:
             watch = self._watches[part] = watches.get(part) or Watch()
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
@@ -50,23 +62,24 @@ class Stalls:
             part.stalled = ""
             if waited_s < self._timeout_s or part.copier.phase in _ENDING:
                 continue
-            stalled.add(part)
             part.stalled = why_stalled(circumstances(part))
-            if part not in self._stalled:
-                fresh.setdefault((part.source_topic, part.stalled), []).append(part.partition)
+            known = self._said[part] = said.get(part) or _Said()
+            if part.stalled not in known.reasons and now_s - known.at_s >= self._timeout_s:
+                known.reasons.add(part.stalled)
+                known.at_s = now_s
+                fresh.setdefault((part.source_topic, part.stalled), {})[part.partition] = waited_s
         over: dict[str, int] = {}
-        for part in self._stalled - stalled:
+        for part in said.keys() - self._said.keys():
             over[part.source_topic] = over.get(part.source_topic, 0) + (part in self._watches)
-        self._stalled = stalled
-        self._metrics.set_stalled(self._flow, len(stalled))
-        for (topic, why), numbers in fresh.items():
+        self._metrics.set_stalled(self._flow, len(self._said))
+        for (topic, why), waited in fresh.items():
             self._log.error(
                 "partition.stalled",
                 topic=topic,
-                partitions=len(numbers),
-                first=min(numbers),
+                partitions=len(waited),
+                first=min(waited),
                 why=why,
-                for_s=round(self._timeout_s, 1),
+                for_s=round(min(waited.values()), 1),
             )
         for topic, count in sorted(over.items()):
             if count:

@@ -12,6 +12,7 @@ from tests.scenarios.gate import Gate, Request
 from tests.scenarios.world import World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
+SAFE = {"offset.storage.replication.factor": "3", "status.storage.replication.factor": "3"}
 
 
 def lines(world: World, event: str) -> list[str]:
@@ -60,6 +61,35 @@ def test_a_target_that_is_gone_stalls_what_has_records_waiting_and_nothing_else(
             await until(lambda: bool(lines(world, "partition.moving")))
             assert "partitions=2" in lines(world, "partition.moving")[0]
             assert stalled(world) == 0
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_reason_that_shows_later_is_said_too_and_each_of_them_once() -> None:
+    """The story: a target just does not answer at first. Then it says that replicas are missing, and that is what the
+    operator has to read."""
+
+    async def scenario() -> None:
+        extra = {**SAFE, "sync.topic.configs.enabled": "false", "stall.timeout.ms": "5000"}
+        world = world_with("orders", nodes=3, extra=extra)
+        world.target.create_topic("A.orders", 1, {"min.insync.replicas": "3"}, replication_factor=3)
+        gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders")
+        async with world.worker(through=gate):
+            await world.copied({"orders": "A.orders"})
+            gate.shut()
+            world.source.append("orders", 0, [b"2"])
+            await until(lambda: bool(lines(world, "partition.stalled")))
+            assert "the target has not acknowledged what was read" in lines(world, "partition.stalled")[0]
+            leader = world.target.topics["A.orders"].partitions[0].leader
+            world.target.stop_broker(next(node for node in world.target.alive if node != leader))
+            gate.open()
+            await until(lambda: len(lines(world, "partition.stalled")) == 2)
+            assert "NOT_ENOUGH_REPLICAS" in lines(world, "partition.stalled")[1]
+            assert "for_s=5.0" not in lines(world, "partition.stalled")[1]
+            await asyncio.sleep(2 * MINUTE_S)
+            said = [line.split(" why=")[1].split(" for_s=")[0] for line in lines(world, "partition.stalled")]
+            assert len(said) == len(set(said)) < 5
+            assert not lines(world, "partition.moving")
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
@@ -138,9 +168,6 @@ def test_a_partition_that_is_taken_away_is_not_said_to_move() -> None:
             assert not lines(world, "partition.moving")
 
     run_virtual(scenario(), limit_s=HOUR_S)
-
-
-SAFE = {"offset.storage.replication.factor": "3", "status.storage.replication.factor": "3"}
 
 
 class Asked:
