@@ -71,7 +71,7 @@ def target_stored_before(position: Position, stored_at: int) -> GapFound:
 
 
 def foreigner_met(event: ForeignerMet, position: Position) -> GapFound:
-    """Return the gap where records stand that this life has not written: nobody knows what is missing, or twice there."""
+    """Return the gap where records stand that this life has not written: some may be missing, or there twice."""
     return GapFound(event.kind, None, None, Done.STOPPED, event.text, position.source_offset)
 
 
