@@ -65,7 +65,7 @@ class Campaign:
     first: int = 0
     next_seed: int = 0
     strict: int = 0
-    """Runs of which nothing may be there twice; in the others workers ran side by side in a way that nothing fences."""
+    """Runs in which nothing may be there twice; in the others a worker said that it could not promise that."""
     spent_s: float = 0.0
     virtual_s: float = 0.0
     records: int = 0
@@ -146,8 +146,8 @@ def report(campaign: Campaign, facts: dict[str, Any]) -> str:
         f"{campaign.seeds} seeds from {campaign.first} on in {campaign.spent_s:.0f} s, {hours:.1f} hours of simulated "
         f"time, {campaign.records:,} records; {len(campaign.failed)} failed.",
         "",
-        f"In {campaign.strict} of them nothing may be there twice. In the others two workers ran side by side, and one "
-        "did not know of the other yet: there records may repeat, and none may be lost or overtake.",
+        f"In {campaign.strict} of them nothing may be there twice. In the others a worker said that it could not promise "
+        "that, and why: there records may repeat, and none may be lost or overtake.",
         "",
         "| what went wrong | seeds | share | times |",
         "| --- | --- | --- | --- |",

@@ -88,9 +88,11 @@ class Deeds:
             return False
         if to_offset <= found.log.log_start_offset:
             return False
-        before = found.log.records(found.log.end_offset, committed=False)
+        before = [*history.target_deleted, *found.log.records(found.log.end_offset, committed=False)]
         self._target.truncate(plan.remote, number, to_offset)
-        history.target_cut = [record for record in before if record.offset >= found.log.end_offset]
+        end = found.log.end_offset  # whole batches go, so it may be below what was deleted
+        history.target_cut = [record for record in before if record.offset >= end]
+        history.target_deleted = [record for record in history.target_deleted if record.offset < end]
         history.target_was_cut = True
         return True
 

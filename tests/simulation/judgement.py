@@ -50,28 +50,17 @@ class Judge:
         self._workers = workers
         self._committed = schedule.settings["A.consumer.isolation.level"] == "read_committed"
         self._quarantines = schedule.settings["A->B.on.poison.record"] == "quarantine"
-        self._side_by_side: list[Worker] = []
-        self._unknown = False
-
-    def note_beside(self, worker: Worker, others: Sequence[Worker]) -> None:
-        """Take note that a worker begins while others live; it shuts out whoever positions tell of, and nobody else."""
-        self._side_by_side += [worker, *others]
-        told = {other.number for other in others if self._is_told_of(other)}
-        self._unknown |= len(told) != 1 or len(others) != 1
-
-    def _is_told_of(self, worker: Worker) -> bool:
-        topic = self._target.topics.get("mm2-offsets.A.internal")
-        name = f'"mm2py-{worker.number}-'.encode()
-        return topic is not None and any(
-            name in (record.value or b"")
-            for partition in topic.partitions
-            for record in self._target.records(topic.name, partition.index)
-        )
 
     @property
     def strict(self) -> bool:
-        """Whether each writer was known to whoever came after it. A flow that comes back begins as a new one."""
-        return not self._unknown and all(len(worker.said("flow.ready")) <= 1 for worker in self._side_by_side)
+        """Whether nothing may be there twice: no worker has said that it cannot promise that."""
+        return not any(
+            worker.said(event) for worker in self._workers for event in ("writer.unfenced", "producer.degraded")
+        ) and not any(
+            event["guarantee"].startswith("at-least-once")
+            for worker in self._workers
+            for event in worker.said("flow.ready")
+        )
 
     def is_copied(self, last: Worker) -> bool:
         return not self.missing(last)
@@ -96,8 +85,7 @@ class Judge:
             return False
         if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
             return True
-        history = self._traffic.history[plan.name, number]
-        have = [*history.target_deleted, *self._target.records(plan.remote, number)]
+        have = self._ever_copied(plan, number)
         if have and have[-1].content == wanted[-1].content:
             return False
         kept = self._kept()  # what a lowered limit refuses may be the last record, too
@@ -140,11 +128,20 @@ class Judge:
 
     # One partition
 
+    def _ever_copied(self, plan: TopicPlan, number: int) -> list[StoredRecord]:
+        """Return what stands in a remote partition, behind what was deleted there.
+
+        Each record once, also where the log begins earlier again: a replica that leads by now had not heard of it.
+        """
+        deleted = self._traffic.history[plan.name, number].target_deleted
+        records = [*deleted, *self._target.records(plan.remote, number)]
+        return list({(record.offset, record.content): record for record in records}.values())
+
     def _judge(
         self, plan: TopicPlan, number: int, stuck: set[str], expired: set[int], kept: set[tuple[str, int, int]]
     ) -> list[str]:
         history = self._traffic.history[plan.name, number]
-        target = [*history.target_deleted, *self._target.records(plan.remote, number)]
+        target = self._ever_copied(plan, number)
         name = f"{plan.name}-{number}"
         there = {record.content for record in target}
         if plan.compacted:

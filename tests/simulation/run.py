@@ -168,7 +168,6 @@ class Simulation:
         if beside:
             self.outcome.counts["worker started beside another"] += 1
             self.outcome.counts["worker started beside a paused one"] += any(other.life.paused for other in beside)
-            self.judge.note_beside(worker, beside)
         begun.set()
         await worker.run()
 
