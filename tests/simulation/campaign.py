@@ -146,8 +146,8 @@ def report(campaign: Campaign, facts: dict[str, Any]) -> str:
         f"{campaign.seeds} seeds from {campaign.first} on in {campaign.spent_s:.0f} s, {hours:.1f} hours of simulated "
         f"time, {campaign.records:,} records; {len(campaign.failed)} failed.",
         "",
-        f"In {campaign.strict} of them nothing may be there twice. In the others a worker said that it could not promise "
-        "that, and why: there records may repeat, and none may be lost or overtake.",
+        f"In {campaign.strict} of them nothing may be there twice. In the others a worker said that it could not "
+        "promise that, and why: there records may repeat, and none may be lost or overtake.",
         "",
         "| what went wrong | seeds | share | times |",
         "| --- | --- | --- | --- |",
