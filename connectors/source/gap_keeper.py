@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -22,12 +23,14 @@ from mm2py.kafka.port import Brokers
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.replication.events import GapFound, SourceRewritten, TargetLost
+from mm2py.replication.events import ForeignerMet, GapFound, SourceRewritten, TargetLost
 from mm2py.replication.gaps import decide
 from mm2py.replication.lane import CopiedPartition
 
 SHOWN_MOST: Final = 50
 """Of a topic that is not what was copied so many partitions stand in its line of the log."""
+_UNEXPECTED: Final = frozenset({GapKind.FOREIGN, GapKind.REPEATED})
+"""What stops a partition only where exactly-once is a must."""
 
 
 class GapKeeper(KeptGaps):
@@ -66,7 +69,7 @@ class GapKeeper(KeptGaps):
         done = found.done if found.done is Done.CONTINUED else self.policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
-        extra = {"remedy": self._way_out(part.source_topic, part.partition)} if done is Done.STOPPED else {}
+        extra = {"remedy": self._way_out(found.kind, part)} if done is Done.STOPPED else {}
         self._log.error(
             found.kind.event,
             topic=part.source_topic,
@@ -152,39 +155,48 @@ class GapKeeper(KeptGaps):
                 self._hold_stopped(part)
 
     def _hold_stopped(self, part: CopiedPartition) -> None:
-        """Stop a partition once more that an earlier life found cut back, as long as nobody has accepted that.
+        """Stop a partition once more that an earlier life has stopped, as long as nobody has accepted why.
 
         The stories: ten records of the copy are lost, and ten of somebody else stand there by now. The log ends where
         it should. Or the source is cut back, and what replaced its end is deleted: nothing tells of the cut any more,
-        and on.source.gap=continue would pass over what has only expired.
+        and on.source.gap=continue would pass over what has only expired. Or somebody else wrote to the remote partition
+        of a flow that is to be exactly-once: the position is behind that, and nobody looks there again.
         """
         position = part.copier.position
         for gap in self.of(part.key):
             if not gap.is_open:
                 continue
-            cut: TargetLost | SourceRewritten
+            met: TargetLost | SourceRewritten | ForeignerMet
             if gap.kind is GapKind.TARGET_TRUNCATED and gap.position >= position.source_offset:
                 end = position.target_offset or 0
-                cut = TargetLost(end, end, gap.text)
+                met = TargetLost(end, end, gap.text)
             elif (
                 gap.kind is GapKind.TRUNCATED
                 and gap.position == position.source_offset
                 and gap.first_offset is not None
             ):
-                cut = SourceRewritten(gap.first_offset, gap.position - 1)
+                met = SourceRewritten(gap.first_offset, gap.position - 1)
+            elif gap.kind in _UNEXPECTED and self._settings.exactly_once != "enabled":
+                self.keep(replace(gap, done=Done.CONTINUED))
+                continue
+            elif gap.kind in _UNEXPECTED and gap.position == position.source_offset:
+                met = ForeignerMet(gap.text, gap.kind, is_known=True)
             else:
                 continue
-            for effect in part.copier.handle(cut):
+            for effect in part.copier.handle(met):
                 if isinstance(effect, GapFound):
                     self.met(part, effect)
             return
 
-    def _way_out(self, topic: str, partition: int) -> str:
-        at = f"{self._flow}:{topic}"
-        return (
-            f"Let it go on with mm2py gaps FILE accept {at}:{partition}, or restart with --allow-recopy {at} to copy"
-            " the topic once more."
-        )
+    def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
+        """``--allow-recopy`` is a way only where the position fits no more: elsewhere it is not used."""
+        at = f"{self._flow}:{part.source_topic}"
+        accept = f"Let it go on with mm2py gaps FILE accept {at}:{part.partition}"
+        if kind is GapKind.TRUNCATED:
+            return f"{accept}, or restart with --allow-recopy {at} to copy the topic once more."
+        if kind is GapKind.TARGET_TRUNCATED:
+            return f"{accept}, or set on.target.loss=recopy to copy it once more."
+        return f"{accept}."
 
     def _note(self, gap: Gap) -> None:
         self._metrics.count_gap(self._flow, gap.topic, gap.kind)

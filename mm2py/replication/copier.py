@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
@@ -67,6 +67,9 @@ from mm2py.replication.tally import Tally
 
 __all__ = ["Copier", "Phase"]
 
+_EARLIER_LIFE: Final = (
+    "an earlier life is being shut out, and what it wrote looked up; it takes READ and WRITE on the remote topic"
+)
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 
 
@@ -95,7 +98,7 @@ class Copier:
         self.phase = Phase.RECONCILING if reconciling else Phase.STORING
         self.owns_position = not reconciling
         """What is stored of it may be replaced. Before it is reconciled, that still tells of whoever wrote before."""
-        self.reason = "an earlier life is being shut out, and what it wrote looked up" if reconciling else ""
+        self.reason = _EARLIER_LIFE if reconciling else ""
         self.fetch_offset = position.source_offset
         self.fetched_epoch = position.source_leader_epoch
         self.end_offset: int | None = None
@@ -250,7 +253,7 @@ class Copier:
             case Reconciled():
                 return self._go_on(event)
             case ForeignerMet():
-                return self._stall_at(gaps_found.foreigner_met(event, self.position))
+                return self._stall_at(gaps_found.foreigner_met(event, self.position), is_looked_up=event.is_known)
             case SourceRewritten():
                 return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
             case TargetLost():

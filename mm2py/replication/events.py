@@ -164,6 +164,8 @@ class ForeignerMet:
 
     text: str
     kind: GapKind = GapKind.FOREIGN
+    is_known: bool = False
+    """An earlier life has said so, and its position is behind them; nobody has let the partition go on since."""
 
 
 @dataclass(frozen=True, slots=True)

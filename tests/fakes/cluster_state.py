@@ -158,6 +158,8 @@ class ClusterState:
         self._former: list[Topic] = []
         self._by_id: dict[uuid.UUID, Topic] = {}
         self.denied_topics: set[str] = set()
+        self.unwritable_topics: set[str] = set()
+        """Topics on which all rights but WRITE are left."""
         self.denied_configs: set[str] = set()
         """Topics whose settings may be read and not changed."""
         self.hidden_configs: set[str] = set()

@@ -166,6 +166,8 @@ class PendingProduce(Pending):
                     result = _Produced(None, topic.name, one.partition, code=door)
                 elif isinstance(found, ErrorCode):
                     result = _Produced(None, topic.name, one.partition, code=found)
+                elif found.name in state.unwritable_topics:
+                    result = _Produced(None, topic.name, one.partition, code=ErrorCode.topic_authorization_failed)
                 else:
                     result = self._store(found, topic.name, one)
                 self._results.append(result)

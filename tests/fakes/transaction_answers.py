@@ -100,7 +100,7 @@ def add_partitions_to_txn(
 
 def _addable(state: ClusterState, node: int, place: tuple[str, int]) -> ErrorCode:
     name, index = place
-    if name in state.denied_topics:
+    if name in state.denied_topics or name in state.unwritable_topics:
         return ErrorCode.topic_authorization_failed
     topic = state.topics_seen_by(node).get(name)
     if topic is None or not 0 <= index < len(topic.partitions) or not state.is_visible(node, topic, index):

@@ -181,7 +181,7 @@ def test_records_of_our_own_that_stand_where_nobody_knew_of_any_are_named(foreig
 
 
 def test_exactly_once_enabled_stops_a_partition_in_which_records_stand_twice() -> None:
-    """As above. An operator who accepts the gap lets it go on; what stands there stays."""
+    """As above. No restart lets it go on, only an operator who accepts the gap; what stands there stays."""
 
     async def scenario() -> None:
         world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})
@@ -197,8 +197,15 @@ def test_exactly_once_enabled_stops_a_partition_in_which_records_stand_twice() -
             source.fill(2, age_ms=OLD_MS)
             await asyncio.sleep(30)
             assert len(world.target.records("A.orders", 0)) == stands_at
-            (stop,) = [gap for gap in kept(world) if isinstance(gap, Gap)]
-            assert (stop.kind, stop.done) == (GapKind.REPEATED, Done.STOPPED)
+        for _ in range(2):
+            async with world.worker():
+                source.fill(2, age_ms=OLD_MS)
+                await asyncio.sleep(30)
+                assert len(world.target.records("A.orders", 0)) == stands_at
+                (stop,) = [gap for gap in kept(world) if isinstance(gap, Gap)]
+                assert (stop.kind, stop.done) == (GapKind.REPEATED, Done.STOPPED)
+        async with world.worker():
+            await asyncio.sleep(5)
             assert (await accept(world, stop.position)).carried_out
             await all_copied(world)
         assert all("comes again" in finding for finding in witness.findings())

@@ -325,6 +325,42 @@ def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fe
     run_virtual(scenario(), limit_s=600)
 
 
+def test_a_remote_topic_that_may_be_written_to_no_more_does_not_keep_the_others_from_being_fenced() -> None:
+    """H8: the right was taken away between two lives. That topic waits until it is given back, and misses nothing."""
+
+    async def scenario() -> None:
+        world, source, witness = make(25)
+        world.source.create_topic("locked", 1)
+        for text in (b"1", b"2"):
+            world.source.append("locked", 0, [text])
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(20)
+            world.source.append("locked", 0, [b"3"])
+            await all_copied(world)
+            await until(lambda: len(world.target.records("A.locked", 0)) == 3, world)
+        world.target.unwritable_topics.add("A.locked")
+        async with world.worker() as herder:
+            source.fill(5)
+            world.source.append("locked", 0, [b"4"])
+            await all_copied(world)
+            assert [batch.producer_epoch for batch in world.target.batches("A.orders", 0) if batch.control] == [1]
+            await asyncio.sleep(60)
+            assert [record.value for record in world.target.records("A.locked", 0)] == [b"1", b"2", b"3"]
+            (status,) = herder.status()
+            assert (status.state, status.guarantee) == ("running", "exactly-once")
+            (problems,) = [topic.problems for topic in status.topics if topic.topic == "locked"]
+            assert any("READ and WRITE on the remote topic" in text for text in problems)
+            assert said(world, "partitions.waiting", "topic=locked", "READ and WRITE on the remote topic")
+            world.target.unwritable_topics.clear()
+            await world.copied({"locked": "A.locked"})
+        assert [record.value for record in world.target.records("A.locked", 0)] == [b"1", b"2", b"3", b"4"]
+        assert not said(world, "writer.unfenced")
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=600)
+
+
 def test_a_flow_that_cannot_shut_earlier_lives_out_of_the_positions_says_what_it_waits_for() -> None:
     async def scenario() -> None:
         world, source, witness = make(24)

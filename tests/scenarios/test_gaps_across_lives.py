@@ -23,6 +23,7 @@ from tests.scenarios.test_gaps import (
     until,
     write,
 )
+from tests.scenarios.two_lives import is_position
 from tests.scenarios.witness import stored_positions
 from tests.scenarios.world import World
 
@@ -97,12 +98,66 @@ def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_co
     async def scenario() -> None:
         world = World(2)
         await lost_and_grown_again(world)
+        assert "or set on.target.loss=recopy to copy it once more." in world.log_text.getvalue()
         world.settings = World(2, extra=RECOPY).settings
         async with world.worker():
             await until(lambda: texts(world)[10:] == numbers(0, 10))
             await seen(world, (*LOST[:4], "restarted"))
 
     run_virtual(scenario(), limit_s=HOUR_S)
+
+
+@pytest.mark.parametrize("by", ["accepted", "continued"])
+def test_what_somebody_else_wrote_between_two_lives_stops_a_partition_that_is_to_be_exactly_once(by: str) -> None:
+    """A killed life left copies behind its position, and a stranger wrote behind those while nobody was there. Whoever
+    looks them up has to tell of it: no batch of the flow's own will ever meet them."""
+
+    async def scenario() -> None:
+        world = World(5, extra={"B.exactly.once.source.support": "enabled"})
+        world.source.create_topic("orders", 2)
+        write(world.source, *numbers(0, 9))
+        gate = Gate(is_position)
+        async with world.worker(through=gate):
+            await world.copied(ORDERS)
+            await asyncio.sleep(3)
+            gate.shut()
+            write(world.source, *numbers(10, 19))
+            await world.copied(ORDERS)
+        write(world.target, *FOREIGN, topic="A.orders")
+        write(world.source, "20")
+        met = ("foreign-records", 0, None, None, "stopped")
+        for _ in range(2):
+            async with world.worker():
+                write(world.source, "beside", partition=1)
+                await seen(world, met)
+                await asyncio.sleep(30)
+                assert texts(world) == [*numbers(0, 19), *FOREIGN]
+                assert set(texts(world, 1)) == {"beside"}, "the others are copied"
+        lines = [line for line in world.log_text.getvalue().splitlines() if " foreign.writer " in line]
+        assert len(lines) == 2, "each life says so"
+        for line in lines:
+            assert "has written 10 records to A.orders-0, at offsets 20 to 29; let nobody but mm2py write there" in line
+            assert "or set exactly.once.source.support=disabled" in line
+            assert line.endswith('remedy="Let it go on with mm2py gaps FILE accept A->B:orders:0."')
+        await let_go_on(world, by)
+        await until(lambda: gaps(world) == [(*met[:4], by)])
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+async def let_go_on(world: World, by: str) -> None:
+    """As one of the two remedies says: at once and in later lives all that was not copied yet comes."""
+    if by == "continued":
+        world.settings = World(5).settings
+    async with world.worker():
+        if by == "accepted":
+            await asyncio.sleep(5)
+            assert (await accept(world, 20)).carried_out
+        write(world.source, "21")
+        await until(lambda: texts(world) == [*numbers(0, 19), *FOREIGN, "20", "21"])
+    async with world.worker():
+        write(world.source, "22")
+        await until(lambda: texts(world)[30:] == ["20", "21", "22"])
 
 
 @pytest.mark.parametrize("held_s", [1.0, 60.0], ids=["slow", "stuck"])

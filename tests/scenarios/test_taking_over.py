@@ -9,10 +9,12 @@ from typing import cast
 import pytest
 
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest
-from mm2py.records.status_record import Life
+from mm2py.kafka.transactional_ids import parse
+from mm2py.records.status_record import IncarnationRecord, Life
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests
+from tests.scenarios.test_gaps import kept
 from tests.scenarios.test_late_requests import OLD_MS, STATUS, ids, is_copy, lives
 from tests.scenarios.two_lives import OFFSETS, Source, all_copied, finish, forget_transactional_ids, make, said, until
 from tests.scenarios.witness import Witness
@@ -52,6 +54,14 @@ def cannot_write_markers(world: World) -> None:
     world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
 
 
+def recorded_lives(world: World) -> list[int]:
+    """Return the numbers of the lives of which the status topic tells, as ``World.worker`` counts them."""
+    names = [
+        parse(one.transactional_id, world.settings.group) for one in kept(world) if isinstance(one, IncarnationRecord)
+    ]
+    return sorted(int(name.process, 16) for name in names if name is not None)
+
+
 async def state_of_next_life(world: World, source: Source) -> tuple[str, str]:
     """Let a life begin, copy and stop; returns its state and its guarantee, or why it was refused."""
     async with world.worker() as herder:
@@ -81,6 +91,22 @@ def test_a_topic_that_is_copied_no_more_does_not_stop_the_flow_when_its_writer_i
             cannot_write_markers(world)
         world.target.denied_on_cluster.clear()
         await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=3000)
+
+
+def test_records_of_lives_that_coordinators_have_forgotten_end_unless_a_position_names_them() -> None:
+    """Each start leaves one, and all of them are read at every start. The second life is the last that copied a topic
+    that is gone upstream; a life's own copies are named until the next one stores its positions."""
+
+    async def scenario() -> None:
+        world, source, _ = await copied_no_more()
+        await state_of_next_life(world, source)
+        assert recorded_lives(world) == [1, 2, 3], "coordinators know them all"
+        for life in range(4, 8):
+            forget_transactional_ids(world)
+            assert await state_of_next_life(world, source) == ("running", "exactly-once")
+            assert recorded_lives(world) == [2, life - 1, life]
 
     run_virtual(scenario(), limit_s=3000)
 

@@ -82,6 +82,12 @@ def test_a_gap_that_shows_before_an_earlier_life_is_looked_up_waits_for_that() -
     assert gaps(copier.handle(Reconciled(NEWER, Position(14, target_offset=15)))) == [("foreign-records", None, 14)]
 
 
+def test_a_gap_that_an_earlier_life_has_said_is_said_at_once() -> None:
+    copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
+    assert gaps(copier.handle(ForeignerMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
+    assert copier.phase is Phase.STALLED and not copier.stop.is_pending
+
+
 def test_where_what_was_copied_is_rewritten_it_goes_on_at_the_first_of_those() -> None:
     copier, second, third = two_on_their_way()
     copier.handle(ForeignerMet("somebody"))

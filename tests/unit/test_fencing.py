@@ -10,9 +10,11 @@ import pytest
 from mm2py.kafka import admin
 from mm2py.kafka.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
 from mm2py.kafka.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
+from mm2py.kafka.messages import AddPartitionsToTxnRequest
 from mm2py.kafka.port import ProducerIdentity
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.scenarios.gate import Gate, Request
 
 ID = "mm2py-test"
 PLACES: list[Key] = [("t", 0), ("t", 1)]
@@ -90,6 +92,45 @@ def test_one_unknown_topic_does_not_keep_the_marker_from_the_others() -> None:
         _, earlier = await begin(cluster)
         await asyncio.wait_for(earlier.shut_out([("gone", 0), *PLACES]), 20)
         assert await epochs_of_markers(cluster, 1) == [1]
+
+    run_virtual(scenario())
+
+
+def test_a_topic_that_may_be_written_to_no_more_does_not_keep_the_marker_from_the_others() -> None:
+    """H8: so it is with a right that was taken away."""
+
+    async def scenario() -> None:
+        cluster = make()
+        cluster.create_topic("locked", 1)
+        _, earlier = await begin(cluster)
+        cluster.unwritable_topics.add("locked")
+        assert await asyncio.wait_for(earlier.shut_out([("locked", 0), *PLACES]), 20) == 1
+        assert [await epochs_of_markers(cluster, number) for number in (0, 1)] == [[1], [1]]
+        assert cluster.batches("locked", 0) == []
+
+    run_virtual(scenario())
+
+
+def test_many_partitions_are_added_to_a_transaction_by_a_thousand() -> None:
+    """H8: a request for all partitions of a large flow at once would hold the coordinator up for long."""
+
+    async def scenario() -> None:
+        cluster = make()
+        cluster.create_topic("wide", 2001)
+        sizes: list[int] = []
+
+        def watch(request: Request) -> bool:
+            if isinstance(request, AddPartitionsToTxnRequest):
+                sizes.append(sum(len(topic.partitions) for topic in request.v3_and_below_topics))
+            return False
+
+        incarnation, _ = await begin(cluster)
+        producer_id = incarnation.identity.producer_id
+        earlier = EarlierProducer(Gate(watch)(cluster), ID, producer_id, 0, rng=random.Random(7))
+        await earlier.shut_out([("wide", number) for number in range(2001)])
+        assert sorted(set(sizes)) == [1, 1000], "some come again while the markers before them are written"
+        await asyncio.sleep(5)
+        assert all(len(cluster.batches("wide", number)) == 1 for number in range(2001)), "a marker in each"
 
     run_virtual(scenario())
 
