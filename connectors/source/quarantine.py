@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from typing import ClassVar, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -92,9 +93,11 @@ class Quarantine:
             timeout_ms=int(settings.target_request_timeout_s * 500),
             remedy=f"Grant mm2py WRITE on {self._topic.name}, or raise its max.message.bytes.",
             channel=CHANNEL,
+            waits_for_topic=False,
         )
         self._one_at_a_time = asyncio.Lock()
         self._is_there = False
+        self._topic_id: uuid.UUID | None = None
         self._readers_known_s: dict[str, float] = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -216,9 +219,7 @@ class Quarantine:
     # The topic
 
     async def _make_topic(self) -> None:
-        """See that the topic is there and keeps what is put into it."""
-        if self._is_there:
-            return
+        """See that the topic is there and keeps what is put into it: somebody may delete it, and make it otherwise."""
         name = self._topic.name
         found = (await fetch_metadata(self._target, [name])).topics.get(name)
         if found is None or found.error_code == _UNKNOWN_TOPIC:
@@ -233,12 +234,16 @@ class Quarantine:
                     remedy=f"Grant CREATE on it, or create it by hand with one partition and {settings}; where that is "
                     "more than the cluster allows, a smaller max.message.bytes will do for smaller records.",
                 ) from refusal
+            if self._is_there and refusal is None:
+                self._is_there = False
+                self._log.error("quarantine.topic_gone", quarantine=name, effect="what was kept in it is gone")
             self._log.info("quarantine.created", quarantine=name)
             raise BrokerRefused(f"Waiting for {name}", _NO_LEADER, name_of(_NO_LEADER))
         if found.error_code:
             raise BrokerRefused(f"Finding {name}", found.error_code, name_of(found.error_code))
-        await self._check_topic(name)
-        self._is_there = True
+        if not self._is_there or found.topic_id != self._topic_id:
+            await self._check_topic(name)
+            self._is_there, self._topic_id = True, found.topic_id
 
     async def _check_topic(self, name: str) -> None:
         keys = ("cleanup.policy", "retention.ms", "retention.bytes")

@@ -9,6 +9,7 @@ only reading it back does, which is the business of whoever calls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
@@ -28,6 +29,8 @@ TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
 """How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+_NO_COORDINATOR: Final = 15
 _NO_TRANSACTION: Final = 48
 _CONCURRENT: Final = 51
 _FENCED: Final = frozenset({47, 90})
@@ -180,19 +183,21 @@ class EarlierProducer:
     async def _take_over(self, partitions: Collection[Key]) -> None:
         """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2).
 
-        An id that the target has forgotten is fenced by markers straight to the partitions' leaders.
+        An id that the target has forgotten, or never granted, is fenced by markers straight to the partitions' leaders.
         """
         why = "it has no transactional id"
         if self.transactional_id is not None:
             try:
-                producer_id, epoch = await self._raise_epoch(self.transactional_id)
+                raised = await self._raise_epoch(self.transactional_id)
             except BrokerRefused as error:  # markers past a coordinator that knows the id would stop it for good (H11)
                 raise NotFenceable(self.transactional_id, str(error)) from error
-            if producer_id == self.producer_id:
-                self._fence_epoch = epoch
+            if raised is not None and raised[0] == self.producer_id:
+                self._fence_epoch = raised[1]
                 self._markers = Markers(self._brokers, self.transactional_id, rng=self._rng)
                 return
-            why = f"the target has forgotten its id, and answers producer {producer_id} for {self.producer_id}"
+            why = "the target has no transaction coordinator"
+            if raised is not None:
+                why = f"the target has forgotten its id, and answers producer {raised[0]} for {self.producer_id}"
         try:
             seen = [active.epoch for active in await self._active(partitions)]
         except BrokerRefused as error:
@@ -202,7 +207,12 @@ class EarlierProducer:
             raise NotFenceable(self.transactional_id, f"{why}; no epoch is left above {epoch - 1}")
         self._fence_epoch, self._markers = epoch, None
 
-    async def _raise_epoch(self, transactional_id: str) -> tuple[int, int]:
+    async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
+        """Return what the coordinator answers, however long that takes; None where no id was ever granted (M8).
+
+        The story: on a small target w1 writes under a plain producer id and is killed. Its record names the
+        transactional id that it asked for, and w2 would wait for ever for somebody to raise its epoch.
+        """
         backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
         waited_s = 0.0
         while True:
@@ -215,12 +225,21 @@ class EarlierProducer:
                         raise
                 elif reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
                     raise
+                elif error.code == _NO_COORDINATOR and await self._was_never_any():
+                    return None
             except KafkaError as error:
                 if not error.retriable:
                     raise
             pause_s = backoff.next_s()
             waited_s += pause_s
             await asyncio.sleep(pause_s)
+
+    async def _was_never_any(self) -> bool:
+        """Whether there is no topic for transactional ids. One that we may not see may be there."""
+        with contextlib.suppress(KafkaError):
+            found = (await fetch_metadata(self._brokers, [TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)
+            return found is None or found.error_code == transactions.UNKNOWN_TOPIC_OR_PARTITION
+        return False
 
     async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:
         """Return how the partitions' leaders know it; partitions without a leader are left out."""

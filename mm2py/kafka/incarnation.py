@@ -21,7 +21,7 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.fencing import Key
+from mm2py.kafka.fencing import TRANSACTIONS_TOPIC, Key
 from mm2py.kafka.own_producer import EpochRefused, Fenced, OwnProducer
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
@@ -31,7 +31,6 @@ __all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
 WAITING_REPORT_S: Final = 5.0
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _UNAVAILABLE: Final = frozenset({14, 15, 16})
 
 

@@ -10,6 +10,7 @@ from tests.scenarios.world import World
 
 EXPIRY_S = 120.0
 """In place of a week."""
+FENCES = "mm2-fence.internal"
 
 
 def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotten() -> None:
@@ -25,7 +26,7 @@ def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotte
             await world.copied({"orders": "A.orders"})
             last = world.target.batches("A.orders", 0)[-1]
             assert (last.producer_id, last.producer_epoch) == (owner, 0), "neither id nor epoch has changed"
-            fences = world.target.batches("mm2-fence.internal", 0)
+            fences = world.target.batches(FENCES, 0)
             assert len(fences) >= 3 * 4 - 1
             assert all(batch.control for batch in fences), "nobody produces data there"
             fill(world, "orders", world.rng, 10)
@@ -40,3 +41,33 @@ def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotte
         assert_legal(world, {"orders": "A.orders"}, exact=True)
 
     run_virtual(scenario(), limit_s=1000)
+
+
+def test_a_topic_for_remembering_that_was_deleted_is_made_anew_and_the_worker_can_still_be_fenced() -> None:
+    async def scenario() -> None:
+        world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
+        world.source.create_topic("orders", 1)
+        fill(world, "orders", world.rng, 30)
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            owner = world.target.batches("A.orders", 0)[-1].producer_id
+            for _ in range(3):
+                await asyncio.sleep(EXPIRY_S)
+                assert world.target.batches(FENCES, 0), "it was made anew, and used"
+                world.target.delete_topic(FENCES)
+            fill(world, "orders", world.rng, 10)
+            await world.copied({"orders": "A.orders"})
+            (status,) = herder.status()
+            assert (status.state, status.guarantee) == ("running", "exactly-once")
+            assert world.target.batches("A.orders", 0)[-1].producer_id == owner, "its life went on"
+            assert "keepalive.failing" not in world.log_text.getvalue()
+            await asyncio.sleep(EXPIRY_S)
+        assert owner in {known.producer_id for known in world.target.coordinator.transactional_ids.values()}
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(5)
+        assert "writer.unfenced" not in world.log_text.getvalue()
+        assert world.target.counts["request WriteTxnMarkers"] == 0, "its id was known: no marker had to go past it"
+        assert_legal(world, {"orders": "A.orders"}, exact=True)
+
+    run_virtual(scenario(), limit_s=2000)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.port import ProduceRequest
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, decode
 from mm2py.records.source_offset import StoredPosition
@@ -16,6 +17,7 @@ from mm2py.replication.position_store import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate, Request
 from tests.scenarios.test_copying_under_faults import CODECS, STORM
 from tests.scenarios.world import World
 
@@ -129,6 +131,35 @@ def test_the_position_carries_the_hole_over_a_restart() -> None:
         assert copied(world) == [b"0", b"3"]
         assert len(kept(world)) == 2
         assert (await stored(world)).skipped == ()
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_the_position_carries_the_hole_over_a_kill_until_a_record_is_copied_behind_it() -> None:
+    """M9: nothing stands behind the position, so the next life goes on from there, and from the hole."""
+
+    async def scenario() -> None:
+        world = make_world(2)
+        world.source.append("orders", 0, [good(0), poison(1), poison(2)])
+        owners = set()
+        for _ in range(3):
+            async with world.worker():
+                await asyncio.sleep(5)
+            position = await stored(world)
+            assert (position.next_source, position.skipped) == (3, ((1, 2),))
+            owners.add(position.producer_id)
+        assert len(owners) == 3, "each life has taken the position over"
+        gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name.startswith("mm2-o"))
+        async with world.worker(through=gate):
+            await asyncio.sleep(5)
+            gate.shut()
+            world.source.append("orders", 0, [good(3)])
+            await until(lambda: copied(world) == [b"0", b"3"], world)
+        assert (await stored(world)).skipped == ((1, 2),)
+        async with world.worker():
+            await asyncio.sleep(5)
+        position = await stored(world)
+        assert (position.next_source, position.skipped) == (4, ()), "it has found the record behind the position"
 
     run_virtual(scenario(), limit_s=600)
 
@@ -276,5 +307,64 @@ def test_a_quarantine_that_would_lose_records_is_not_used() -> None:
             world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
             await until(lambda: len(copied(world)) == 2, world)
         assert len(kept(world)) == 1
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("while_it_is_written_to", [False, True])
+def test_a_quarantine_that_was_deleted_is_made_anew_for_the_next_record_and_that_is_said(
+    while_it_is_written_to: bool,
+) -> None:
+    """What was kept in it is gone by whoever deleted it; nothing else is lost for that, and nothing waits."""
+
+    async def scenario() -> None:
+        world = make_world(9)
+        world.source.append("orders", 0, [good(0), poison(1), good(2)])
+        deleted: list[str] = []
+
+        def delete_it(request: Request) -> bool:
+            is_kept_in = isinstance(request, ProduceRequest) and request.topics[0].name == QUARANTINE
+            if is_kept_in and len(copied(world)) > 1 and not deleted:
+                deleted.append(QUARANTINE)
+                world.target.delete_topic(QUARANTINE)
+            return False
+
+        async with world.worker(through=Gate(delete_it) if while_it_is_written_to else None) as herder:
+            await until(lambda: len(copied(world)) == 2, world)
+            if not while_it_is_written_to:
+                world.target.delete_topic(QUARANTINE)
+            await asyncio.sleep(5)
+            world.source.append("orders", 0, [good(3), poison(4), good(5)])
+            await until(lambda: len(copied(world)) == 4, world)
+            assert [one.record.value for one in kept(world)] == [b"4"]
+            assert world.target.topics[QUARANTINE].overrides["retention.ms"] == "-1"
+            assert "quarantine.topic_gone" in world.log_text.getvalue()
+            await world.stop(herder)
+        assert copied(world) == [b"0", b"2", b"3", b"5"]
+
+    run_virtual(scenario(), limit_s=600)
+
+
+@pytest.mark.parametrize("is_deleted_again", [True, False])
+def test_a_quarantine_that_somebody_made_anew_is_looked_at_before_anything_is_kept_in_it(
+    is_deleted_again: bool,
+) -> None:
+    async def scenario() -> None:
+        world = make_world(10)
+        world.source.append("orders", 0, [good(0), poison(1)])
+        async with world.worker():
+            await until(lambda: len(kept(world)) == 1, world)
+            world.target.delete_topic(QUARANTINE)
+            world.target.create_topic(QUARANTINE, 1, {"retention.ms": "604800000"})
+            world.source.append("orders", 0, [poison(2), good(3)])
+            await asyncio.sleep(60)
+            assert "would lose records: it has retention.ms=604800000" in world.log_text.getvalue()
+            assert kept(world) == [] and copied(world) == [b"0"]
+            if is_deleted_again:
+                world.target.delete_topic(QUARANTINE)
+            else:
+                world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
+            await until(lambda: copied(world) == [b"0", b"3"], world)
+        assert [one.record.value for one in kept(world)] == [b"2"]
 
     run_virtual(scenario(), limit_s=600)

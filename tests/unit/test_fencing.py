@@ -264,3 +264,34 @@ def test_an_own_id_that_the_target_has_forgotten_ends_this_life() -> None:
             await OwnFence(incarnation, incarnation.identity).shut_out(PLACES)
 
     run_virtual(scenario())
+
+
+def test_an_id_that_no_coordinator_has_ever_granted_is_not_waited_for() -> None:
+    """M8: its owner asked for it in vain, and wrote under a plain producer id."""
+
+    async def scenario() -> None:
+        cluster = make()
+        cluster.transactions_available = False
+        incarnation = (await begin(cluster, None))[0].identity
+        earlier = EarlierProducer(cluster, ID, incarnation.producer_id, incarnation.epoch, rng=random.Random(3))
+        assert await asyncio.wait_for(earlier.shut_out(PLACES), 5) == 1
+        assert await epochs_of_markers(cluster, 0) == [1]
+
+    run_virtual(scenario())
+
+
+def test_coordinators_that_are_away_are_waited_for_before_anybody_is_fenced_past_them() -> None:
+    """H11: once they are back, a marker that ran ahead of them would lock them up."""
+
+    async def scenario() -> None:
+        cluster = make()
+        _, earlier = await begin(cluster)
+        cluster.transactions_available = False
+        fencing = asyncio.create_task(earlier.shut_out(PLACES))
+        await asyncio.sleep(120)
+        assert not fencing.done() and await epochs_of_markers(cluster, 0) == []
+        cluster.transactions_available = True
+        assert await fencing == 1
+        assert await epochs_of_markers(cluster, 0) == [1]
+
+    run_virtual(scenario(), limit_s=600)

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S, TRANSACTIONS_TOPIC, EpochRefused, Incarnation
+from mm2py.kafka.fencing import TRANSACTIONS_TOPIC
+from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S, EpochRefused, Incarnation
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 

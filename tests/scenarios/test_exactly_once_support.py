@@ -1,0 +1,134 @@
+"""``exactly.once.source.support`` as MirrorMaker 2 is upgraded: first ``preparing`` everywhere, then ``enabled``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Gate
+from tests.scenarios.two_lives import (
+    Source,
+    all_copied,
+    copies,
+    forget_transactional_ids,
+    is_position,
+    life_with_old_positions,
+    make,
+    said,
+)
+from tests.scenarios.world import World, flow_settings
+
+STEPS = ("disabled", "preparing", "enabled")
+
+
+def set_support(world: World, support: str) -> None:
+    world.settings = flow_settings((("B.exactly.once.source.support", support),))
+
+
+def write(world: World, source: Source) -> set[bytes]:
+    """Append plain records, some of transactions, and of aborted ones; return the ids of the latter."""
+    aborted: set[bytes] = set()
+    for at in range(8):
+        source.fill(2)
+        transaction, records = world.source.transaction(), source.records(3)
+        transaction.append("orders", 0, records)
+        if at % 2:
+            transaction.commit()
+        else:
+            transaction.abort()
+            aborted |= {value or b"" for record in records for _, value in record.headers}
+    source.fill(1)
+    return aborted
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_over_both_steps_each_record_is_there_once_and_uncommitted_ones_until_the_second(is_killed: bool) -> None:
+    """A life that was killed is gone on behind, although the next reads the source otherwise."""
+
+    async def scenario() -> None:
+        world, source, witness = make(1)
+        for support in STEPS:
+            set_support(world, support)
+            gate = Gate(is_position)
+            async with world.worker(through=gate) as herder:
+                aborted = write(world, source)
+                await all_copied(world)
+                await asyncio.sleep(3)
+                if is_killed:
+                    gate.shut()
+                    aborted |= write(world, source)
+                    await all_copied(world)
+                    await asyncio.sleep(2)
+                (status,) = herder.status()
+                assert (status.state, status.guarantee) == ("running", "exactly-once"), support
+                if not is_killed:
+                    await world.stop(herder)
+            have = {value for record in copies(world) for _, value in record.headers}
+            assert aborted & have == (set() if support == "enabled" else aborted), support
+            assert witness.findings() == [], support
+        set_support(world, "enabled")
+        async with world.worker():
+            write(world, source)
+            await all_copied(world)
+        assert witness.findings() == []
+        assert not said(world, "gap.") and not said(world, "foreign.writer") and not said(world, "copy.repeated")
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_what_cannot_be_kept_is_said_in_the_first_step_and_refused_in_the_second() -> None:
+    """A killed life cannot be shut out: its id is forgotten, and the right to write markers is missing."""
+
+    async def scenario() -> None:
+        world, source, witness = make(2)
+        source.fill(10)
+        async with life_with_old_positions(world, source):
+            source.fill(10)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        forget_transactional_ids(world)
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        for support in (*STEPS, "disabled"):
+            set_support(world, support)
+            before = len(copies(world))
+            async with world.worker() as herder:
+                source.fill(5)
+                await asyncio.sleep(30)
+                (status,) = herder.status()
+                if support == "enabled":
+                    assert status.state == "refused"
+                    assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+                    assert "or set exactly.once.source.support=disabled" in status.reason
+                    assert len(copies(world)) == before
+                else:
+                    assert status.state == "running"
+                    assert status.guarantee.startswith("at-least-once ("), status.guarantee
+                    await all_copied(world)
+                    await world.stop(herder)
+        assert witness.findings() == []
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_does_not() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(3)
+        world.target.transactions_available = False
+        for support in (*STEPS, "preparing"):
+            set_support(world, support)
+            source.fill(5)
+            async with world.worker() as herder:
+                await asyncio.sleep(40)
+                (status,) = herder.status()
+                if support == "enabled":
+                    assert status.state == "refused"
+                    assert "let __transaction_state be created there" in status.reason
+                else:
+                    assert (status.state, status.guarantee.split()[0]) == ("running", "at-least-once")
+                    await all_copied(world)
+                    await world.stop(herder)
+        assert witness.findings() == []
+
+    run_virtual(scenario(), limit_s=600)

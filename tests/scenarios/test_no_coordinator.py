@@ -1,0 +1,175 @@
+"""Transaction coordinators that are not there (M8), or go away: less is promised, or fences wait; copying goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mm2py.kafka.fencing import TRANSACTIONS_TOPIC
+from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S
+from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
+from tests.scenarios.two_lives import (
+    Source,
+    all_copied,
+    copies,
+    finish,
+    life_with_old_positions,
+    make,
+    said,
+    until,
+)
+from tests.scenarios.witness import Witness
+from tests.scenarios.world import World
+
+OUT_OF_ORDER_SEQUENCE = 45
+
+
+def make_small(seed: int, **extra: str) -> tuple[World, Source, Witness]:
+    """Return a world whose target has fewer brokers than ``__transaction_state`` wants: it can never be made."""
+    world, source, witness = make(seed, **extra)
+    world.target.transactions_available = False
+    source.fill(20)
+    return world, source, witness
+
+
+def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_said() -> None:
+    async def scenario() -> None:
+        world, source, witness = make_small(1)
+        async with world.worker() as herder:
+            await asyncio.sleep(COORDINATOR_PATIENCE_S / 2)
+            assert said(world, "flow.waiting", "getting a producer id"), "a coordinator may come soon"
+            await all_copied(world)
+            (status,) = herder.status()
+            assert status.state == "running"
+            assert status.guarantee.startswith("at-least-once (Finding the coordinator of mm2py-"), status.guarantee
+            assert "COORDINATOR_NOT_AVAILABLE" in status.guarantee
+            (line,) = said(world, "producer.degraded", "has no transaction coordinator")
+            assert "let __transaction_state be created" in line
+            await asyncio.sleep(60)
+            source.fill(5)
+            await all_copied(world)
+            assert not said(world, "flow.failed")
+            await world.stop(herder)
+        assert witness.findings() == []
+
+    run_virtual(scenario(), limit_s=9000)
+
+
+@pytest.mark.parametrize("may_write_markers", [True, False])
+def test_a_life_that_was_killed_where_no_coordinator_is_does_not_keep_the_next_from_going_on(
+    may_write_markers: bool,
+) -> None:
+    """Its record names a transactional id that was asked for in vain: nobody will ever raise its epoch."""
+
+    async def scenario() -> None:
+        world, source, witness = make_small(2)
+        async with life_with_old_positions(world, source):
+            source.fill(20)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        if not may_write_markers:
+            world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        await finish(world, source, witness)
+        assert bool(said(world, "writer.unfenced")) is not may_write_markers
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_where_exactly_once_is_a_must_a_target_without_coordinators_gets_nothing_and_the_way_out_is_said() -> None:
+    async def scenario() -> None:
+        world, _, _ = make_small(3, **{"B.exactly.once.source.support": "enabled"})
+        async with world.worker() as herder:
+            await asyncio.sleep(300)
+            (status,) = herder.status()
+            assert status.state == "refused"
+            assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+            assert "COORDINATOR_NOT_AVAILABLE" in status.reason
+            assert "let __transaction_state be created there" in status.reason
+            assert "or set exactly.once.source.support=disabled" in status.reason
+        assert "A.orders" not in world.target.topics or copies(world) == []
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
+    """They are asked for fences, and now and then to be remembered; no batch needs them."""
+
+    async def scenario() -> None:
+        world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
+        world.source.create_topic("orders", 1)
+        source, witness = Source(world), Witness(world, "orders")
+        world.target.create_topic(TRANSACTIONS_TOPIC, 1)
+        source.fill(20)
+        async with world.worker() as herder:
+            await all_copied(world)
+            world.target.transactions_available = False
+            for _ in range(4):
+                await asyncio.sleep(150)  # it wants to be remembered after 400 seconds
+                source.fill(5)
+                begun_s = world.clock.monotonic()
+                await all_copied(world)
+                assert world.clock.monotonic() - begun_s < 5
+            (status,) = herder.status()
+            assert (status.state, status.guarantee) == ("running", "exactly-once")
+            world.target.transactions_available = True
+            await asyncio.sleep(1600)
+            source.fill(5)
+            await all_copied(world)
+            assert not said(world, "flow.failed") and not said(world, "flow.waiting")
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=9000)
+
+
+class _LosesTrack:
+    """The target says once that it knows nothing of who writes to the second partition."""
+
+    def __init__(self, cluster: ClusterModel) -> None:
+        self._cluster = cluster
+        self.is_armed = False
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        if self.is_armed and isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders":
+            numbers = [part.partition for part in request.topics[0].partitions]
+            if numbers == [1]:
+                self.is_armed = False
+                return ProduceReply([ProducedPartition("A.orders", 1, OUT_OF_ORDER_SEQUENCE)])
+        return await self._cluster.send(broker, request, channel=channel)
+
+
+def test_a_partition_in_doubt_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
+    async def scenario() -> None:
+        world, source, witness = make(5, partitions=2)
+        world.target.create_topic(TRANSACTIONS_TOPIC, 1)
+        source.fill(20)
+        source.fill(20, partition=1)
+        losing = _LosesTrack(world.target)
+
+        def through(cluster: ClusterModel) -> ClusterModel:
+            return losing if cluster is world.target else cluster  # type: ignore[return-value]
+
+        async with world.worker(through=through) as herder:
+            await all_copied(world)
+            await asyncio.sleep(2)
+            world.target.transactions_available = False
+            losing.is_armed = True
+            before = world.target.partition("A.orders", 1).high_watermark
+            source.fill(5, partition=1)
+            await until(lambda: not losing.is_armed, world)
+            for _ in range(10):
+                await asyncio.sleep(10)
+                source.fill(1)
+                await all_copied(world)
+            assert world.target.partition("A.orders", 1).high_watermark == before
+            problems = [text for topic in herder.status()[0].topics for text in topic.problems]
+            assert any("the target lost track of this producer" in text for text in problems), problems
+            world.target.transactions_available = True
+            await until(lambda: world.target.partition("A.orders", 1).high_watermark > before + 5, world)
+            assert len(said(world, "flow.ready")) == 1
+        await finish(world, source, witness)
+
+    run_virtual(scenario(), limit_s=9000)

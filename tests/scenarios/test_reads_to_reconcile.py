@@ -1,0 +1,116 @@
+"""How much is read to find out where an earlier life left off: what it wrote behind its position, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from mm2py.kafka.port import BrokerId, FetchReply, FetchRequest
+from mm2py.records.batch import read_header, split
+from mm2py.replication.log_reader import READ_BYTES
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
+from tests.scenarios.two_lives import all_copied, copies, life_with_old_positions, make, said, until
+from tests.scenarios.witness import stored_positions
+
+LONG = 1300
+"""Batches, of some 3,000 records, that were copied long before."""
+FEW = 10
+TIMES_MOST = 3
+"""What is doubtful is read twice, and what was trimmed or cleaned once more to be compared (docs/decisions/0008)."""
+
+
+@dataclass
+class Reads:
+    """Stands between a worker and its clusters; notes what is read of a topic to reconcile it."""
+
+    begun_at: dict[str, list[int]] = field(default_factory=dict)
+    """Where each read began, by topic."""
+    offsets: dict[str, int] = field(default_factory=dict)
+    """How many offsets came, by topic."""
+    read_bytes: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, cluster: ClusterModel) -> ClusterModel:
+        return _Watched(self, cluster)  # type: ignore[return-value]
+
+    def note(self, request: FetchRequest, reply: FetchReply) -> None:
+        for topic in request.topics:
+            self.begun_at.setdefault(topic.name, []).extend(part.fetch_offset for part in topic.partitions)
+        for fetched in reply.partitions:
+            self.read_bytes[fetched.topic] = self.read_bytes.get(fetched.topic, 0) + len(fetched.records)
+            for header in map(read_header, split(fetched.records)):
+                self.offsets[fetched.topic] = self.offsets.get(fetched.topic, 0) + header.last_offset_delta + 1
+
+    def check(self, topic: str, begin: int, end: int) -> None:
+        """Say that the topic was read between these offsets, and that not too often."""
+        assert self.begun_at[topic], "it was read"
+        assert begin <= min(self.begun_at[topic]) and max(self.begun_at[topic]) <= end, self.begun_at[topic]
+        assert 0 < self.offsets[topic] <= TIMES_MOST * (end - begin), self.offsets
+        assert len(self.begun_at[topic]) < 20
+
+
+class _Watched:
+    def __init__(self, reads: Reads, cluster: ClusterModel) -> None:
+        self._reads = reads
+        self._cluster = cluster
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        reply = await self._cluster.send(broker, request, channel=channel)
+        if channel == "reconcile" and isinstance(request, FetchRequest):
+            assert isinstance(reply, FetchReply)
+            self._reads.note(request, reply)
+        return reply
+
+
+@pytest.mark.parametrize("by_content", [False, True])
+def test_behind_a_killed_life_only_what_it_wrote_since_its_position_is_read(by_content: bool) -> None:
+    """However long the logs are: a hundred times as much was copied before."""
+
+    async def scenario() -> None:
+        world, source, witness = make(1)
+        source.fill(LONG)
+        async with life_with_old_positions(world, source):
+            source.fill(FEW)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        witness.look()
+        position = (await stored_positions(world))["orders", 0]
+        assert position.next_source > 3000 and position.next_target is not None
+        if by_content:
+            world.source.delete_records("orders", 0, world.source.partition("orders", 0).high_watermark - 5)
+        reads = Reads()
+        async with world.worker(through=reads):
+            await until(lambda: bool(said(world, "partitions.reconciled", f"by_content={int(by_content)}")), world)
+            await asyncio.sleep(2)
+        reads.check("orders", position.next_source, world.source.partition("orders", 0).high_watermark)
+        reads.check("A.orders", position.next_target, world.target.partition("A.orders", 0).high_watermark)
+        assert len(copies(world)) == source.number
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_of_what_the_source_got_since_no_more_is_read_than_one_read_brings() -> None:
+    """It is to be copied, not to be compared."""
+
+    async def scenario() -> None:
+        world, source, _ = make(2)
+        source.fill(LONG)
+        async with life_with_old_positions(world, source):
+            source.fill(FEW)
+            await all_copied(world)
+            await asyncio.sleep(2)
+        position = (await stored_positions(world))["orders", 0]
+        copied_to = world.source.partition("orders", 0).high_watermark
+        for _ in range(10 * TIMES_MOST):
+            world.source.append("orders", 0, source.records(1, size=READ_BYTES // 3))
+        reads = Reads()
+        async with world.worker(through=reads):
+            await all_copied(world)
+        assert set(reads.begun_at["orders"]) == {position.next_source}
+        assert position.next_source < copied_to
+        assert 0 < reads.read_bytes["orders"] <= TIMES_MOST * READ_BYTES
+
+    run_virtual(scenario(), limit_s=600)
