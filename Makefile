@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := $(PY) -m pytest
-FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/test_%.py,crash gaps proxy_faults quarantine)
+FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/test_%.py,crash foreign_writers gaps proxy_faults quarantine)
 USUAL := -m "not slow and not compat"
 
 # Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.

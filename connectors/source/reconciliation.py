@@ -276,7 +276,7 @@ class Reconciliation:
             f" offsets {met.first_offset} to {met.last_offset}; let nobody but mm2py write there"
         )
         text += (
-            ", or set exactly.once.source.support=disabled"
+            f", or set {self._flow.target}.exactly.once.source.support=disabled"
             if self._exactly_once
             else ". Copied records stay in order, once each, with those between them"
         )

@@ -20,7 +20,7 @@ class ExactlyOnceImpossible(FlowRefused):
         super().__init__(
             f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. {why}",
             remedy=f"Grant WRITE and DESCRIBE on transactional ids with prefix mm2py- on {flow.target}, let"
-            " __transaction_state be created there, or set exactly.once.source.support=disabled.",
+            f" __transaction_state be created there, or set {flow.target}.exactly.once.source.support=disabled.",
         )
 
 
@@ -31,8 +31,8 @@ class CopyUncertain(FlowRefused):
         super().__init__(
             f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. How far MirrorMaker 2 has"
             f" copied {partition} behind its last position cannot be told: {why}.",
-            remedy="Set exactly.once.source.support=disabled for the first start: nothing is left out then, and some"
-            " records of that partition may be copied twice.",
+            remedy=f"Set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left out"
+            " then, and some records of that partition may be copied twice.",
         )
 
 

@@ -6,18 +6,20 @@ Each call is complete when it returns: a topic can be written to, a deleted one 
 from __future__ import annotations
 
 import itertools
+import struct
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.running import wait_until
 
 READ_S: Final = 30.0
+ANSWER_S: Final = 30.0
 _STILL_COMING_UP: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 _numbers = itertools.count(1)
 
@@ -29,6 +31,12 @@ def new_name(stem: str) -> str:
 
 def admin(cluster: KafkaCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
+
+
+def topic_id(cluster: KafkaCluster, topic: str) -> uuid.UUID:
+    client = admin(cluster)  # its answers are lost with it
+    found = client.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_S).topic_id
+    return uuid.UUID(bytes=struct.pack(">qq", found.get_most_significant_bits(), found.get_least_significant_bits()))
 
 
 def create_topic(

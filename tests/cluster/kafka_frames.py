@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import enum
 import io
+import random
 import struct
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,6 +36,8 @@ BATCH_CONTENT_AT: Final = 61
 
 _REQUEST: Final = struct.Struct(">hhi")
 Address = tuple[str, int]
+Place = tuple[uuid.UUID, int]
+"""A partition as a fetch reply names it: by the id of its topic."""
 
 
 class Direction(enum.Enum):
@@ -128,15 +132,34 @@ def records_of(fetch_reply: Frame) -> list[bytes]:
     return [bytes(part.records) for topic in entity.responses for part in topic.partitions if part.records]
 
 
-def with_records(fetch_reply: Frame, change: Callable[[bytes], bytes]) -> Frame:
-    """Return a fetch reply in which the records of each partition that has any are changed."""
+def places_of(fetch_reply: Frame) -> set[Place]:
+    """Return which partitions have any records."""
+    entity, _ = _body(fetch_reply)
+    return {_place(topic, part) for topic in entity.responses for part in topic.partitions if part.records}
+
+
+def with_records(fetch_reply: Frame, change: Callable[[bytes], bytes], *, of: Collection[Place] | None = None) -> Frame:
+    """Return a fetch reply in which the records of each partition that has any are changed.
+
+    Args:
+        of: only of these partitions.
+    """
     entity, head = _body(fetch_reply)
 
-    def changed(part: Any) -> Any:
-        return replace(part, records=type(part.records)(change(bytes(part.records)))) if part.records else part
+    def changed(topic: Any, part: Any) -> Any:
+        if not part.records or (of is not None and _place(topic, part) not in of):
+            return part
+        return replace(part, records=type(part.records)(change(bytes(part.records))))
 
-    topics = tuple(replace(one, partitions=tuple(map(changed, one.partitions))) for one in entity.responses)
+    topics = tuple(
+        replace(topic, partitions=tuple(changed(topic, part) for part in topic.partitions))
+        for topic in entity.responses
+    )
     return _with_body(fetch_reply, head, replace(entity, responses=topics))
+
+
+def _place(topic: Any, part: Any) -> Place:
+    return topic.topic_id, int(part.partition_index)
 
 
 def batch_sizes(records: bytes) -> list[int]:
@@ -154,6 +177,14 @@ def flip_a_bit(records: bytes, at: int = BATCH_CONTENT_AT, bit: int = 4) -> byte
     changed = bytearray(records)
     changed[min(at, len(changed) - 1)] ^= 1 << bit
     return bytes(changed)
+
+
+def flip_any_bit(records: bytes, where: range, chance: random.Random) -> bytes:
+    """Return records with one bit changed, somewhere in these bytes of any batch."""
+    batches = batch_sizes(records)
+    number = chance.randrange(len(batches))
+    at = chance.randrange(where.start, min(where.stop, batches[number]))
+    return flip_a_bit(records, sum(batches[:number]) + at, bit=chance.randrange(8))
 
 
 def cut_last_batch(records: bytes, *, cut_bytes: int = 20) -> bytes:

@@ -28,9 +28,8 @@ from tests.cluster.kafka_frames import (
     PRODUCE,
     Direction,
     Frame,
-    batch_sizes,
     cut_last_batch,
-    flip_a_bit,
+    flip_any_bit,
     outcomes,
     records_of,
     with_records,
@@ -351,14 +350,7 @@ def test_requests_that_arrive_again_much_later_are_not_stored_again(rig: Rig, ru
 
 def spoil(chance: random.Random, where: range) -> Callable[[Frame], Frame]:
     """Return what flips a bit in each partition's records, somewhere in these bytes of a batch."""
-
-    def flipped(records: bytes) -> bytes:
-        batches = batch_sizes(records)
-        number = chance.randrange(len(batches))
-        at = chance.randrange(where.start, min(where.stop, batches[number]))
-        return flip_a_bit(records, sum(batches[:number]) + at, bit=chance.randrange(8))
-
-    return lambda frame: with_records(frame, flipped)
+    return lambda frame: with_records(frame, lambda records: flip_any_bit(records, where, chance))
 
 
 @pytest.mark.parametrize("where", [range(17, 21), range(21, 1_000_000)], ids=["of the checksum", "under the checksum"])

@@ -3,6 +3,8 @@
 make faults                               keeps outcomes in run/faults.json
 make faults ARGS=--faults-resume          leaves out what has passed at the same commit
 make faults ARGS=--faults-save            also writes docs/results/faults-DATE.md when all is over
+make faults ARGS="--faults-keep -k ..."   runs what a change could alter, beside what was kept of other commits;
+                                          with --faults-resume only what has not passed at any of them
 """
 
 from __future__ import annotations
@@ -29,24 +31,27 @@ _COUNTS: Final = re.compile(r"(?P<source>\d+) records, (?P<target>\d+) on the ta
 class FaultCampaign:
     """A plugin of pytest; see ``tests/faults/conftest.py``."""
 
-    def __init__(self, *, resume: bool, save: bool) -> None:
+    def __init__(self, *, resume: bool, keep: bool, save: bool) -> None:
         conditions = {"commit": commit(), **{name: os.environ[name] for name in VARIABLES if name in os.environ}}
-        before: dict[str, Any] = json.loads(KEPT.read_text()) if resume and KEPT.exists() else {}
+        before: dict[str, Any] = json.loads(KEPT.read_text()) if (resume or keep) and KEPT.exists() else {}
         same = before.get("conditions") == conditions
         self._conditions = conditions
-        self._outcomes: dict[str, dict[str, Any]] = before["outcomes"] if same else {}
+        self._outcomes: dict[str, dict[str, Any]] = before["outcomes"] if before and (same or keep) else {}
+        for one in self._outcomes.values():
+            one.setdefault("commit", before["conditions"]["commit"])
+        self._resume, self._keep = resume, keep
         self._save = save
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         done = [item for item in items if self._outcomes.get(item.nodeid, {}).get("outcome") == "passed"]
-        if done:
+        if done and (self._resume or not self._keep):
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item in items if item not in done]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         one = self._outcomes.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0, "records": 0})
         if report.when == "setup":
-            one.update(outcome="passed", seconds=0.0, records=0)
+            one.update(outcome="passed", seconds=0.0, records=0, commit=self._conditions["commit"])
         one["seconds"] = round(one["seconds"] + report.duration, 1)
         if report.outcome != "passed":
             one["outcome"] = report.outcome
@@ -89,7 +94,10 @@ def page(today: str, conditions: dict[str, str], outcomes: dict[str, dict[str, A
     for name, one in outcomes.items():
         file, _, test = name.partition("::")
         said = test.removeprefix("test_").replace("_", " ")
-        lines.append(f"| {Path(file).stem}: {said} | {one['outcome']} | {one['seconds']:g} | {one['records'] or ''} |")
+        came_to = one["outcome"]
+        if one["commit"] != conditions["commit"]:
+            came_to += f", of {one['commit'][:7]}"
+        lines.append(f"| {Path(file).stem}: {said} | {came_to} | {one['seconds']:g} | {one['records'] or ''} |")
     return "\n".join(lines) + "\n"
 
 

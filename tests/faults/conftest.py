@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.kafka import KafkaCluster, start_clusters
+from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.running import PATIENCE
 from tests.faults.campaign import FaultCampaign
 from tests.faults.scene import NODES, Pair, heal
@@ -37,12 +38,17 @@ SETTINGS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-resume", action="store_true", help="leave out what has passed at the same commit")
+    parser.addoption(
+        "--faults-keep", action="store_true", help="keep what other commits came to, and run all asked for"
+    )
     parser.addoption("--faults-save", action="store_true", help="write docs/results/faults-DATE.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "faults_resume"):  # else pytest was asked for more than this folder
-        campaign = FaultCampaign(resume=config.option.faults_resume, save=config.option.faults_save)
+        campaign = FaultCampaign(
+            resume=config.option.faults_resume, keep=config.option.faults_keep, save=config.option.faults_save
+        )
         config.pluginmanager.register(campaign, "fault campaign")
 
 
@@ -75,3 +81,10 @@ def pair(clusters: Pair) -> Iterator[Pair]:
     yield clusters
     heal(clusters.source)
     heal(clusters.target)
+
+
+@pytest.fixture
+def at_target(pair: Pair) -> Iterator[KafkaProxy]:
+    """A proxy before the target."""
+    with KafkaProxy(pair.target.bootstrap) as proxy:
+        yield proxy

@@ -29,10 +29,14 @@ from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import ANSWER_S, COPY_DEADLINE_S, assert_copied, new_topic, send
 from tests.cluster.kafka_client import admin, new_name, offsets, record_count
+from tests.cluster.kafka_frames import Direction, Frame
+from tests.cluster.kafka_proxy import KafkaProxy
+from tests.cluster.kafka_rules import Action, Drop, Hold, Pass
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
 from tests.faults.asked import active_controller, coordinator_of, quota, reassign
 from tests.faults.scene import (
+    BEGIN_S,
     REPLICAS,
     Pair,
     Scene,
@@ -43,6 +47,7 @@ from tests.faults.scene import (
     three_node_properties,
 )
 
+ADD_PARTITIONS, END_TXN = 24, 26
 DOWN_S: Final = float(os.environ.get("MM2PY_FAULTS_DOWN_S", "60"))
 PER_SECOND: Final = 200
 REQUEST_TIMEOUT_MS: Final = 5_000
@@ -115,17 +120,38 @@ def test_a_worker_killed_together_with_its_coordinator_fences_as_soon_as_there_i
         _assert_fenced(scene.run)
 
 
-def test_a_worker_whose_coordinator_dies_while_it_fences_ends_up_fencing(pair: Pair) -> None:
-    """F16: the coordinator goes just when the new life needs it."""
-    with Scene(pair, "fencing", per_second=PER_SECOND) as scene:
+@pytest.mark.parametrize("of_copies", [False, True], ids=["of the positions", "of the copies"])
+@pytest.mark.parametrize("is_carried_out", [False, True], ids=["on its way", "not acknowledged"])
+def test_a_fence_ends_although_its_coordinator_dies_when_it_is_to_be_ended(
+    pair: Pair, at_target: KafkaProxy, is_carried_out: bool, of_copies: bool
+) -> None:
+    """F16: the end of a fence hangs in the network, or is carried out and nobody hears of it; its coordinator dies.
+    What became of it is found out from the one that takes over, while the dead one is away."""
+    with Scene(pair, "fencing", target=at_target.bootstrap, per_second=PER_SECOND) as scene:
         scene.copy_more(1_000)
         scene.run.kill()
+        scene.loads.wait_for(50)
         coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
-        started = len(scene.run.log)
+        begun = at_target.rule(Pass(), Direction.REQUEST, api_key=ADD_PARTITIONS, times=None)
+
+        def is_meant(_: Frame) -> bool:
+            names_copies = any(remote.encode() in begun.frames[-1].content for remote in scene.remotes)
+            return names_copies is of_copies
+
+        action: Action
+        action, direction = (Drop(), Direction.REPLY) if is_carried_out else (Hold(), Direction.REQUEST)
+        struck = at_target.rule(action, direction, api_key=END_TXN, times=None, where=is_meant)
         scene.run.start()
-        scene.run.wait_until(lambda: len(scene.run.log) > started, "the new life says something")
+        struck.wait_until_fired(deadline_s=BEGIN_S)
+        (end,) = struck.strikes
+        assert end.frame.broker == coordinator.node_id, "somebody else coordinates it"
+        assert is_carried_out or end.took_s is None, "it is held no more"
         coordinator.kill()
+        assert struck.strikes == [end], "it was sent again before its coordinator died"
+        assert end.reply is None, "it has arrived"
+        struck.release()
         scene.copy_more(2_000)
+        assert not coordinator.alive
         coordinator.start()
         scene.copy_more(1_000)
         scene.conclude()

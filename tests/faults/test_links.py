@@ -7,6 +7,7 @@ as request time-outs and longer.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +15,22 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.kafka_client import record_count
-from tests.cluster.kafka_frames import PRODUCE, Direction, Frame, outcomes
+from tests.cluster.kafka_client import record_count, topic_id
+from tests.cluster.kafka_frames import (
+    FETCH,
+    PRODUCE,
+    Direction,
+    Frame,
+    Place,
+    cut_last_batch,
+    flip_a_bit,
+    flip_any_bit,
+    outcomes,
+    places_of,
+    with_records,
+)
 from tests.cluster.kafka_proxy import KafkaProxy
-from tests.cluster.kafka_rules import Drop, Hold, Repeat, Reset, Rule
+from tests.cluster.kafka_rules import Action, Alter, Cut, Drip, Drop, Hold, Repeat, Reset, Rule
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import Value, wait_until
 from tests.faults.scene import BEGIN_S, NODES, OWN_TOPICS, Pair, Scene, leader_of, rounds
@@ -43,6 +56,8 @@ SHORT: Final[dict[str, Value]] = {
 """Requests are given up sooner than by default, so that a test sees it happen more than once."""
 OVER_S: Final = 120.0
 """How long copying may need after a link is whole again: requests of 30 s run out one behind the other."""
+LARGE_BYTES: Final = 1_000
+"""A reply of this size drips for 50 seconds."""
 LEAK_MOST: Final = 4
 """So many more connections than before may be open for a moment."""
 
@@ -210,7 +225,11 @@ def test_batches_that_arrive_when_their_sender_has_fenced_itself_are_not_stored(
     """F41: a request hangs in the network, its batches are sent again behind a fence, and then it arrives."""
     with links.scene(pair, "late-batch", SHORT) as scene:
         scene.copy_more(PER_SECOND)
-        late = links.target.rule(Hold(), REQUEST, api_key=PRODUCE, where=carries_data)
+        (old,) = [remote for remote in scene.remotes if "-old-" in remote]
+        names = (old.encode(), topic_id(pair.target, old).bytes)  # young batches are just sent again
+        late = links.target.rule(
+            Hold(), REQUEST, api_key=PRODUCE, where=lambda frame: any(name in frame.content for name in names)
+        )
         late.wait_until_fired(deadline_s=BEGIN_S)
         wait_until_copying(scene)
         late.release()
@@ -218,6 +237,118 @@ def test_batches_that_arrive_when_their_sender_has_fenced_itself_are_not_stored(
         scene.copy_more(PER_SECOND)
         scene.conclude()
         assert scene.run.events("partitions.reconciled")
+
+
+# Slow, cut and spoiled reads
+
+
+def carries_much(frame: Frame) -> bool:
+    """Whether a reply of Fetch is worth cutting."""
+    return len(frame.content) > LARGE_BYTES and bool(places_of(frame))
+
+
+def test_a_read_that_drips_is_given_up_on_its_whole_time(pair: Pair, links: Links) -> None:
+    """F37: something arrives all the time, from one broker or another."""
+    with links.scene(pair, "dripping", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        before = scene.run.log[-1]
+        slow = links.source.rule(Drip(every_s=0.05), REPLY, api_key=FETCH, times=3, where=carries_much)
+        slow.wait_until_over(3, deadline_s=OVER_S)
+        scene.run.wait_for_event(
+            "broker.lost", after=before, cluster="A", why=re.compile("did not answer Fetch within 2")
+        )
+        print([f"{strike.took_s:.1f} s" for strike in slow.strikes if strike.took_s is not None])
+        wait_until_copying(scene)
+        scene.conclude()
+
+
+CUTS: Final[dict[str, Action]] = {
+    "then the end": Cut(keep_bytes=500),
+    "then silence": Cut(keep_bytes=500, then_silence=True),
+    "within the last batches": Alter(lambda frame: with_records(frame, cut_last_batch)),
+}
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_a_read_that_breaks_off_leaves_no_record_out(pair: Pair, links: Links, how: str) -> None:
+    """F44: the connection ends, or nothing more comes on it; or whole frames, in which the last batch of each partition
+    is not."""
+    with links.scene(pair, "broken-off", SHORT) as scene:
+        scene.copy_more(PER_SECOND)
+        cut = links.source.rule(CUTS[how], REPLY, api_key=FETCH, times=rounds(10), where=carries_much)
+        cut.wait_until_fired(rounds(10), deadline_s=OVER_S)
+        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        scene.copy_more(PER_SECOND)
+        scene.conclude()
+        lost = [event for event in scene.run.events("broker.lost", cluster="A") if "Fetch" in event["why"]]
+        assert bool(lost) is (how == "then silence"), lost
+
+
+def ids_of(pair: Pair, scene: Scene) -> dict[Place, tuple[str, int]]:
+    """Return the partitions under load, by how a fetch reply names them."""
+    return {
+        (topic_id(pair.source, topic), number): (topic, number)
+        for topic in scene.topics
+        for number in range(PARTITIONS)
+    }
+
+
+@pytest.mark.parametrize(
+    "where",
+    [range(8), range(17, 21), range(21, 1_000_000)],
+    ids=["of the base offset", "of the checksum", "under the checksum"],
+)
+def test_a_bit_that_flips_in_a_read_is_named_and_never_copied(pair: Pair, links: Links, where: range) -> None:
+    """F43: once in each partition; that one is read again, and the log says which it was."""
+    chance = random.Random(43)
+    spoiled: set[Place] = set()
+
+    def spoil(frame: Frame) -> Frame:
+        new = places_of(frame) - spoiled
+        spoiled.update(new)
+        return with_records(frame, lambda records: flip_any_bit(records, where, chance), of=new)
+
+    with links.scene(pair, "flipped") as scene:
+        scene.copy_more(5 * PER_SECOND)
+        names = ids_of(pair, scene)
+        struck = links.source.rule(
+            Alter(spoil), REPLY, api_key=FETCH, times=None, where=lambda frame: bool(places_of(frame) - spoiled)
+        )
+        struck.wait_until(lambda: len(spoiled) == len(names), "all partitions came spoiled", deadline_s=OVER_S)
+        scene.copy_more(5 * PER_SECOND)
+        scene.conclude()
+        named = scene.run.events("source.damaged", level="warning", why=re.compile("came damaged once, and whole when"))
+        assert sorted((event["topic"], event["partition"]) for event in named) == sorted(names.values())
+        assert not scene.run.events(level="error"), scene.run.tail()
+
+
+def test_a_partition_whose_reads_are_always_spoiled_raises_an_alarm_and_goes_on_when_they_are_not(
+    pair: Pair, links: Links
+) -> None:
+    """F43: as from a bad disk or a bad wire. It is tried again every 30 s, and holds up no other partition."""
+    with links.scene(pair, "spoiled") as scene:
+        scene.copy_more(PER_SECOND)
+        place, (topic, number) = next(iter(ids_of(pair, scene).items()))
+        remote = f"A.{topic}"
+        spoiled = links.source.rule(
+            Alter(lambda frame: with_records(frame, flip_a_bit, of={place})),
+            REPLY,
+            api_key=FETCH,
+            times=None,
+            where=lambda frame: place in places_of(frame),
+        )
+        alarm = scene.run.wait_for_event("source.crc_mismatch", topic=topic, partition=number, deadline_s=OVER_S)
+        assert alarm["level"] == "error"
+        stands_at = record_count(pair.target, remote, [number])
+        assert f"source offset {stands_at} cannot be copied" in alarm["why"], f"{alarm['why']}; {stands_at} are copied"
+        scene.copy_more(10 * PER_SECOND)
+        assert record_count(pair.target, remote, [number]) == stands_at, "what came spoiled was copied"
+        spoiled.end()
+        wait_until(
+            lambda: record_count(pair.target, remote, [number]) > stands_at, "it goes on by itself", deadline_s=OVER_S
+        )
+        scene.conclude()
+        assert len(scene.run.events("source.crc_mismatch")) == 1, "the same is said again and again"
 
 
 # Shaky

@@ -154,13 +154,6 @@ STEPS: Final = {
 }
 
 
-@pytest.fixture
-def at_target(pair: Pair) -> Iterator[KafkaProxy]:
-    """A proxy before the target."""
-    with KafkaProxy(pair.target.bootstrap) as proxy:
-        yield proxy
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(pair: Pair, at_target: KafkaProxy, step: str) -> None:
     """F06. The story of each: the frame never goes on, or only when its process is dead; then another one begins."""

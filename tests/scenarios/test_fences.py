@@ -178,6 +178,7 @@ def test_where_exactly_once_is_a_must_an_earlier_life_that_cannot_be_fenced_stop
             (status,) = herder.status()
         assert (status.state, world.target.partition("A.orders", 0).high_watermark) == ("refused", before)
         assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+        assert "or set B.exactly.once.source.support=disabled" in status.reason, "it is read nowhere else"
 
     run_virtual(scenario(), limit_s=600)
 

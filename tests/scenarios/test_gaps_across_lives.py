@@ -137,7 +137,7 @@ def test_what_somebody_else_wrote_between_two_lives_stops_a_partition_that_is_to
         assert len(lines) == 2, "each life says so"
         for line in lines:
             assert "has written 10 records to A.orders-0, at offsets 20 to 29; let nobody but mm2py write there" in line
-            assert "or set exactly.once.source.support=disabled" in line
+            assert "or set B.exactly.once.source.support=disabled" in line
             assert line.endswith('remedy="Let it go on with mm2py gaps FILE accept A->B:orders:0."')
         await let_go_on(world, by)
         await until(lambda: gaps(world) == [(*met[:4], by)])

@@ -219,6 +219,7 @@ def test_with_exactly_once_enabled_records_that_cannot_be_told_apart_stop_the_fl
             (status,) = herder.status()
         assert status.state == "refused"
         assert "How far MirrorMaker 2 has copied orders-0" in status.reason
+        assert "Set B.exactly.once.source.support=disabled for the first start" in status.reason
         assert len(copies(world)) == 7
 
     run_virtual(scenario(), limit_s=600)
