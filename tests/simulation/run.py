@@ -201,7 +201,7 @@ class Simulation:
             self.traffic.end_transactions(all_of_them=True)
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while not self.judge.is_copied(last):
+                while not (self.judge.is_copied(last) and last.is_settled):
                     await asyncio.sleep(0.5)
             await asyncio.sleep(3.0)
         except TimeoutError:

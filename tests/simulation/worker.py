@@ -22,6 +22,7 @@ from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.phase import Phase
 from mm2py.replication.position_budget import PositionBudget
 from mm2py.worker.herder import Herder
 from tests.fakes.broker_model import ClusterModel
@@ -119,6 +120,13 @@ class Worker:
 
     def said(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.events if line["event"] == event]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has found out how far earlier lives got: only then it can say what is gone."""
+        connector = self.herder.connectors[0].connector
+        task = connector._task if isinstance(connector, SourceConnector) else None
+        return task is not None and not any(part.copier.phase is Phase.RECONCILING for part in task.partitions.values())
 
     def begin(self) -> asyncio.Task[Any]:
         return self.life.begin(_loop(), self.herder.run())
