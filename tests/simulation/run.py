@@ -203,6 +203,9 @@ class Simulation:
             async with asyncio.timeout(DEADLINE_S):
                 while not (self.judge.is_copied(last) and last.is_settled):
                     await asyncio.sleep(0.5)
+                    if last.was_taken_over:
+                        last = self._worker(_LAST)
+                        last.begin()
             await asyncio.sleep(3.0)
         except TimeoutError:
             self.outcome.findings.append(f"not copied within {DEADLINE_S:g} s: {self.judge.missing(last)}")

@@ -128,6 +128,12 @@ class Worker:
         task = connector._task if isinstance(connector, SourceConnector) else None
         return task is not None and not any(part.copier.phase is Phase.RECONCILING for part in task.partitions.values())
 
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether it was refused: the record of a life that was killed came late, and looks younger. An operator starts
+        it again, as the error says."""
+        return self.life.over and any("has taken it over" in event["why"] for event in self.said("flow.refused"))
+
     def begin(self) -> asyncio.Task[Any]:
         return self.life.begin(_loop(), self.herder.run())
 
