@@ -100,7 +100,7 @@ def test_what_cannot_be_kept_is_said_in_the_first_step_and_refused_in_the_second
                 if support == "enabled":
                     assert status.state == "refused"
                     assert "exactly.once.source.support=enabled cannot be kept" in status.reason
-                    assert "or set exactly.once.source.support=disabled" in status.reason
+                    assert "or set B.exactly.once.source.support=disabled" in status.reason
                     assert len(copies(world)) == before
                 else:
                     assert status.state == "running"

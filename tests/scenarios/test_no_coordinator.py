@@ -89,7 +89,7 @@ def test_where_exactly_once_is_a_must_a_target_without_coordinators_gets_nothing
             assert "exactly.once.source.support=enabled cannot be kept" in status.reason
             assert "COORDINATOR_NOT_AVAILABLE" in status.reason
             assert "let __transaction_state be created there" in status.reason
-            assert "or set exactly.once.source.support=disabled" in status.reason
+            assert "or set B.exactly.once.source.support=disabled" in status.reason
         assert "A.orders" not in world.target.topics or copies(world) == []
 
     run_virtual(scenario(), limit_s=600)
