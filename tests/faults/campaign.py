@@ -51,11 +51,12 @@ class FaultCampaign:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         one = self._outcomes.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0, "records": 0})
         if report.when == "setup":
-            one.update(outcome="passed", seconds=0.0, records=0, commit=self._conditions["commit"])
+            one.update(outcome="unfinished", seconds=0.0, records=0, commit=self._conditions["commit"])
         one["seconds"] = round(one["seconds"] + report.duration, 1)
         if report.outcome != "passed":
             one["outcome"] = report.outcome
         if report.when == "call":
+            one["outcome"] = report.outcome
             one["records"] = sum(int(found["source"]) for found in _COUNTS.finditer(report.capstdout))
         if report.when == "teardown":
             KEPT.parent.mkdir(exist_ok=True)
