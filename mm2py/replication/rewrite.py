@@ -467,10 +467,10 @@ class _Planner:
             text = f"A message claims offset {group.base_offset}, the batch before it ended at {self.log_offset}."
             raise self._stop("corrupt records", group.base_offset, None, text)
         self.log_offset = group.next_offset
-        self.rebuilder.decoded_bytes += len(group.body)
         if group.next_offset <= self.wanted_offset:
             self.plan.steps.append(Dropped(self.wanted_offset, group.record_count, "below start"))
             return
+        self.rebuilder.decoded_bytes += len(group.body)
         body = RecordBody(
             group.body,
             group.base_offset,

@@ -817,6 +817,14 @@ def test_a_plan_ends_once_it_has_decoded_as_much_as_it_may_and_goes_on_in_the_ne
     assert plans == 7
 
 
+def test_old_messages_before_the_wanted_one_use_up_nothing_of_what_a_plan_may_decode() -> None:
+    """A reply that began far before the wanted offset was asked for again and again: each plan ended before it."""
+    records = [Seen(n, value=bytes(400)) for n in range(20)]
+    rules = TargetRules(max_message_bytes=1800, decode_budget_bytes=1000)
+    result = planned(old_message_set(records, magic=1), wanted_offset=18, rules=rules)
+    assert list(delivered(result.steps)) == records[18:]
+
+
 # Any log, in any pieces
 
 
