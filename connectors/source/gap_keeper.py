@@ -23,14 +23,12 @@ from mm2py.kafka.port import Brokers
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.replication.events import ForeignerMet, GapFound, SourceRewritten, TargetLost
+from mm2py.replication.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.gaps import decide
 from mm2py.replication.lane import CopiedPartition
 
 SHOWN_MOST: Final = 50
 """Of a topic that is not what was copied so many partitions stand in its line of the log."""
-_UNEXPECTED: Final = frozenset({GapKind.FOREIGN, GapKind.REPEATED})
-"""What stops a partition only where exactly-once is a must."""
 
 
 class GapKeeper(KeptGaps):
@@ -166,7 +164,7 @@ class GapKeeper(KeptGaps):
         for gap in self.of(part.key):
             if not gap.is_open:
                 continue
-            met: TargetLost | SourceRewritten | ForeignerMet
+            met: TargetLost | SourceRewritten | UnexpectedMet
             if gap.kind is GapKind.TARGET_TRUNCATED and gap.position >= position.source_offset:
                 end = position.target_offset or 0
                 met = TargetLost(end, end, gap.text)
@@ -176,11 +174,11 @@ class GapKeeper(KeptGaps):
                 and gap.first_offset is not None
             ):
                 met = SourceRewritten(gap.first_offset, gap.position - 1)
-            elif gap.kind in _UNEXPECTED and self._settings.exactly_once != "enabled":
+            elif gap.kind.is_unexpected and self._settings.exactly_once != "enabled":
                 self.keep(replace(gap, done=Done.CONTINUED))
                 continue
-            elif gap.kind in _UNEXPECTED and gap.position == position.source_offset:
-                met = ForeignerMet(gap.text, gap.kind, is_known=True)
+            elif gap.kind.is_unexpected and gap.position == position.source_offset:
+                met = UnexpectedMet(gap.text, gap.kind, is_known=True)
             else:
                 continue
             for effect in part.copier.handle(met):

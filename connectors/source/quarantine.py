@@ -236,7 +236,13 @@ class Quarantine:
                 ) from refusal
             if self._is_there and refusal is None:
                 self._is_there = False
-                self._log.error("quarantine.topic_gone", quarantine=name, effect="what was kept in it is gone")
+                self._log.error(
+                    "quarantine.topic_gone",
+                    quarantine=name,
+                    effect="what was kept in it is gone; it is made anew for what is refused from now on",
+                    remedy="Let nobody delete it. record.quarantined in the log names what it held; the source has it"
+                    " as long as it keeps its records.",
+                )
             self._log.info("quarantine.created", quarantine=name)
             raise BrokerRefused(f"Waiting for {name}", _NO_LEADER, name_of(_NO_LEADER))
         if found.error_code:

@@ -25,7 +25,7 @@ from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.events import Displaced, Event, ForeignerMet, GapFound, Reconciled, SourceRewritten, TargetLost
+from mm2py.replication.events import Displaced, Event, GapFound, Reconciled, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.lane import CopiedPartition, Handler
 from mm2py.replication.reconcile import ForeignRecords, Tail, Writer
 
@@ -284,7 +284,7 @@ class Reconciliation:
 
     def _say_unexpected(self, part: CopiedPartition, kind: GapKind, text: str) -> None:
         if self._exactly_once:
-            self._handle(part, ForeignerMet(text, kind))
+            self._handle(part, UnexpectedMet(text, kind))
         else:
             at = part.copier.position.source_offset
             self._met_gap(part, GapFound(kind, None, None, Done.CONTINUED, text, at))

@@ -29,7 +29,6 @@ TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
 """How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _NO_COORDINATOR: Final = 15
 _NO_TRANSACTION: Final = 48
 _CONCURRENT: Final = 51
@@ -237,8 +236,7 @@ class EarlierProducer:
     async def _was_never_any(self) -> bool:
         """Whether there is no topic for transactional ids. One that we may not see may be there."""
         with contextlib.suppress(KafkaError):
-            found = (await fetch_metadata(self._brokers, [TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)
-            return found is None or found.error_code == transactions.UNKNOWN_TOPIC_OR_PARTITION
+            return await transactions.find_topic(self._brokers) is None
         return False
 
     async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:

@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka import transactions
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.fencing import TRANSACTIONS_TOPIC, Key
+from mm2py.kafka.fencing import Key
 from mm2py.kafka.own_producer import EpochRefused, Fenced, OwnProducer
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
@@ -181,7 +181,7 @@ class Incarnation:
         Earlier lives have ids there. Who went on without could shut none of them out.
         """
         with contextlib.suppress(KafkaError):
-            found = (await fetch_metadata(self._brokers, [TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)
+            found = await transactions.find_topic(self._brokers)
             return found is not None and bool(found.partitions)
         return True
 

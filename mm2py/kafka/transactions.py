@@ -19,10 +19,12 @@ from kio.static.primitive import i16, i32
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.retry import name_of
 
+TOPIC: Final = "__transaction_state"
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 TOPIC_DENIED: Final = 29
 NOT_ATTEMPTED: Final = 55
@@ -49,6 +51,13 @@ class ActiveProducer:
     last_timestamp_ms: int
     txn_start_offset: int
     coordinator_epoch: int = -1
+
+
+async def find_topic(brokers: Brokers) -> TopicMetadata | None:
+    """Return the topic of transactional ids, which coordinators lead; None if there is none, as no id was ever asked
+    for, or the cluster is too small for it (M8). One that may not be seen is returned with its error."""
+    found = (await fetch_metadata(brokers, [TOPIC])).topics.get(TOPIC)
+    return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class GapKind(StrEnum):
         return self in {GapKind.TARGET_DELETED, GapKind.TARGET_TRUNCATED}
 
     @property
+    def is_unexpected(self) -> bool:
+        """Whether records stand in the remote partition that should not: that stops one that must be exactly-once."""
+        return self in {GapKind.FOREIGN, GapKind.REPEATED}
+
+    @property
     def event(self) -> str:
         """The name of its line in the log."""
         if self is GapKind.FOREIGN:

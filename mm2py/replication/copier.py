@@ -37,7 +37,6 @@ from mm2py.replication.events import (
     Event,
     Fetched,
     FetchRefused,
-    ForeignerMet,
     GapFound,
     MarkersLost,
     Need,
@@ -55,6 +54,7 @@ from mm2py.replication.events import (
     TargetShort,
     TargetWhole,
     Tick,
+    UnexpectedMet,
 )
 from mm2py.replication.fetch_errors import fetch_error
 from mm2py.replication.line import Entry, Line, Sending
@@ -252,8 +252,8 @@ class Copier:
                 return ()
             case Reconciled():
                 return self._go_on(event)
-            case ForeignerMet():
-                return self._stall_at(gaps_found.foreigner_met(event, self.position), is_looked_up=event.is_known)
+            case UnexpectedMet():
+                return self._stall_at(gaps_found.unexpected_met(event, self.position), is_looked_up=event.is_known)
             case SourceRewritten():
                 return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
             case TargetLost():

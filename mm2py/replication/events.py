@@ -159,7 +159,7 @@ class SourceRewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignerMet:
+class UnexpectedMet:
     """Records stand in the remote partition, where that must not be, that this life has not written."""
 
     text: str
@@ -195,7 +195,7 @@ Event = (
     | TargetWhole
     | MarkersLost
     | SourceRewritten
-    | ForeignerMet
+    | UnexpectedMet
     | Quarantined
     | Drain
     | Tick

@@ -28,7 +28,7 @@ def decide(kind: GapKind, *, on_source_gap: SourcePolicy | None, on_target_loss:
         return Done.RESTARTED if on_target_loss == "recopy" else Done.STOPPED
     if kind is GapKind.DELETED:
         return Done.KEPT
-    if kind in {GapKind.FOREIGN, GapKind.REPEATED}:
+    if kind.is_unexpected:
         return Done.STOPPED
     if on_source_gap is not None:
         return _DONE[on_source_gap]

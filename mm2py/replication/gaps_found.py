@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.events import Diverged, Effect, ForeignerMet, GapFound, Need, SourceRewritten, TargetLost
+from mm2py.replication.events import Diverged, Effect, GapFound, Need, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.position import Position
 
 
@@ -70,7 +70,7 @@ def target_stored_before(position: Position, stored_at: int) -> GapFound:
     return _target_truncated(position, text)
 
 
-def foreigner_met(event: ForeignerMet, position: Position) -> GapFound:
+def unexpected_met(event: UnexpectedMet, position: Position) -> GapFound:
     """Return the gap where records stand that this life has not written: some may be missing, or there twice."""
     return GapFound(event.kind, None, None, Done.STOPPED, event.text, position.source_offset)
 

@@ -74,7 +74,8 @@ class FaultCampaign:
 def page(today: str, conditions: dict[str, str], outcomes: dict[str, dict[str, Any]]) -> str:
     """Return the page of results."""
     counts = {
-        name: sum(one["outcome"] == name for one in outcomes.values()) for name in ("passed", "failed", "skipped")
+        name: sum(one["outcome"] == name for one in outcomes.values())
+        for name in ("passed", "failed", "skipped", "unfinished")
     }
     facts: Sequence[tuple[str, object]] = [
         ("date", today),

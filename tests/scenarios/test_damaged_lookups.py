@@ -15,7 +15,17 @@ from tests.scenarios.damage import LEADER_EPOCH, LENGTH, Spoiler, flip, flip_hol
 from tests.scenarios.test_quarantine import copied, good, kept, make_world, poison
 from tests.scenarios.test_quarantine import until as until_kept
 from tests.scenarios.test_succession import MirrorMaker2
-from tests.scenarios.two_lives import Source, all_copied, copies, finish, life_with_old_positions, make, said, until
+from tests.scenarios.two_lives import (
+    Source,
+    all_copied,
+    copies,
+    finish,
+    killed_ahead,
+    life_with_old_positions,
+    make,
+    said,
+    until,
+)
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
@@ -26,11 +36,7 @@ BITS = [24, *LOW_BITS, 63, 8 * LENGTH[-1] + 1, 8 * LENGTH[0] + 1, 8 * LEADER_EPO
 
 async def _killed_life(world: World, source: Source) -> int:
     """Have a life killed with some batches behind its stored position; return the last source offset copied."""
-    source.fill(3)
-    async with life_with_old_positions(world, source):
-        source.fill(10)
-        await all_copied(world)
-        await asyncio.sleep(2)
+    await killed_ahead(world, source, 3, 10)
     return world.source.records("orders", 0)[-1].offset
 
 

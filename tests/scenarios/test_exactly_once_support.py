@@ -14,7 +14,7 @@ from tests.scenarios.two_lives import (
     copies,
     forget_transactional_ids,
     is_position,
-    life_with_old_positions,
+    killed_ahead,
     make,
     said,
 )
@@ -83,11 +83,7 @@ def test_what_cannot_be_kept_is_said_in_the_first_step_and_refused_in_the_second
 
     async def scenario() -> None:
         world, source, witness = make(2)
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            source.fill(10)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, 10, 10)
         forget_transactional_ids(world)
         world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         for support in (*STEPS, "disabled"):

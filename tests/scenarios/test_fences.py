@@ -19,6 +19,7 @@ from tests.scenarios.two_lives import (
     forget_transactional_ids,
     is_data,
     is_position,
+    killed_ahead,
     life_with_old_positions,
     make,
     said,
@@ -144,11 +145,7 @@ def test_an_id_that_the_target_has_forgotten_is_fenced_by_markers_straight_to_th
 def test_without_the_right_to_write_markers_a_forgotten_id_is_reported_and_nothing_claims_to_have_fenced_it() -> None:
     async def scenario() -> None:
         world, source, witness = make(6)
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            source.fill(10)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, 10, 10)
         forget_transactional_ids(world)
         world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         async with world.worker():

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mm2py.kafka.fencing import TRANSACTIONS_TOPIC
+from mm2py.kafka import transactions
 from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest
 from tests.fakes.broker_model import ClusterModel
@@ -102,7 +102,7 @@ def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
         world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
         world.source.create_topic("orders", 1)
         source, witness = Source(world), Witness(world, "orders")
-        world.target.create_topic(TRANSACTIONS_TOPIC, 1)
+        world.target.create_topic(transactions.TOPIC, 1)
         source.fill(20)
         async with world.worker() as herder:
             await all_copied(world)
@@ -144,7 +144,7 @@ class _LosesTrack:
 def test_a_partition_in_doubt_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
     async def scenario() -> None:
         world, source, witness = make(5, partitions=2)
-        world.target.create_topic(TRANSACTIONS_TOPIC, 1)
+        world.target.create_topic(transactions.TOPIC, 1)
         source.fill(20)
         source.fill(20, partition=1)
         losing = _LosesTrack(world.target)

@@ -13,7 +13,7 @@ from mm2py.replication.log_reader import READ_BYTES
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
-from tests.scenarios.two_lives import all_copied, copies, life_with_old_positions, make, said, until
+from tests.scenarios.two_lives import all_copied, copies, killed_ahead, make, said, until
 from tests.scenarios.witness import stored_positions
 
 LONG = 1300
@@ -71,11 +71,7 @@ def test_behind_a_killed_life_only_what_it_wrote_since_its_position_is_read(by_c
 
     async def scenario() -> None:
         world, source, witness = make(1)
-        source.fill(LONG)
-        async with life_with_old_positions(world, source):
-            source.fill(FEW)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, LONG, FEW)
         witness.look()
         position = (await stored_positions(world))["orders", 0]
         assert position.next_source > 3000 and position.next_target is not None
@@ -97,11 +93,7 @@ def test_of_what_the_source_got_since_no_more_is_read_than_one_read_brings() -> 
 
     async def scenario() -> None:
         world, source, _ = make(2)
-        source.fill(LONG)
-        async with life_with_old_positions(world, source):
-            source.fill(FEW)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, LONG, FEW)
         position = (await stored_positions(world))["orders", 0]
         copied_to = world.source.partition("orders", 0).high_watermark
         for _ in range(10 * TIMES_MOST):

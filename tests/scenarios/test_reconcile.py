@@ -15,6 +15,7 @@ from tests.scenarios.two_lives import (
     copies,
     finish,
     is_data,
+    killed_ahead,
     life_with_old_positions,
     make,
     said,
@@ -116,11 +117,7 @@ def test_a_drain_before_the_partition_is_reconciled_keeps_the_earlier_position()
 def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_repeats_nothing() -> None:
     async def scenario() -> None:
         world, source, witness = make(12)
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            source.fill(20)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, 10, 20)
         lonely = world.target.partition("A.orders", 0)
         lonely.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
         async with world.worker():

@@ -19,6 +19,7 @@ from tests.scenarios.two_lives import (
     copies,
     finish,
     is_position,
+    killed_ahead,
     life_with_old_positions,
     make,
     said,
@@ -183,11 +184,7 @@ def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name:
 def test_markers_that_were_written_twice_cost_nothing() -> None:
     async def scenario() -> None:
         world, source, witness = make(7)
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            source.fill(30)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, 10, 30)
         for _ in range(2):  # each life fences the one before it; the marker of the fence comes once more, later
             async with world.worker():
                 await all_copied(world)
@@ -206,11 +203,7 @@ def test_markers_that_were_written_twice_cost_nothing() -> None:
 def test_what_expired_behind_the_last_copied_record_is_reported_after_a_kill_as_well() -> None:
     async def scenario() -> None:
         world, source, _ = make(18)
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            source.fill(10)
-            await all_copied(world)
-            await asyncio.sleep(2)
+        await killed_ahead(world, source, 10, 10)
         copied_to = world.source.partition("orders", 0).high_watermark
         source.fill(20)
         world.source.delete_records("orders", 0, copied_to + 15)

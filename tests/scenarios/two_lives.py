@@ -71,6 +71,15 @@ async def life_with_old_positions(world: World, source: Source) -> AsyncIterator
         yield gate
 
 
+async def killed_ahead(world: World, source: Source, before: int, ahead: int) -> None:
+    """Let a worker copy ``before`` batches and store where it stands, then copy so many more, and be killed."""
+    source.fill(before)
+    async with life_with_old_positions(world, source):
+        source.fill(ahead)
+        await all_copied(world)
+        await asyncio.sleep(2)
+
+
 def said(world: World, *words: str) -> list[str]:
     return [line for line in world.log_text.getvalue().splitlines() if all(word in line for word in words)]
 

@@ -13,7 +13,6 @@ from mm2py.replication.events import (
     Drain,
     Effect,
     Event,
-    ForeignerMet,
     GapFound,
     Need,
     ProduceLost,
@@ -22,6 +21,7 @@ from mm2py.replication.events import (
     Report,
     SourceRewritten,
     TargetLost,
+    UnexpectedMet,
 )
 from mm2py.replication.line import Sending
 from mm2py.replication.position import Position
@@ -56,7 +56,7 @@ def test_a_gap_is_said_when_what_was_on_its_way_is_acknowledged() -> None:
 
 def test_what_was_surely_refused_leaves_nothing_to_look_up() -> None:
     copier, second, third = two_on_their_way()
-    copier.handle(ForeignerMet("somebody"))
+    copier.handle(UnexpectedMet("somebody"))
     copier.handle(Acked(second.token, 10, 0.0))
     assert gaps(copier.handle(ProduceRefused(third.token, 19, None, 0.0))) == [("foreign-records", None, 20)]
     assert not copier.is_unsettled
@@ -78,19 +78,19 @@ def test_what_is_in_doubt_is_looked_up_before_the_gap_is_said(stored: int) -> No
 
 def test_a_gap_that_shows_before_an_earlier_life_is_looked_up_waits_for_that() -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
-    assert copier.handle(ForeignerMet("somebody")) == ()
+    assert copier.handle(UnexpectedMet("somebody")) == ()
     assert gaps(copier.handle(Reconciled(NEWER, Position(14, target_offset=15)))) == [("foreign-records", None, 14)]
 
 
 def test_a_gap_that_an_earlier_life_has_said_is_said_at_once() -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
-    assert gaps(copier.handle(ForeignerMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
+    assert gaps(copier.handle(UnexpectedMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
     assert copier.phase is Phase.STALLED and not copier.stop.is_pending
 
 
 def test_where_what_was_copied_is_rewritten_it_goes_on_at_the_first_of_those() -> None:
     copier, second, third = two_on_their_way()
-    copier.handle(ForeignerMet("somebody"))
+    copier.handle(UnexpectedMet("somebody"))
     copier.handle(ProduceLost(second.token, "reset", 0.0))
     copier.handle(ProduceLost(third.token, "reset", 0.0))
     effects = copier.handle(SourceRewritten(18, 20))
@@ -107,7 +107,7 @@ def test_what_a_target_that_was_cut_back_still_stores_counts_as_copied() -> None
 
 def test_a_target_that_is_short_when_it_is_looked_up_is_not_looked_up_for_ever() -> None:
     copier, second, third = two_on_their_way()
-    copier.handle(ForeignerMet("somebody"))
+    copier.handle(UnexpectedMet("somebody"))
     copier.handle(ProduceLost(second.token, "reset", 0.0))
     copier.handle(ProduceLost(third.token, "reset", 0.0))
     effects = copier.handle(TargetLost(10, 6))
@@ -149,7 +149,7 @@ def test_a_position_never_holds_what_the_target_has_lost() -> None:
     assert copier.position.target_offset == copier.real_position.target_offset == 30
 
 
-@pytest.mark.parametrize("met", [Diverged(3, 5), ForeignerMet("somebody")], ids=["source", "target"])
+@pytest.mark.parametrize("met", [Diverged(3, 5), UnexpectedMet("somebody")], ids=["source", "target"])
 def test_a_target_that_is_short_before_a_stalled_partition_is_looked_up_ends_the_wait(met: Event) -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
     assert copier.handle(met) == ()

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mm2py.kafka.fencing import TRANSACTIONS_TOPIC
+from mm2py.kafka import transactions
 from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S, EpochRefused, Incarnation
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -32,7 +32,7 @@ def test_coordinators_that_are_away_are_waited_for_and_not_done_without() -> Non
     async def scenario() -> None:
         said: list[str] = []
         cluster, incarnation = make(said)
-        cluster.create_topic(TRANSACTIONS_TOPIC, 1)
+        cluster.create_topic(transactions.TOPIC, 1)
         cluster.transactions_available = False
         starting = asyncio.create_task(incarnation.start())
         await asyncio.sleep(10 * COORDINATOR_PATIENCE_S)
