@@ -67,7 +67,7 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 test: test-unit jars ## all tests but the slow ones: unit, then scenarios, real clusters, parity with MM2
 	$(PYTEST) $(wildcard tests/scenarios tests/checker tests/simulation tests/cluster tests/parity) $(USUAL)
 
-test-unit: venv ## the tests that need no Java: a few seconds
+test-unit: venv ## the tests that need no Java: two minutes
 	$(PYTEST) tests/unit $(USUAL)
 
 lint: venv ## style, types, and which package may import which
