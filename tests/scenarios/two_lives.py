@@ -74,10 +74,10 @@ async def life_with_old_positions(world: World, source: Source) -> AsyncIterator
 async def killed_ahead(world: World, source: Source, before: int, ahead: int) -> None:
     """Let a worker copy ``before`` batches and store where it stands, then copy so many more, and be killed."""
     source.fill(before)
-    async with life_with_old_positions(world, source):
+    async with life_with_old_positions(world, source) as gate:
         source.fill(ahead)
         await all_copied(world)
-        await asyncio.sleep(2)
+        await until(lambda: gate.held > 0, world)
 
 
 def said(world: World, *words: str) -> list[str]:
