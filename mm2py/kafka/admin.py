@@ -240,17 +240,20 @@ async def list_offsets(
     timestamp: int,
     *,
     leader_epochs: Mapping[tuple[str, int], int] = MappingProxyType({}),
+    read_committed: bool = False,
 ) -> dict[tuple[str, int], OffsetAnswer]:
     """Ask a leader for the first (``EARLIEST``) or the next (``LATEST``) offset of partitions it leads.
 
-    ``leader_epochs``: an answer counts under this epoch only; under another one the leader refuses to tell.
+    Args:
+        leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
+        read_committed: ``LATEST`` is where the first open transaction begins.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     request = messages.ListOffsetsRequest(
         replica_id=KioBrokerId(-1),
-        isolation_level=i8(0),
+        isolation_level=i8(int(read_committed)),
         topics=tuple(
             messages.ListOffsetsTopic(
                 name=TopicName(topic),

@@ -32,7 +32,9 @@ EPOCH_MOST: Final = (1 << 15) - 2
 _NO_COORDINATOR: Final = 15
 _NO_TRANSACTION: Final = 48
 _CONCURRENT: Final = 51
+_FORGOTTEN: Final = 49
 _FENCED: Final = frozenset({47, 90})
+_HIGHER_MARKER: Final = frozenset({47, 52})
 _REFUSED_PARTITION: Final = frozenset({transactions.UNKNOWN_TOPIC_OR_PARTITION, transactions.TOPIC_DENIED})
 """Unknown topic, no right: one of these alone would keep all others out of the transaction (H8)."""
 
@@ -55,7 +57,12 @@ class NotFenceable(Mm2Error):
 
 
 class Markers:
-    """Writes markers under one transactional id. One transaction at a time."""
+    """Writes markers under one transactional id. One transaction at a time.
+
+    Other processes may write markers under the same id and epoch at once. Then all share a transaction, and whoever
+    ends it ends it for all: what others have added by then gets its markers too, and what they add later waits until
+    they are written, and begins the next. So every partition that was added is in a transaction that somebody ended.
+    """
 
     def __init__(self, brokers: Brokers, transactional_id: str, *, rng: random.Random) -> None:
         self.transactional_id = transactional_id
@@ -108,7 +115,7 @@ class Markers:
                 break
             except KafkaError as error:
                 if isinstance(error, BrokerRefused) and error.code == _NO_TRANSACTION:
-                    break  # the answer to the first call was lost, or the coordinator has given the transaction up
+                    break  # it has ended already: the answer to the first call was lost, or somebody else was first
                 self._judge(error)
             await asyncio.sleep(backoff.next_s())
 
@@ -117,8 +124,8 @@ class Markers:
         if isinstance(error, BrokerRefused):
             if error.code in _FENCED:
                 raise Overtaken(self.transactional_id) from error
-            if error.code == _CONCURRENT or reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}:
-                return
+            if error.code == _NO_TRANSACTION or reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}:
+                return  # also if somebody else is ending a transaction under this id (51)
         elif error.retriable:
             return
         raise error
@@ -155,7 +162,19 @@ class EarlierProducer:
         self._fence_epoch: int | None = None
         self._markers: Markers | None = None
         """How markers are written once its id was taken over; None: straight to the leaders of the partitions."""
+        self._is_hearsay = False
+        """Somebody else has raised the epoch, and nothing was written with it here yet."""
         self._lock = asyncio.Lock()
+
+    def was_taken_over(self, epoch: int) -> None:
+        """Learn that somebody else of our group has raised its epoch: markers go on with that one.
+
+        The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised the
+        epoch for itself, each would overtake all others, again and again.
+        """
+        if self._fence_epoch is None or epoch > self._fence_epoch:
+            self._go_on_with(epoch, self.transactional_id)
+            self._is_hearsay = True
 
     async def shut_out(self, partitions: Collection[Key]) -> int:
         """See ``Fence.shut_out``."""
@@ -163,21 +182,31 @@ class EarlierProducer:
             for _ in range(TAKEOVERS_MOST):  # two who fence the same at once overtake each other, and both are right
                 if self._fence_epoch is None:
                     await self._take_over(partitions)
-                epoch = self._fence_epoch
+                if self._is_hearsay and self._markers is not None and await self._was_never_any():
+                    self._markers = None  # nor did whoever raised it ask a coordinator (M8)
+                self._is_hearsay = False
+                epoch, markers = self._fence_epoch, self._markers
                 assert epoch is not None  # noqa: S101  (_take_over raises if it finds none)
-                if self._markers is None:
-                    await self._write_directly(epoch, partitions)
-                    return epoch
                 try:
-                    await self._markers.write(self.producer_id, epoch, partitions)
+                    if markers is None:
+                        await self._write_directly(epoch, partitions)
+                    else:
+                        await markers.write(self.producer_id, epoch, partitions)
                 except Overtaken:
-                    self._fence_epoch = None
-                    await asyncio.sleep(self._rng.uniform(0.1, 0.5))
+                    if self._fence_epoch == epoch:  # else we were told by whom
+                        self._fence_epoch = None
+                        await asyncio.sleep(self._rng.uniform(0.1, 0.5))
                 except BrokerRefused as error:
-                    raise NotFenceable(self.transactional_id, str(error)) from error
+                    if error.code != _FORGOTTEN:
+                        raise NotFenceable(self.transactional_id, str(error)) from error
+                    self._fence_epoch = None  # whoever raised the epoch did it past the coordinator (C2)
                 else:
                     return epoch
         raise NotFenceable(self.transactional_id, "others raise its epoch again and again")
+
+    def _go_on_with(self, epoch: int, transactional_id: str | None) -> None:
+        self._fence_epoch = epoch
+        self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
 
     async def _take_over(self, partitions: Collection[Key]) -> None:
         """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2).
@@ -191,8 +220,7 @@ class EarlierProducer:
             except BrokerRefused as error:  # markers past a coordinator that knows the id would stop it for good (H11)
                 raise NotFenceable(self.transactional_id, str(error)) from error
             if raised is not None and raised[0] == self.producer_id:
-                self._fence_epoch = raised[1]
-                self._markers = Markers(self._brokers, self.transactional_id, rng=self._rng)
+                self._go_on_with(raised[1], self.transactional_id)
                 return
             why = "the target has no transaction coordinator"
             if raised is not None:
@@ -204,7 +232,7 @@ class EarlierProducer:
         epoch = max([self.epoch, *seen]) + 1
         if epoch > EPOCH_MOST:
             raise NotFenceable(self.transactional_id, f"{why}; no epoch is left above {epoch - 1}")
-        self._fence_epoch, self._markers = epoch, None
+        self._go_on_with(epoch, None)
 
     async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
         """Return what the coordinator answers, however long that takes; None where no id was ever granted (M8).
@@ -250,7 +278,11 @@ class EarlierProducer:
         return known
 
     async def _write_directly(self, epoch: int, partitions: Collection[Key]) -> None:
-        """Write markers without a coordinator; they must not name an older one than the last marker of this id did."""
+        """Write markers without a coordinator; they must not name an older one than the last marker of this id did.
+
+        Raises:
+            Overtaken: a partition has a marker of a higher epoch, or of a coordinator that was not known yet.
+        """
         try:
             active = await self._active(partitions)
             coordinator_epoch = max([0, *(producer.coordinator_epoch for producer in active)])
@@ -266,6 +298,8 @@ class EarlierProducer:
                 )
                 if any(reaction_to(code) is Reaction.DENIED for code in codes.values() if code):
                     raise NotFenceable(self.transactional_id, "writing markers needs ALTER on the cluster")
+                if not _HIGHER_MARKER.isdisjoint(codes.values()):
+                    raise Overtaken(self.transactional_id or f"producer {self.producer_id}")
         except BrokerRefused as error:
             raise NotFenceable(self.transactional_id, error.what) from error
 

@@ -24,6 +24,11 @@ BATCH_RECORDS: Final = 500
 _STATE_LOST: Final = frozenset({45, 46, 59})
 _FENCED: Final = frozenset({47, 90})
 _UNKNOWN_TOPIC: Final = 3
+_INVALID_TIMESTAMP: Final = 32
+CLOCK_REMEDY: Final = (
+    "The clocks of this machine and of the target's brokers differ by more than the topic takes"
+    " (message.timestamp.after.max.ms, an hour by default): set them right."
+)
 
 
 class TopicWriter:
@@ -126,7 +131,7 @@ class TopicWriter:
                     code,
                     name_of(code),
                     message=text,
-                    remedy=self._remedy,
+                    remedy=CLOCK_REMEDY if code == _INVALID_TIMESTAMP else self._remedy,
                 )
             await asyncio.sleep(backoff.next_s())
 

@@ -131,6 +131,10 @@ class Copier:
 
     # What the shell asks for
 
+    def read_ahead(self, ready_max_bytes: int) -> None:
+        """Let so much be read that is not sent yet, from now on."""
+        self._line.ready_max_bytes = ready_max_bytes
+
     @property
     def is_unsettled(self) -> bool:
         """Something was sent behind the position that may be stored, or arrive, later: it is to be shut out."""

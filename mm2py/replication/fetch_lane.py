@@ -30,6 +30,8 @@ IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets
 records often need not name them all each time."""
 READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
+RATE_LOOKED_AT_S: Final = 0.5
+"""How often a read that waits for its rate looks whether that is another one by now."""
 LAST_WAIT_MS: Final = 50
 """How long a read may wait at the broker that has the last free channel."""
 READS_APART_S: Final = 0.002
@@ -81,7 +83,8 @@ class FetchLane:
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.problem = LaneProblem()
         self._brokers = brokers
-        self._settings = settings
+        self.settings = settings
+        """Of the next read."""
         self._account = account
         self._rate = rate
         self._clock = clock
@@ -177,7 +180,7 @@ class FetchLane:
             others = [part for part in partitions if part.key not in served]
             rests_s = 0.0
             if resting and queue[1] != "backlog":
-                rests_s = self._settings.linger_s
+                rests_s = self.settings.linger_s
                 if not rests_s:  # all of them rest, so that the next read is one
                     rests_s = begun_s + READS_APART_S - self._clock.monotonic()
                     resting, others = [*others, *resting], []
@@ -205,9 +208,9 @@ class FetchLane:
     ) -> set[tuple[str, int]]:
         """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got something whole."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
-            await asyncio.sleep(max(pause_s, 0.001))
+            await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
         size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
-        size = min(size, self._settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
+        size = min(size, self.settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
         await account.reserve(size)
         reserved = size
         try:
@@ -246,10 +249,10 @@ class FetchLane:
         """
         if queue[1] == "backlog":
             return None
-        return self._settings.max_wait_ms if self._channels[queue] else min(LAST_WAIT_MS, self._settings.max_wait_ms)
+        return self.settings.max_wait_ms if self._channels[queue] else min(LAST_WAIT_MS, self.settings.max_wait_ms)
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
-        settings = self._settings
+        settings = self.settings
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
             copier = part.copier
@@ -283,7 +286,7 @@ class FetchLane:
             part.merging = PASS_REFUSED
             if fetch_offset >= part.copier.search.pass_until:
                 part.merging = merge_rule(
-                    self._settings.copy_modes.of(part.source_topic),
+                    self.settings.copy_modes.of(part.source_topic),
                     read_bytes=len(fetched.records),
                     target_is_behind=part.copier.target_is_behind,
                 )
@@ -292,7 +295,7 @@ class FetchLane:
             planned = plan(
                 fetched.records,
                 wanted_offset=fetch_offset,
-                read_committed=self._settings.read_committed,
+                read_committed=self.settings.read_committed,
                 aborted=fetched.aborted,
                 rules=part.rules,
                 merging=part.merging,
@@ -306,12 +309,12 @@ class FetchLane:
             elif damage.beyond_end is not None:
                 damage.stayed_within(fetch_offset, fetched.high_watermark)
             # A damaged length may claim gigabytes: so more is asked for step by step.
-            asked = max(self._settings.partition_max_bytes, part.fetch_bytes)
+            asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
             if planned.steps:
                 part.read_to = -1 if planned.fault is not None else planned.next_offset
                 part.active_at_s = now_s
             part.transactional_seen |= planned.transactional
             part.log_end = fetched.high_watermark
-            end = fetched.last_stable_offset if self._settings.read_committed else fetched.high_watermark
+            end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))

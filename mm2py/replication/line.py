@@ -102,7 +102,7 @@ class Line:
         """Batches that begin below this source offset may have been sent before: each of them goes alone."""
         self._name = name
         self._ready: deque[Entry] = deque()
-        self._ready_max_bytes = ready_max_bytes
+        self.ready_max_bytes = ready_max_bytes
         self._in_flight: deque[Entry] = deque()
         self._uncovered_in_flight = False
         self._sent_to: int | None = None
@@ -134,13 +134,13 @@ class Line:
         """Whether more may be read. At the end of the log not while batches queue up behind those under way: what
         arrives there while the target is slow comes in one read and goes in one batch, instead of as many as there are
         records."""
-        return self.ready_bytes < self._ready_max_bytes and not (is_at_end and len(self._ready) >= MAX_QUEUED)
+        return self.ready_bytes < self.ready_max_bytes and not (is_at_end and len(self._ready) >= MAX_QUEUED)
 
     @property
     def target_is_behind(self) -> bool:
         """As much is on its way to the target as may be, and more waits."""
         waits = self.unanswered >= MAX_IN_FLIGHT or len(self._ready) >= MAX_QUEUED
-        return waits or self.ready_bytes >= self._ready_max_bytes
+        return waits or self.ready_bytes >= self.ready_max_bytes
 
     def take(self, steps: Sequence[Step], lease: Lease) -> None:
         """Put what was read behind the others. Dropped steps at the head of it may ``leave``."""

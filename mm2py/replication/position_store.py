@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
@@ -19,7 +22,9 @@ from mm2py.records.source_offset import (
     encode_value,
     partition_of,
 )
-from mm2py.replication.compacted_topic import read_table
+from mm2py.replication.compacted_topic import read_on
+
+_OUT_OF_RANGE: Final = 1
 
 
 class PositionStore:
@@ -70,6 +75,54 @@ class PositionStore:
         return encode_key(SourcePartition(self._source_alias, *at))
 
 
+class PositionTable:
+    """What is stored for a source cluster, as of the last ``read``."""
+
+    def __init__(self, source_alias: str) -> None:
+        self.positions: dict[tuple[str, int], StoredPosition] = {}
+        self.malformed: list[str] = []
+        """What could not be understood on the way."""
+        self._source_alias = source_alias
+        self._topic_id: uuid.UUID | None = None
+        self._read_to: dict[int, int] = {}
+
+    async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
+        """Take in what was stored since the last call.
+
+        Args:
+            topic: fresh metadata; every partition has a leader.
+        Raises: as ``read_table``; the next call goes on where this one ended.
+        """
+        if topic.topic_id != self._topic_id:
+            self._begin_anew(topic)
+        try:
+            await read_on(brokers, topic, self._read_to, self._take)
+        except BrokerRefused as error:
+            if error.code == _OUT_OF_RANGE:  # it was cut back: all of it is read once more
+                self._begin_anew(topic)
+            raise
+
+    def _begin_anew(self, topic: TopicMetadata) -> None:
+        self._topic_id = topic.topic_id
+        self._read_to.clear()
+        self.positions.clear()
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            partition = decode_key(key)
+            if partition is None or partition.cluster != self._source_alias:
+                return
+            stored = decode_value(value)
+        except MalformedPosition as error:
+            self.malformed.append(str(error))
+            return
+        at = (partition.topic, partition.partition)
+        if stored is None:
+            self.positions.pop(at, None)
+        elif at not in self.positions or stored.generation >= self.positions[at].generation:
+            self.positions[at] = stored
+
+
 async def read_positions(
     brokers: Brokers, topic: TopicMetadata, source_alias: str
 ) -> tuple[dict[tuple[str, int], StoredPosition], list[str]]:
@@ -77,23 +130,6 @@ async def read_positions(
 
     Raises: as ``read_table``.
     """
-    positions: dict[tuple[str, int], StoredPosition] = {}
-    malformed: list[str] = []
-
-    def take(key: bytes | None, value: bytes | None) -> None:
-        try:
-            partition = decode_key(key)
-            if partition is None or partition.cluster != source_alias:
-                return
-            stored = decode_value(value)
-        except MalformedPosition as error:
-            malformed.append(str(error))
-            return
-        at = (partition.topic, partition.partition)
-        if stored is None:
-            positions.pop(at, None)
-        elif at not in positions or stored.generation >= positions[at].generation:
-            positions[at] = stored
-
-    await read_table(brokers, topic, take)
-    return positions, malformed
+    table = PositionTable(source_alias)
+    await table.read(brokers, topic)
+    return table.positions, table.malformed

@@ -12,6 +12,14 @@ class RateLimit:
         self._free: float = (bytes_per_second or 0) * burst_s
         self._seen_at_s: float | None = None
 
+    def change(self, bytes_per_second: int | None, now_s: float) -> None:
+        """Go on at another rate; what was saved up stays within what that one allows."""
+        self._refill(now_s)
+        if self._rate is None:
+            self._free, self._seen_at_s = (bytes_per_second or 0) * self._burst_s, now_s
+        self._rate = bytes_per_second
+        self._free = min(self._free, (bytes_per_second or 0) * self._burst_s)
+
     def spend(self, size: int, now_s: float) -> None:
         """Count ``size`` bytes as read."""
         if self._rate is not None:

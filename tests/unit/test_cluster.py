@@ -236,6 +236,31 @@ def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -
     run(main())
 
 
+def test_a_group_waits_for_no_answer_longer_than_a_session_whatever_the_flow_may_wait(tmp_path: Path) -> None:
+    """A frozen broker that was asked who leads the control log held up the beats, and all copying, for 30 s."""
+
+    async def main() -> None:
+        async with server(lambda _: None) as broker:
+            lines = {
+                "clusters": "A,B",
+                "A.bootstrap.servers": f"127.0.0.1:{broker.port}",
+                "B.bootstrap.servers": f"127.0.0.1:{broker.port}",
+                "A->B.enabled": "true",
+                "emit.heartbeats.enabled": "false",
+                "B.session.timeout.ms": "300",
+                "B.heartbeat.interval.ms": "100",
+            }
+            file = tmp_path / "mm2.properties"
+            file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
+            _, opened = make_herder(load_configuration(file, None), {}, make_logger("info", "text", io.StringIO()))
+            of_group = opened()[0]
+            assert of_group.alias == "B"
+            assert "Metadata within 0.3 s" in await refused(of_group.send(ANY_BROKER, METADATA), RequestTimedOut)
+            assert "Fetch within 0.15 s" in await refused(of_group.send(ANY_BROKER, FETCH), RequestTimedOut)
+
+    run(main())
+
+
 def test_a_broker_that_grants_no_fetch_session_is_named_once_whoever_reads_from_it(tmp_path: Path) -> None:
     async def main() -> None:
         def answer(request: Request) -> bytes:

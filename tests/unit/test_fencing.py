@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import cast
 
 import pytest
 
 from mm2py.kafka import admin
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
 from mm2py.kafka.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
-from mm2py.kafka.messages import AddPartitionsToTxnRequest
-from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
+from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.retry import name_of
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.gate import Gate, Request
@@ -170,6 +173,137 @@ def test_two_who_fence_the_same_producer_both_get_there() -> None:
         epochs = await asyncio.gather(first.shut_out(PLACES), second.shut_out(PLACES))
         highest = max(await epochs_of_markers(cluster, 0))
         assert all(0 < epoch <= highest for epoch in epochs)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_who_fence_the_same_producer_with_the_epoch_of_one_raise_it_no_more(seed: int) -> None:
+    """A worker with many partitions dies, and others take them over: each writes markers into those that it gets."""
+
+    async def scenario() -> None:
+        cluster = make()
+        cluster.create_topic("wide", 100)
+        incarnation, leader = await begin(cluster)
+        epoch = await leader.shut_out([])
+        others = [
+            EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(10 * seed + number))
+            for number in range(10)
+        ]
+        for other in others:
+            other.was_taken_over(epoch)
+        parts: list[list[Key]] = [[("wide", number) for number in range(first, 100, 10)] for first in range(10)]
+        epochs = await asyncio.gather(*(other.shut_out(part) for other, part in zip(others, parts, strict=True)))
+        assert set(epochs) == {epoch} == {1}
+        await asyncio.sleep(1)
+        for number in range(100):
+            assert {batch.producer_epoch for batch in cluster.batches("wide", number)} == {1}
+
+    run_virtual(scenario(), seed=seed)
+
+
+def test_who_is_overtaken_in_an_epoch_of_somebody_else_raises_it_anew() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, leader = await begin(cluster)
+        other = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(await leader.shut_out([]))
+        coordinator = await admin.find_coordinator(cluster, ID, transactions=True)
+        await admin.init_producer_id(cluster, coordinator, ID)
+        assert await other.shut_out(PLACES) == 3
+        assert await epochs_of_markers(cluster, 0) == [3]
+        other.was_taken_over(2)
+        assert await other.shut_out(PLACES) == 3, "an older one is no news"
+
+    run_virtual(scenario())
+
+
+def test_an_epoch_of_somebody_else_that_was_raised_past_a_coordinator_that_had_forgotten_the_id_is_surpassed() -> None:
+    """C2: the coordinator does not know this producer id any more, and the leaders of partitions write the markers."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, leader = await begin(cluster)
+        cluster.coordinator.transactional_ids.clear()
+        other = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(await leader.shut_out([PLACES[0]]))
+        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 2
+        assert await epochs_of_markers(cluster, 1) == [2]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("transactional_id", [None, ID])
+def test_an_epoch_of_somebody_else_serves_where_there_are_no_coordinators(transactional_id: str | None) -> None:
+    async def scenario() -> None:
+        cluster = make()
+        cluster.transactions_available = False
+        incarnation = (await begin(cluster, None))[0].identity
+        other = EarlierProducer(cluster, transactional_id, incarnation.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(1)
+        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 1
+        assert await epochs_of_markers(cluster, 1) == [1]
+
+    run_virtual(scenario())
+
+
+def test_who_is_overtaken_and_was_told_by_whom_goes_on_with_that_epoch() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, leader = await begin(cluster)
+        gate = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest))
+        other = EarlierProducer(gate(cluster), ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(await leader.shut_out([]))
+        gate.shut()
+        fencing = asyncio.create_task(other.shut_out(PLACES))
+        await asyncio.sleep(1)
+        again = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(5))
+        other.was_taken_over(await again.shut_out([]))
+        gate.open()
+        assert await fencing == 2
+        assert await epochs_of_markers(cluster, 0) == [2]
+
+    run_virtual(scenario())
+
+
+class Answers:
+    """Stands before a cluster, and answers some requests with errors before they get there."""
+
+    def __init__(self, cluster: ClusterModel, codes: list[int]) -> None:
+        self.left = codes
+        self._cluster = cluster
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        if self.left and isinstance(request, AddPartitionsToTxnRequest | EndTxnRequest):
+            code = self.left.pop(0)
+            raise BrokerRefused("A transaction", code, name_of(code))
+        return await self._cluster.send(broker, request, channel=channel)
+
+
+@pytest.mark.parametrize("codes", [[51, 51], [48], [51, 48]])
+def test_a_transaction_that_others_are_ending_or_have_ended_is_waited_for(codes: list[int]) -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, leader = await begin(cluster)
+        answers = Answers(cluster, codes)
+        other = EarlierProducer(cast("Brokers", answers), ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(await leader.shut_out([]))
+        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 1
+        assert await epochs_of_markers(cluster, 0) == [1]
+
+    run_virtual(scenario())
+
+
+def test_two_who_fence_a_producer_by_the_leaders_of_partitions_both_get_there() -> None:
+    """One of them asks who is there before the other's marker is written, and would ask for a lower one for ever."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster, None)
+        other = EarlierProducer(cluster, None, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.was_taken_over(1)
+        cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
+        assert await other.shut_out(PLACES) == 5
 
     run_virtual(scenario())
 

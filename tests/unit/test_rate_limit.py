@@ -26,6 +26,15 @@ def test_a_second_may_be_read_at_once_and_then_the_debt_is_waited_off() -> None:
     assert rate.wait_s(0.5) == 0.0
 
 
+def test_at_another_rate_what_was_saved_up_is_not_more_than_that_rate_allows() -> None:
+    rate = RateLimit(1_000)
+    rate.change(100, 0.0)
+    rate.spend(200, 0.0)
+    assert rate.wait_s(0.0) == 1.0
+    rate.change(1_000, 0.5)
+    assert rate.wait_s(0.5) == 0.05
+
+
 def test_a_batch_larger_than_a_second_is_read_and_paid_for() -> None:
     rate = RateLimit(1_000)
     rate.spend(11_000, 0.0)

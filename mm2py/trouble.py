@@ -24,13 +24,15 @@ class Trouble:
         self._log = log
         self._since_s: float | None = None
         self._said = ""
+        self.why = ""
+        """What is wrong just now, whether it was said or not; empty while it works."""
 
     def note(self, error: Mm2Error, *, at_once: bool = False) -> None:
         """Note a failure; it is said when it lasts, ``at_once`` if waiting mends nothing, and again if it changes."""
         now_s = self._clock.monotonic()
         if self._since_s is None:
             self._since_s = now_s
-        why = str(error)
+        why = self.why = str(error)
         if self._said and not at_once:
             return  # while a cluster is away the wording changes with every broker that is asked
         if why != self._said and (at_once or now_s - self._since_s >= PATIENCE_S):
@@ -42,4 +44,4 @@ class Trouble:
         if self._said and self._since_s is not None:
             waited_s = round(self._clock.monotonic() - self._since_s, 1)
             self._log.info(f"{self._event}.back", after_s=waited_s)
-        self._since_s, self._said = None, ""
+        self._since_s, self._said, self.why = None, "", ""

@@ -1,0 +1,77 @@
+"""Shuts an earlier producer out of topics, and reads its markers back: only they prove it (C3 of docs/broker-facts.md).
+
+For topics of our own, before what stands there is believed; remote partitions are proven one by one as their tails are
+read. MirrorMaker 2 trusts in the coordinator's answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from mm2py.clock import Clock
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.fencing import EarlierProducer, Key
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.retry import name_of
+from mm2py.replication.log_reader import LogReader
+from mm2py.replication.reconcile import Tail, Writer
+from mm2py.replication.tail_stretch import TailStretch
+
+
+async def shut_out(
+    brokers: Brokers,
+    producer: EarlierProducer,
+    topics: Sequence[TopicMetadata],
+    *,
+    clock: Clock,
+    rng: random.Random,
+    on_fenced: Callable[[Key, EarlierProducer, int, int], None] = lambda *_: None,
+) -> int:
+    """Shut a producer out of all partitions of topics; returns the epoch of the fence when that is proven.
+
+    Args:
+        topics: fresh metadata; partitions without a leader are left out.
+        on_fenced: is told of each partition: who was shut out, by which epoch, and under which leader's.
+    Returns:
+        The highest epoch that markers were asked for with: whoever fences the producer elsewhere goes on with it.
+    Raises:
+        NotFenceable: it cannot be shut out.
+        KafkaError: retriable ones; ask again.
+    Cancelling loses nothing: markers may have been written that nobody has read.
+    """
+    metadata = {topic.name: topic for topic in topics}
+    left = ends = await _ends(brokers, topics)
+    writer = Writer(producer.producer_id, producer.epoch, 0)
+    while True:  # once more if a partition's leader was away, and its marker was left out (C3)
+        epoch = await producer.shut_out(list(left))
+        stretches = [
+            TailStretch(name, metadata[name].topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
+            for (name, number), end in left.items()
+        ]
+        await LogReader(brokers, read_committed=False, rng=rng, channel="reconcile").read(stretches, lambda _: None)
+        left = {part.key: ends[part.key] for part in stretches if not part.tail.is_whole}
+        for part in stretches:
+            if part.tail.is_whole:
+                on_fenced(part.key, producer, epoch, metadata[part.topic].partitions[part.partition].leader_epoch)
+        if not left:
+            return epoch
+
+
+async def _ends(brokers: Brokers, topics: Sequence[TopicMetadata]) -> dict[Key, int]:
+    by_leader: dict[BrokerId, list[Key]] = {}
+    for topic in topics:
+        for number, part in topic.partitions.items():
+            if part.leader is not None:
+                by_leader.setdefault(part.leader, []).append((topic.name, number))
+    ends: dict[Key, int] = {}
+    for leader, keys in by_leader.items():
+        answers = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
+        for (name, number), answer in answers.items():
+            if answer.error_code:
+                what = f"Finding the end of {name}-{number}"
+                raise BrokerRefused(what, answer.error_code, name_of(answer.error_code))
+            ends[name, number] = answer.offset
+    return ends
