@@ -100,6 +100,11 @@ class Connector(Protocol):
         """Settle what is under way, so that cancelling ``run`` afterwards repeats nothing later."""
         ...
 
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether something that was sent may be stored later, although it was drained or has never run."""
+        ...
+
     def status(self) -> FlowStatus | PathStatus | None:
         """Return the connector's part of the flow's status, None if it has none."""
         ...

@@ -22,6 +22,7 @@ QUARANTINED_MAX_BYTES = 100 * 1024 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
 CONTROL_LOG_RETENTION_MS = 7 * DAY_MS
 CONTROL_LOG_SEGMENT_MS = 60 * 60 * 1000
+CONTROL_LOG_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
             "retention.ms": str(max(CONTROL_LOG_RETENTION_MS, 2 * producer_expiry_ms)),
             "retention.bytes": "-1",
             "segment.ms": str(CONTROL_LOG_SEGMENT_MS),
+            "max.message.bytes": str(CONTROL_LOG_MESSAGE_BYTES),
             "message.timestamp.type": "LogAppendTime",
             "unclean.leader.election.enable": "false",
         },

@@ -177,16 +177,27 @@ class ClusterModel(ClusterState):
     # ---- the port
 
     @overload
-    async def send(self, broker: BrokerId, request: FetchRequest, *, channel: str = ...) -> FetchReply: ...
+    async def send(
+        self, broker: BrokerId, request: FetchRequest, *, channel: str = ..., timeout_s: float | None = ...
+    ) -> FetchReply: ...
     @overload
-    async def send(self, broker: BrokerId, request: ProduceRequest, *, channel: str = ...) -> ProduceReply: ...
+    async def send(
+        self, broker: BrokerId, request: ProduceRequest, *, channel: str = ..., timeout_s: float | None = ...
+    ) -> ProduceReply: ...
     @overload
-    async def send(self, broker: BrokerId, request: Payload, *, channel: str = ...) -> Payload: ...
+    async def send(
+        self, broker: BrokerId, request: Payload, *, channel: str = ..., timeout_s: float | None = ...
+    ) -> Payload: ...
 
     async def send(
-        self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
+        self,
+        broker: BrokerId,
+        request: FetchRequest | ProduceRequest | Payload,
+        *,
+        channel: str = "control",
+        timeout_s: float | None = None,
     ) -> object:
-        """Send one request and return its reply; see ``mm2py.kafka.port.Brokers``."""
+        """Send one request and return its reply, see ``mm2py.kafka.port.Brokers``; ``timeout_s``: not the usual one."""
         loop = asyncio.get_running_loop()
         node = self._pick(broker)
         api = type(request).__name__.removesuffix("Request")
@@ -197,7 +208,7 @@ class ClusterModel(ClusterState):
         if self.cut_off_by(request):
             await asyncio.sleep(self._latency_s())
             raise BrokerUnreachable(node.host, "it closed the connection")
-        timeout_s = self.request_timeout_s
+        timeout_s = self.request_timeout_s if timeout_s is None else timeout_s
         sent: object = request
         if isinstance(request, FetchRequest):
             self.counts["partitions asked for"] += sum(len(topic.partitions) for topic in request.topics)

@@ -1,0 +1,311 @@
+"""``mm2-configs.A.internal``: Kafka Connect's records of its connectors' settings, and ours beside them. Pure.
+
+Connect keeps ``connector-<name>`` with ``{"properties":{...}}``, no value for a connector that was deleted; beside it
+``task-<name>-<n>``, ``commit-<name>``, ``target-state-<name>``, ``tasks-fencing-<name>``, ``session-key``,
+``restart-connector-<name>`` and ``logger-cluster-<name>``. In MM2's dedicated mode the names are those of three
+classes.
+
+What mm2py's workers share stands under a key of our own, ``mm2py-flow``, with who wrote it and what stood there before;
+Connect passes over a key that it does not know, with a line in its log. In front of it, in one batch, the same settings
+stand under Connect's keys, as MM2 would write them, so that Connect's readers find them. So whatever stands under
+Connect's key of the source connector *behind* ours in the log was written by somebody else: by MM2.
+
+One that MM2 has switched off (``enabled=false``) is no configuration of the flow: MM2 only emits heartbeats by it. It
+is never overwritten, because such an MM2 may run beside us, and would begin to copy, or fail, by what it read.
+Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from mm2py.errors import Mm2Error
+
+FORMAT_VERSION: Final = 1
+"""Of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
+FLOW_KEY: Final = b"mm2py-flow"
+CONNECTORS: Final = ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
+_PACKAGE: Final = "org.apache.kafka.connect.mirror"
+_CONNECTOR: Final = b"connector-"
+SOURCE_KEY: Final = _CONNECTOR + CONNECTORS[0].encode()
+_KINDS: Final = (
+    b"task-",
+    b"commit-",
+    b"target-state-",
+    b"tasks-fencing-",
+    b"session-key",
+    b"restart-connector-",
+    b"logger-cluster-",
+    b"mm2py-",
+)
+MALFORMED_KEPT_MOST: Final = 20
+WRITES_KEPT_MOST: Final = 100
+
+
+class Writer(StrEnum):
+    """Who decided what a flow's settings are."""
+
+    MM2 = "mm2"
+    """MirrorMaker 2, or whoever else writes under Connect's keys."""
+    FILE = "file"
+    """A worker, from its own file."""
+    APPLY = "apply"
+    """An operator, by ``mm2py apply`` or ``--apply``."""
+    REST = "rest"
+
+
+class MalformedConfig(ValueError):
+    """A record is not what Connect or mm2py writes under its key."""
+
+
+class ConfigTooNew(Mm2Error):
+    """A younger mm2py has stored settings that this one must not act on."""
+
+    def __init__(self, topic: str, written_by: str) -> None:
+        super().__init__(
+            f"{topic} holds a configuration that this mm2py cannot read: mm2py {written_by} wrote it.",
+            remedy=f"Run mm2py {written_by} or later.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowConfig:
+    """The settings that the workers of a flow share, as somebody has stored them."""
+
+    properties: Mapping[str, str]
+    by: Writer
+    version: int
+    """Goes up by one with each change; 0 is what MM2 wrote."""
+    write_id: str = ""
+    """Unique for each write: whoever reads it back knows its own."""
+    based_on: str = ""
+    """The write_id of what the writer had read; whoever reads another one in between knows of two writers at once."""
+    written_by: str = ""
+    """The version of mm2py."""
+    worker: str = ""
+    at_ms: int = 0
+    seen: tuple[str, ...] = ()
+    """Digests of workers' files that were looked at and not taken, so that they count as unchanged."""
+    previous: FlowConfig | None = None
+    """What stood there before, one step back."""
+
+
+def encode_connectors(properties: Mapping[str, str], source_alias: str, target_alias: str) -> dict[bytes, bytes]:
+    """Return Connect's records of a flow's connectors, as MM2 writes them but for addresses and credentials.
+
+    MM2 does not configure a checkpoint connector that would have nothing to do: it would only be shown as failed.
+    """
+    return {
+        _CONNECTOR + name.encode(): _json(
+            {
+                "properties": {
+                    **properties,
+                    "name": name,
+                    "connector.class": f"{_PACKAGE}.{name}",
+                    "source.cluster.alias": source_alias,
+                    "target.cluster.alias": target_alias,
+                }
+            }
+        )
+        for name in CONNECTORS
+        if name != "MirrorCheckpointConnector" or not _is_without_checkpoints(properties)
+    }
+
+
+def _is_without_checkpoints(properties: Mapping[str, str]) -> bool:
+    names = ("emit.checkpoints.enabled", "emit.offset-syncs.enabled")
+    return any(properties.get(name, "").strip().lower() == "false" for name in names)
+
+
+def encode_flow(config: FlowConfig) -> bytes:
+    """Return the value of our own record; its key is FLOW_KEY."""
+    return _json({"format": FORMAT_VERSION, "readable_from": FORMAT_VERSION, **_fields(config)})
+
+
+def _fields(config: FlowConfig) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "version": config.version,
+        "by": config.by,
+        "mm2py": config.written_by,
+        "worker": config.worker,
+        "at_ms": config.at_ms,
+        "write_id": config.write_id,
+        "based_on": config.based_on,
+        "seen": list(config.seen),
+        "properties": dict(sorted(config.properties.items())),
+    }
+    if config.previous is not None:
+        fields["previous"] = _fields(config.previous)
+    return fields
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_connector(value: bytes) -> dict[str, str]:
+    """Return the settings of a connector.
+
+    Raises:
+        MalformedConfig: they are not as Connect writes them.
+    """
+    properties = _object(value).get("properties")
+    if not isinstance(properties, dict):
+        raise MalformedConfig("it has no properties")
+    return _texts(properties)
+
+
+def decode_flow(value: bytes, topic: str) -> FlowConfig:
+    """Return our own record.
+
+    Raises:
+        MalformedConfig: it is not as mm2py writes it.
+        ConfigTooNew: a younger mm2py wrote it, in a way that this one must not pass over.
+    """
+    fields = _object(value)
+    readable_from = fields.get("readable_from")
+    if not isinstance(readable_from, int) or isinstance(readable_from, bool):
+        raise MalformedConfig("it has no format")
+    if readable_from > FORMAT_VERSION:
+        raise ConfigTooNew(topic, _plain(fields.get("mm2py")))
+    try:
+        return _read_flow(fields)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise MalformedConfig(f"it lacks a field, or one is of another type: {error}") from None
+
+
+def _plain(version: object) -> str:
+    """What others wrote must not steer a terminal."""
+    text = version if isinstance(version, str) else "of a later version"
+    return "".join(char for char in text[:40] if char.isprintable())
+
+
+def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
+    numbers = fields["version"], fields["at_ms"]
+    texts = fields["write_id"], fields["based_on"], fields["mm2py"], fields["worker"], *fields["seen"]
+    if any(not isinstance(one, int) or isinstance(one, bool) or one < 0 for one in numbers):
+        raise TypeError("version or at_ms")
+    if any(not isinstance(one, str) for one in texts):
+        raise TypeError("a text")
+    previous = fields.get("previous")
+    return FlowConfig(
+        _texts(fields["properties"]),
+        Writer(fields["by"]),
+        fields["version"],
+        write_id=fields["write_id"],
+        based_on=fields["based_on"],
+        written_by=fields["mm2py"],
+        worker=fields["worker"],
+        at_ms=fields["at_ms"],
+        seen=tuple(fields["seen"]),
+        previous=None if previous is None else _read_flow(previous),
+    )
+
+
+def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Connect leaves a setting without a value out of what a connector sees."""
+    found = {name: value for name, value in properties.items() if value is not None}
+    if not all(isinstance(value, str) for value in found.values()):
+        raise MalformedConfig("a setting is no text")
+    return found
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise MalformedConfig("it is no JSON") from None
+    if not isinstance(found, dict):
+        raise MalformedConfig("it is no JSON object")
+    return found
+
+
+class ConfigRecords:
+    """What the records of a configs topic come to, taken one after the other in the order of the log."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.flow: FlowConfig | None = None
+        """What stands under our own key."""
+        self.foreign: Mapping[str, str] | None = None
+        """The source connector's settings under Connect's key, where somebody else wrote them behind our own."""
+        self.connectors: dict[str, Mapping[str, str]] = {}
+        """All under Connect's keys, by the connector's name, whoever wrote them."""
+        self.skipped: Counter[str] = Counter()
+        """Records that say nothing about a flow's settings, by kind."""
+        self.malformed: list[str] = []
+        """What could not be understood, the first few since somebody last looked."""
+        self.writes = 0
+        """How many under our own key were taken in."""
+        self._latest_writes: deque[FlowConfig] = deque(maxlen=WRITES_KEPT_MOST)
+        self.too_new: ConfigTooNew | None = None
+        """Set while a younger mm2py's record counts that this one must not act on."""
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take the next record in. One that cannot be understood is noted and changes nothing."""
+        try:
+            if key == FLOW_KEY:
+                self._take_flow(value)
+            elif key is not None and key.startswith(_CONNECTOR):
+                self._take_connector(key, value)
+            else:
+                self.skipped[self._kind(key)] += 1
+        except MalformedConfig as error:
+            if len(self.malformed) < MALFORMED_KEPT_MOST:
+                shown = "".join(char if char.isprintable() else "?" for char in (key or b"").decode(errors="replace"))
+                self.malformed.append(f"{self.topic}-0 at offset {offset}, {shown}: {error}")
+
+    def writes_behind(self, count: int) -> list[FlowConfig]:
+        """Return those under our own key that came behind the first ``count``, in the order of the log."""
+        newer = self.writes - count
+        return list(self._latest_writes)[-newer:] if newer > 0 else []
+
+    @property
+    def is_beside_mm2(self) -> bool:
+        """Whether MM2 may run beside us for heartbeats alone, so that Connect's keys are left to it."""
+        found = self.connectors.get(CONNECTORS[0])
+        return found is not None and found.get("enabled", "").strip().lower() == "false" and self._is_of_mm2(found)
+
+    @staticmethod
+    def _is_of_mm2(properties: Mapping[str, str]) -> bool:
+        """MM2 cannot do without the addresses; we never write them."""
+        return any(name.startswith(("source.cluster.", "target.cluster.")) for name in _beyond_aliases(properties))
+
+    def _take_flow(self, value: bytes | None) -> None:
+        self.too_new = None
+        if value is None:
+            self.flow = self.foreign = None
+            return
+        try:
+            self.flow = decode_flow(value, self.topic)
+        except ConfigTooNew as error:
+            self.too_new = error
+            return
+        self.foreign = None
+        self.writes += 1
+        self._latest_writes.append(self.flow)
+
+    def _take_connector(self, key: bytes, value: bytes | None) -> None:
+        name = key[len(_CONNECTOR) :].decode(errors="replace")
+        if value is None:
+            self.connectors.pop(name, None)
+            if key == SOURCE_KEY:
+                self.foreign = None
+            return
+        properties = decode_connector(value)
+        self.connectors[name] = properties
+        if key == SOURCE_KEY:
+            self.foreign = properties
+
+    @staticmethod
+    def _kind(key: bytes | None) -> str:
+        return next((kind.decode().rstrip("-") for kind in _KINDS if (key or b"").startswith(kind)), "unknown")
+
+
+def _beyond_aliases(properties: Mapping[str, str]) -> list[str]:
+    return [name for name in properties if name not in ("source.cluster.alias", "target.cluster.alias")]

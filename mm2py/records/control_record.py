@@ -1,0 +1,239 @@
+"""The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
+
+Answers to the join, sync and assignment messages of Connect's group protocol (IncrementalCooperativeConnectProtocol);
+those go through a broker's coordinator and are gone, these stand in a log that everybody reads in the same order.
+
+Appends are retried, so any record may stand there twice, the second time long after the first. Bytes: control_codec.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, NewType
+
+from mm2py.connector import Kind
+from mm2py.flow import Flow
+
+MemberId = NewType("MemberId", str)
+"""Of one life of a worker process: hexadecimal, part of its transactional ids (``TransactionalId.process``)."""
+
+NOBODY = MemberId("")
+"""In ``Ownership``: a share is taken from its owner and given to nobody."""
+
+NOT_A_PARTITION = -1
+
+
+class Share(NamedTuple):
+    """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
+
+    The share ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
+    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats are such a share of their kind.
+    """
+
+    flow: Flow
+    kind: Kind
+    topic: str = ""
+    partition: int = NOT_A_PARTITION
+
+    @property
+    def is_partition(self) -> bool:
+        return self.partition != NOT_A_PARTITION
+
+
+class Writer(NamedTuple):
+    """Under what a member writes: one producer id of one life of a flow there."""
+
+    flow: Flow
+    transactional_id: str | None
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker wants to take part. Its flows are those into this target that its file and ``--clusters`` name."""
+
+    member: MemberId
+    name: str
+    """For people: host and process."""
+    version: str
+    """Of mm2py."""
+    url: str
+    """Where its REST interface is, empty if it has none."""
+    flows: tuple[Flow, ...]
+    """The flows whose partitions it may copy."""
+    heartbeats: tuple[Flow, ...]
+    """The flows whose heartbeats it may emit."""
+    tasks_max: Mapping[Flow, int]
+    """``tasks.max`` of flows where its file sets it."""
+    cluster_id: str | None
+    """Of the target, as this worker sees it."""
+    election: str
+    """``log`` or ``zookeeper``."""
+    session_timeout_ms: int
+    """After so long without a record of it others may call it silent; it stops by itself before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A member is alive. Its own acknowledged beats are its leave to go on."""
+
+    member: MemberId
+    applied: Mapping[Flow, int] = field(default_factory=dict)
+    """The version of each flow's configuration that it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What shares of a member carry, in whole bytes/s; only those that changed much since it said so last."""
+
+    member: MemberId
+    bytes_per_s: Mapping[Share, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """A member is about to write under a producer id: it must be fenced should the member fall silent."""
+
+    member: MemberId
+    writer: Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which partitions a flow copies, by the owner of its head. A topic with 0 partitions is copied no more."""
+
+    member: MemberId
+    flow: Flow
+    partitions: Mapping[str, int]
+    """By source topic; only topics whose number changed."""
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions topics had when the flow first copied them; said once, the first word counts."""
+    source_cluster: str | None = None
+    """The id of the cluster that they were found on; said once for a flow, the first word counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A member wants to lead. It counts if it is the next leader epoch and nobody leads."""
+
+    member: MemberId
+    leader_epoch: int
+    claim_id: str
+    """Random: tells two claims of one member apart."""
+    evidence: str = ""
+    """What allowed it, from another election backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resigned:
+    """The leader leads no more, and stays a member: its election backend has withdrawn its leave."""
+
+    member: MemberId
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The leader gives shares to members; what is not named stays where it is. Counts when all its parts are read."""
+
+    member: MemberId
+    leader_epoch: int
+    generation: int
+    owners: Mapping[Share, MemberId]
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The earlier owner of shares that were given to others has drained them: all it sent was answered."""
+
+    member: MemberId
+    generation: int
+    """Of the view in which it had to release them: a late duplicate frees nothing that was handed over after that."""
+    shares: frozenset[Share]
+
+
+@dataclass(frozen=True, slots=True)
+class PutOut:
+    """The leader declares a silent member dead: whatever it still writes to the control log is void."""
+
+    member: MemberId
+    leader_epoch: int
+    dead: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Producer ids were shut out of the internal topics of their flow: positions stand still from here on."""
+
+    member: MemberId
+    leader_epoch: int
+    of: MemberId | None
+    """The member that is now fenced whole; None: producers of lives that the control log does not know."""
+    epochs: Mapping[int, int]
+    """The fence epoch of each producer id: whoever fences it elsewhere goes on with this one."""
+    unfenced: Mapping[int, str] = field(default_factory=dict)
+    """Producer ids that could not be fenced, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A member is gone for good. ``in_doubt``: something it sent was not answered, so it must be fenced."""
+
+    member: MemberId
+    in_doubt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The leader's state of the group after all records below ``covers``: a joiner reads from here. In parts."""
+
+    member: MemberId
+    leader_epoch: int
+    covers: int
+    """The offset up to which records are in it; those behind it and before the snapshot are read as well."""
+    snapshot_id: str
+    state: str
+    """This part of the JSON text of the state, see ``membership.View.to_json``."""
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record of a younger mm2py that an older one may pass over. Still a sign of life, else verdicts would differ."""
+
+    member: MemberId
+    kind: str
+    version: str
+    """Of the mm2py that wrote it."""
+
+
+ControlRecord = (
+    Joined
+    | Beat
+    | Loads
+    | Writes
+    | Listed
+    | Claim
+    | Resigned
+    | Ownership
+    | Released
+    | PutOut
+    | Fenced
+    | Left
+    | Snapshot
+    | Skipped
+)
+
+
+class Entry(NamedTuple):
+    """A record with its place in the log."""
+
+    offset: int
+    time_ms: int
+    """When it was appended, by the clock of the partition's leader: that may step back."""
+    record: ControlRecord

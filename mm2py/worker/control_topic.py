@@ -1,0 +1,192 @@
+"""The topic of the control log: found or made, and turned down where its settings would make readers judge differently.
+
+Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic, or check its cleanup policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.errors import Mm2Error
+from mm2py.kafka import admin
+from mm2py.kafka.admin import NewTopic
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.topics.internal import InternalTopic
+
+PARTITION: Final = 0
+CHANNEL: Final = "control log"
+REPLICAS_WANTED: Final = 3
+UNKNOWN_TOPIC: Final = 3
+_NO_LEADER: Final = 5
+_EXISTS: Final = 36
+_INVALID_REPLICATION_FACTOR: Final = 38
+_MUST_BE: Final[tuple[str, ...]] = ("cleanup.policy", "message.timestamp.type")
+"""Settings without which two readers of the log may see different things."""
+
+
+class ControlLogUnusable(Mm2Error):
+    """The target has no control log that workers could agree by, until an operator sees to it."""
+
+
+class ControlLogMissing(Mm2Error):
+    """There is no such topic, and it is not for us to make it."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"There is no {topic}: no worker of this group has run yet.", remedy="")
+
+
+class ControlTopic:
+    """The topic on one target cluster."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: InternalTopic,
+        *,
+        replication_factor: int,
+        only_reads: bool = False,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one.
+
+        Args:
+            replication_factor: what the file asks for, -1 if it leaves it to us.
+            only_reads: for somebody who looks on: nothing is made, and settings are not judged.
+        """
+        self.name = str(topic.name)
+        self._topic = topic
+        self._brokers = brokers
+        self._replication_factor = replication_factor
+        self._only_reads = only_reads
+        self._log = log
+        self._said: set[str] = set()
+
+    @property
+    def rights(self) -> str:
+        if self._only_reads:
+            return f"mm2py needs DESCRIBE and READ on {self.name}."
+        return f"mm2py needs CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on {self.name}."
+
+    @property
+    def limits(self) -> str:
+        settings = _listed({key: self._topic.configs[key] for key in (*_MUST_BE, "max.message.bytes")})
+        return f"Set {settings} on {self.name}."
+
+    async def ensure(self) -> TopicMetadata:
+        """Return the topic with a leader, having made it where there is none.
+
+        Raises:
+            ControlLogUnusable: it cannot be made, or is no control log.
+            ControlLogMissing: it is not there, and we only read.
+            BrokerRefused: it has no leader yet, or the target cannot tell just now: ask again.
+            KafkaError: as ``Brokers.send``.
+        """
+        metadata = await fetch_metadata(self._brokers, [self.name], channel=CHANNEL)
+        found = metadata.topics.get(self.name)
+        if found is None or found.error_code == UNKNOWN_TOPIC:
+            if self._only_reads:
+                raise ControlLogMissing(self.name)
+            await self._make(metadata)
+            raise BrokerRefused(f"Waiting for {self.name}", _NO_LEADER, name_of(_NO_LEADER))
+        leader_of(found)
+        if len(found.partitions) != 1:
+            raise ControlLogUnusable(
+                f"{self.name} has {len(found.partitions)} partitions: workers would not see the same order.",
+                remedy="Stop all workers and delete the topic, mm2py makes it anew; or set another mm2py.group.",
+            )
+        if self._only_reads:
+            return found
+        await self._check_settings()
+        await self._look_at_replicas(metadata)
+        return found
+
+    async def _make(self, metadata: ClusterMetadata) -> None:
+        brokers = len(metadata.brokers)
+        factor = self._replication_factor if self._replication_factor > 0 else REPLICAS_WANTED
+        factor = max(1, min(factor, brokers))
+        configs = {**self._topic.configs, "min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
+        new = NewTopic(self.name, self._topic.partitions, factor, configs)
+        refusal = (await admin.create_topics(self._brokers, [new]))[self.name]
+        if refusal is None:
+            self._log.info("control_log.created", topic=self.name, replicas=factor)
+        elif refusal.code not in {_EXISTS, _INVALID_REPLICATION_FACTOR}:  # the latter: a broker has just gone
+            if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
+                raise refusal
+            settings = ", ".join(f"{key}={value}" for key, value in configs.items())
+            raise ControlLogUnusable(
+                f"The control log cannot be created: {refusal.what}",
+                remedy=f"{self.rights} Or create it by hand, with one partition and {settings}.",
+            ) from refusal
+
+    async def _check_settings(self) -> None:
+        found = (await admin.describe_topic_configs(self._brokers, [self.name], channel=CHANNEL))[self.name]
+        if isinstance(found, BrokerRefused):
+            if reaction_to(found.code) is not Reaction.DENIED:
+                raise found
+            self._say_once("control_log.settings_unknown", topic=self.name, why=found.what, remedy=self.rights)
+            return  # what matters most is seen in every batch: whether its time is that of the append
+        has = {entry.name: entry.value for entry in found}
+        wrong = {key: has[key] for key in _MUST_BE if key in has and has[key] != self._topic.configs[key]}
+        if wrong:
+            raise ControlLogUnusable(
+                f"{self.name} has {_listed(wrong)}: its readers would not all see the same records and times.",
+                remedy=self._by_hand(wrong),
+            )
+        weak = {
+            key: value
+            for key, value in has.items()
+            if (key == "unclean.leader.election.enable" and value != "false")
+            or (key == "retention.ms" and value is not None and 0 <= int(value) < int(self._topic.configs[key]))
+            or (key == "retention.bytes" and value != "-1")
+            or (key == "max.message.bytes" and value is not None and int(value) < int(self._topic.configs[key]))
+        }
+        if weak:
+            self._say_once(
+                "control_log.weak_settings", topic=self.name, settings=_listed(weak), remedy=self._by_hand(weak)
+            )
+
+    async def _look_at_replicas(self, metadata: ClusterMetadata) -> None:
+        count = (await admin.replica_counts(self._brokers, [self.name], channel=CHANNEL)).get(self.name)
+        if count is not None and count < REPLICAS_WANTED:
+            several = len(metadata.brokers) >= REPLICAS_WANTED
+            self._say_once(
+                "control_log.few_replicas",
+                topic=self.name,
+                replicas=count,
+                effect="no worker takes over from another while brokers that hold it are away",
+                remedy=f"Reassign it to {REPLICAS_WANTED} brokers and set min.insync.replicas=2."
+                if several
+                else f"The target has {len(metadata.brokers)} broker(s): nothing can be done before it has three.",
+            )
+
+    def _by_hand(self, wrong: Mapping[str, str | None]) -> str:
+        wanted = ",".join(f"{key}={self._topic.configs[key]}" for key in wrong)
+        return f"Set {wanted} on it (kafka-configs.sh --alter --topic {self.name} --add-config {wanted})."
+
+    def _say_once(self, event: str, **what: object) -> None:
+        if event not in self._said:
+            self._said.add(event)
+            self._log.warning(event, **what)
+
+
+def leader_of(topic: TopicMetadata) -> tuple[BrokerId, int]:
+    """Return who leads the log, and in which epoch.
+
+    Raises:
+        BrokerRefused: nobody does, or the cluster does not tell us.
+    """
+    part = topic.partitions.get(PARTITION)
+    if topic.error_code or part is None or part.leader is None:
+        code = topic.error_code or (part.error_code if part is not None else 0) or _NO_LEADER
+        raise BrokerRefused(f"Finding the leader of {topic.name}", code, name_of(code))
+    return part.leader, part.leader_epoch
+
+
+def _listed(settings: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())

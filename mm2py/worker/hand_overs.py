@@ -1,0 +1,120 @@
+"""Who owns which share, and for whose end its owner still waits: promise 2 between workers. Pure.
+
+Connect revokes tasks in one rebalance and gives them away in the next; here a share is given at once, and its new owner
+waits until the earlier one has drained it (``Released``) or nothing of it can be appended any more (``Fenced``).
+At most one member was ever free to run a share without having ended since: its owner, or whom its owner waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from mm2py.flow import Flow
+from mm2py.records.control_record import MemberId, Share
+from mm2py.records.share_ranges import pack, unpack
+
+
+class Owned(NamedTuple):
+    """How it stands with one share. A share with neither a member nor anybody to wait for is not kept."""
+
+    member: MemberId | None
+    waits_for: MemberId | None
+    generation: int
+    """In which the waiting began; where nobody is waited for, in which it got this owner."""
+
+
+class HandOvers:
+    """The owners of all shares of a group. Everything is found by member as well: there may be 50,000."""
+
+    def __init__(self) -> None:
+        self.owners: dict[Share, Owned] = {}
+        self.changes = 0
+        """Grows with every share that changes."""
+        self.flow_changes: dict[Flow, int] = {}
+        """As ``changes``, for each flow."""
+        self._owned: dict[MemberId, dict[Share, None]] = {}
+        self._awaited: dict[MemberId, dict[Share, None]] = {}
+
+    def owned_by(self, member: MemberId) -> Collection[Share]:
+        """What a member is to run, whether it must still wait or not. Not to be kept: it changes."""
+        return self._owned.get(member, {}).keys()
+
+    def awaited_of(self, member: MemberId) -> Collection[Share]:
+        """What a member must drain and release. Not to be kept: it changes."""
+        return self._awaited.get(member, {}).keys()
+
+    def give(self, share: Share, to: MemberId | None, generation: int) -> None:
+        """Move a share. Whoever may be at it is waited for; owners in between have not begun, and do not matter.
+
+        The story of the share that came back: w1's goes to w2, and before w1 has drained it to w1 again. w1 still
+        waits for itself: it may have stopped copying already, and has to say so before it begins anew.
+        """
+        old = self.owners.get(share)
+        if old is None:
+            if to is not None:
+                self._set(share, _NOBODY, Owned(to, None, generation))
+        elif old.member != to:
+            since = generation if old.waits_for is None else old.generation
+            self._set(share, old, Owned(to, old.waits_for or old.member, since))
+
+    def release(self, member: MemberId, shares: Iterable[Share], generation: int) -> None:
+        """A member has drained shares, as of a generation.
+
+        The story of the late duplicate: w1 releases a share in generation 2 and gets it back in 3; in 4 it goes to w2
+        again. Now the release of 2 is appended once more, by a retry that hung on the way. It says nothing about 4.
+        """
+        for share in shares:
+            old = self.owners.get(share)
+            if old is not None and old.waits_for == member and old.generation <= generation:
+                self._set(share, old, old._replace(waits_for=None))
+
+    def put_out(self, dead: MemberId, generation: int) -> None:
+        """A member may still be at what it owns, and will not say when it has ended."""
+        for share in list(self.owned_by(dead)):
+            self.give(share, None, generation)
+
+    def forget(self, ended: MemberId) -> None:
+        """A member is at nothing any more: it was fenced whole, or left drained."""
+        for share in list(self.owned_by(ended)):
+            old = self.owners[share]
+            self._set(share, old, old._replace(member=None))
+        for share in list(self.awaited_of(ended)):
+            old = self.owners[share]
+            self._set(share, old, old._replace(waits_for=None))
+        self._owned.pop(ended, None)
+        self._awaited.pop(ended, None)
+
+    def to_json(self) -> Any:
+        kinds = {owned: number for number, owned in enumerate(sorted(set(self.owners.values()), key=repr))}
+        return {"kinds": list(kinds), "shares": pack({share: kinds[owned] for share, owned in self.owners.items()})}
+
+    @classmethod
+    def from_json(cls, fields: Any) -> HandOvers:
+        found = cls()
+        kinds = [Owned(*kind) for kind in fields["kinds"]]
+        for share, number in unpack(fields["shares"]).items():
+            found._set(share, _NOBODY, kinds[number])
+        return found
+
+    def _set(self, share: Share, old: Owned, new: Owned) -> None:
+        # Each look into a dict hashes the share anew, and an assignment of 50,000 must not hold up the beats.
+        if new.member != old.member:
+            if old.member is not None:
+                del self._owned[old.member][share]
+            if new.member is not None:
+                self._owned.setdefault(new.member, {})[share] = None
+        if new.waits_for != old.waits_for:
+            if old.waits_for is not None:
+                del self._awaited[old.waits_for][share]
+            if new.waits_for is not None:
+                self._awaited.setdefault(new.waits_for, {})[share] = None
+        if new.member is None and new.waits_for is None:
+            del self.owners[share]
+        else:
+            self.owners[share] = new
+        self.changes += 1
+        self.flow_changes[share.flow] = self.flow_changes.get(share.flow, 0) + 1
+
+
+_NOBODY = Owned(None, None, 0)

@@ -1,0 +1,119 @@
+"""A control log in memory with one reader, for stories about groups of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mm2py.connector import Kind
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    ControlRecord,
+    Entry,
+    Fenced,
+    Joined,
+    Listed,
+    MemberId,
+    Ownership,
+    PutOut,
+    Released,
+    Share,
+    Writer,
+    Writes,
+)
+from mm2py.worker.membership import View
+
+A_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
+C_B = Flow(ClusterAlias("C"), ClusterAlias("B"))
+W1, W2, W3 = MemberId("w1"), MemberId("w2"), MemberId("w3")
+SESSION_TIMEOUT_MS = 3000
+BEAT_MS = 500
+HEAD = Share(A_B, Kind.SOURCE)
+
+
+def share(partition: int, topic: str = "orders", flow: Flow = A_B) -> Share:
+    return Share(flow, Kind.SOURCE, topic, partition)
+
+
+def joined(member: MemberId, *flows: Flow, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Joined:
+    return Joined(
+        member,
+        name=f"host-{member}",
+        version="1.2.3",
+        url="",
+        flows=flows or (A_B,),
+        heartbeats=(),
+        tasks_max={},
+        cluster_id="cluster-b",
+        election="log",
+        session_timeout_ms=session_timeout_ms,
+    )
+
+
+def writer(producer_id: int, epoch: int = 0, flow: Flow = A_B) -> Writer:
+    return Writer(flow, f"mm2py-test-{producer_id}", producer_id, epoch)
+
+
+class GroupLog:
+    """The log, and the view of whoever has read all of it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.view = View()
+        self.now_ms = 1_000_000
+
+    def add(self, *records: ControlRecord) -> None:
+        for record in records:
+            entry = Entry(len(self.entries), self.now_ms, record)
+            self.entries.append(entry)
+            self.view.take(entry)
+
+    def beat(self, members: Iterable[MemberId], *, for_ms: int) -> None:
+        """Let time pass, in which these members beat and no others."""
+        names = list(members)
+        for _ in range(for_ms // BEAT_MS):
+            self.now_ms += BEAT_MS
+            self.add(*(Beat(name) for name in names))
+
+    def lead(self, member: MemberId) -> None:
+        self.add(Claim(member, self.view.leader_epoch + 1, f"claim of {member}"))
+        assert self.view.leader == member
+
+    def own(self, owners: Mapping[Share, MemberId]) -> None:
+        assert self.view.leader is not None
+        self.add(Ownership(self.view.leader, self.view.leader_epoch, self.view.generation + 1, owners))
+
+    def list_topics(self, by: MemberId, topics: Mapping[str, int]) -> None:
+        self.add(Listed(by, A_B, topics))
+
+    def release(self, member: MemberId, *shares: Share) -> Released:
+        released = Released(member, self.view.generation, frozenset(shares))
+        self.add(released)
+        return released
+
+    def put_out(self, dead: MemberId) -> None:
+        assert self.view.leader is not None
+        self.add(PutOut(self.view.leader, self.view.leader_epoch, dead))
+
+    def fenced(self, of: MemberId | None, epochs: Mapping[int, int] | None = None) -> None:
+        assert self.view.leader is not None
+        self.add(Fenced(self.view.leader, self.view.leader_epoch, of, epochs or {}))
+
+    def read(self, upto: int) -> View:
+        """Return the view of a reader who has got as far as ``upto``."""
+        view = View()
+        for entry in self.entries[:upto]:
+            view.take(entry)
+        return view
+
+
+def group_of(*members: MemberId, partitions: int = 4) -> GroupLog:
+    """Return a group led by the first one, who owns the head; all write, and ``orders`` is listed but unowned."""
+    log = GroupLog()
+    for number, member in enumerate(members):
+        log.add(joined(member), Writes(member, writer(100 + number)))
+    log.lead(members[0])
+    log.own({HEAD: members[0]})
+    log.list_topics(members[0], {"orders": partitions})
+    return log

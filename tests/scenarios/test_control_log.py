@@ -1,0 +1,941 @@
+"""The control log on the broker model: the same records in the same order for everybody, or word that they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from collections.abc import Coroutine, Sequence
+from typing import Any, cast
+
+import pytest
+
+from mm2py.flow import parse_flow
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchReply, FetchRequest
+from mm2py.logs import make_logger
+from mm2py.records.batch import NewRecord, build_batch
+from mm2py.records.control_codec import NewerFormat, encode
+from mm2py.records.control_record import Beat, Claim, ControlRecord, Entry, MemberId, Skipped, Snapshot
+from mm2py.topics.internal import control_log, is_own_topic
+from mm2py.worker.control_leader import DAMAGED_READS_MOST, MISSING_S
+from mm2py.worker.control_log import (
+    FIRST_WINDOW_RECORDS,
+    QUIET_S,
+    ControlLog,
+    ControlLogLost,
+    ControlLogUnusable,
+    Opening,
+)
+from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.faults import Faults
+from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, run_virtual
+
+TOPIC = control_log("g", producer_expiry_ms=86_400_000)
+NAME = str(TOPIC.name)
+DAY_MS = 86_400_000
+FLOW = parse_flow("A->B")
+W1 = MemberId("w1")
+
+
+class Scene:
+    """A target cluster and the workers that read its control log."""
+
+    def __init__(self, seed: int = 1, *, nodes: int = 3) -> None:
+        self.rng = random.Random(seed)
+        self.clock = VirtualClock()
+        self.cluster = ClusterModel("B", self.clock, random.Random(self.rng.random()), nodes=nodes)
+        self.cluster.request_timeout_s = 3.0
+        self.log_text = io.StringIO()
+
+    def log(self, *, through: Brokers | None = None, replication_factor: int = 3) -> ControlLog:
+        return ControlLog(
+            through or self.cluster,
+            TOPIC,
+            replication_factor=replication_factor,
+            poll_s=1.0,
+            append_timeout_s=2.0,
+            clock=self.clock,
+            rng=random.Random(self.rng.random()),
+            log=make_logger("info", "text", self.log_text),
+        )
+
+    async def opened(self) -> tuple[ControlLog, Opening]:
+        log = self.log()
+        return log, await log.open()
+
+    def lines(self, event: str) -> list[str]:
+        return [line for line in self.log_text.getvalue().splitlines() if f" {event} " in line]
+
+    def fill(self, records: Sequence[ControlRecord], *, a_batch: int = 50) -> None:
+        """Let records stand in the log, as others have written them."""
+        for at in range(0, len(records), a_batch):
+            self.cluster.append(NAME, 0, [Record(encode(record)) for record in records[at : at + a_batch]])
+
+    def fetched(self) -> int:
+        return self.cluster.counts["request Fetch"]
+
+
+def beat(number: int, member: MemberId = W1) -> Beat:
+    return Beat(member, {FLOW: number})
+
+
+def beats(*numbers: int) -> list[ControlRecord]:
+    return [beat(number) for number in numbers]
+
+
+def snapshot(covers: int, name: str = "s1", state: str = "{}", part: int = 0, parts: int = 1) -> Snapshot:
+    return Snapshot(W1, 1, covers, name, state, part, parts)
+
+
+async def append_each(log: ControlLog, records: Sequence[ControlRecord]) -> None:
+    """Append each in a batch of its own: a log is cut back between batches only."""
+    for record in records:
+        await log.append([record])
+
+
+async def read_to(log: ControlLog, offset: int) -> list[Entry]:
+    entries: list[Entry] = []
+    async with asyncio.timeout(120):
+        while log.next_offset < offset:
+            entries += await log.read()
+    return entries
+
+
+async def read_until_lost(log: ControlLog) -> ControlLogLost:
+    with pytest.raises(ControlLogLost) as lost:
+        async with asyncio.timeout(60):
+            while True:
+                await log.read()
+    return lost.value
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    run_virtual(scenario, limit_s=3600)
+
+
+# Appending and reading
+
+
+def test_all_readers_see_the_same_records_in_the_same_order_with_the_time_of_their_append() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        logs = [(await scene.opened())[0] for _ in range(4)]
+
+        async def write(log: ControlLog, member: MemberId) -> None:
+            for number in range(20):
+                await log.append([beat(number, member)])
+                await asyncio.sleep(scene.rng.uniform(0, 0.5))
+
+        reading = [asyncio.create_task(read_to(log, 80)) for log in logs]
+        await asyncio.gather(*(write(log, MemberId(f"w{number}")) for number, log in enumerate(logs)))
+        first, *others = await asyncio.gather(*reading)
+        assert all(entries == first for entries in others)
+        assert [entry.offset for entry in first] == list(range(80))
+        for member in {entry.record.member for entry in first}:
+            assert [entry.record for entry in first if entry.record.member == member] == [
+                beat(number, member) for number in range(20)
+            ]
+        stored = scene.cluster.records(NAME, 0)
+        assert [entry.time_ms for entry in first] == [record.timestamp_ms for record in stored]
+        assert first[0].time_ms >= EPOCH_MS and first[-1].time_ms > first[0].time_ms
+
+    run(scenario())
+
+
+def test_a_reader_waits_for_records_and_hears_of_one_at_once_and_of_silence_after_its_poll() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        begun_s = scene.clock.monotonic()
+        assert await log.read() == []
+        assert 0.9 < scene.clock.monotonic() - begun_s < 1.2
+        reading = asyncio.create_task(log.read())
+        await asyncio.sleep(0.3)
+        begun_s = scene.clock.monotonic()
+        assert await log.append(beats(1)) == 0
+        assert [entry.record for entry in await reading] == beats(1)
+        assert scene.clock.monotonic() - begun_s < 0.05
+
+    run(scenario())
+
+
+def test_append_returns_the_offset_of_the_last_and_large_lists_go_in_batches_that_any_broker_takes() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        parts: list[ControlRecord] = [snapshot(0, state="x" * (500 << 10), part=part, parts=4) for part in range(4)]
+        assert await log.append([*parts, *beats(*range(1200))]) == 1203
+        assert [entry.record for entry in await read_to(log, 1204)] == [*parts, *beats(*range(1200))]
+        assert max(len(batch.raw) for batch in scene.cluster.batches(NAME, 0)) < 1 << 20
+
+    run(scenario())
+
+
+def test_no_beat_waits_behind_a_snapshot() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        channels = scene.cluster.trace
+        channels.clear()
+        await log.append([snapshot(0, state="x" * (500 << 10))])
+        await log.append(beats(1))
+        produced = [channel for _, _, channel, api, _ in channels if api == "Produce"]
+        assert len(set(produced)) == 2
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_through_a_storm_every_append_is_there_none_is_read_out_of_order_and_duplicates_are_seen_by_all_alike(
+    seed: int,
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(seed)
+        logs = [(await scene.opened())[0] for _ in range(3)]
+        scene.cluster.inject(
+            Faults(
+                produce_error=0.2,
+                fetch_error=0.1,
+                reset=0.05,
+                drop_reply=0.02,
+                duplicate_produce=0.1,
+                flip_bit=0.1,
+                leader_move_every_s=2.0,
+            )
+        )
+        acknowledged: dict[int, ControlRecord] = {}
+
+        async def write(log: ControlLog, member: MemberId) -> None:
+            for number in range(15):
+                acknowledged[await log.append([beat(number, member)])] = beat(number, member)
+                await asyncio.sleep(scene.rng.uniform(0, 0.5))
+
+        heard: list[list[Entry]] = [[] for _ in logs]
+
+        async def follow(log: ControlLog, into: list[Entry]) -> None:
+            while True:
+                into += await log.read()
+
+        following = [asyncio.create_task(follow(log, into)) for log, into in zip(logs, heard, strict=True)]
+        await asyncio.gather(*(write(log, MemberId(f"w{number}")) for number, log in enumerate(logs)))
+        scene.cluster.heal()
+        await asyncio.sleep(15)
+        for task in following:
+            task.cancel()
+        results = await asyncio.gather(*following, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results), results
+        assert heard[0] == heard[1] == heard[2]
+        assert [entry.offset for entry in heard[0]] == list(range(len(heard[0])))
+        by_offset = {entry.offset: entry.record for entry in heard[0]}
+        assert acknowledged.items() <= by_offset.items()
+        assert not scene.cluster.complaints
+
+    run(scenario())
+
+
+def test_a_leader_that_is_away_for_20_s_costs_20_s_and_nothing_else() -> None:
+    async def scenario() -> None:
+        scene = Scene(nodes=1)
+        log, _ = await scene.opened()
+        await log.append(beats(0))
+        assert len(await read_to(log, 1)) == 1
+        scene.cluster.stop_broker(1, clean=False)
+        begun_s = scene.clock.monotonic()
+        appending = asyncio.create_task(log.append(beats(1)))
+        asyncio.get_running_loop().call_later(20, scene.cluster.start_broker, 1)
+        async with asyncio.timeout(40):
+            entries = await read_to(log, 2)
+        assert [entry.record for entry in entries] == beats(1)
+        assert await appending == 1
+        assert 20 < scene.clock.monotonic() - begun_s < 26
+        assert len(scene.lines("control_log.appending.waiting")) == len(scene.lines("control_log.appending.back")) == 1
+
+    run(scenario())
+
+
+def test_while_too_few_replicas_are_in_sync_nothing_is_appended_and_then_all_is() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        leader = scene.cluster.partition(NAME, 0).leader
+        followers = [node for node in scene.cluster.nodes if node != leader]
+        for node in followers:
+            scene.cluster.stop_broker(node)
+        appending = asyncio.create_task(log.append(beats(1)))
+        assert await read_to_silence(log, 15) == []
+        assert not appending.done()
+        scene.cluster.start_broker(followers[0])
+        async with asyncio.timeout(10):
+            assert [entry.record for entry in await read_to(log, 1)] == beats(1)
+            assert await appending == 0
+
+    run(scenario())
+
+
+async def read_to_silence(log: ControlLog, seconds: float) -> list[Entry]:
+    entries: list[Entry] = []
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                entries += await log.read()
+    return entries
+
+
+@pytest.mark.parametrize("leader_goes", [False, True])
+def test_a_right_that_is_taken_away_is_named_once_and_waited_for(leader_goes: bool) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        scene.cluster.deny(NAME)
+        if leader_goes:  # who asks for the next one is not told so much as the topic's id
+            scene.cluster.stop_broker(scene.cluster.partition(NAME, 0).leader)
+        appending = asyncio.create_task(log.append(beats(1)))
+        assert await read_to_silence(log, 20) == []
+        for event in ("control_log.reading.waiting", "control_log.appending.waiting"):
+            (line,) = scene.lines(event)
+            assert "READ and WRITE" in line
+        scene.cluster.allow(NAME)
+        assert len(await read_to(log, 1)) == 1
+        assert await appending == 0
+
+    run(scenario())
+
+
+def test_a_reader_notices_that_the_log_is_led_by_another_broker_than_the_one_that_was_cut_off() -> None:
+    """The story: the leader loses the controller and its followers, not its clients. It answers every read with
+    nothing new, while others lead, and says nothing of it."""
+
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await read_to(log, 0)
+        old = scene.cluster.partition(NAME, 0).leader
+        stuck = _LeaderForEver(scene.cluster, BrokerId(old))
+        reader = scene.log(through=cast("Brokers", stuck))
+        await reader.open()
+        stuck.is_cut_off = True
+        scene.cluster.move_leader(NAME, 0)
+        await log.append(beats(1))
+        begun_s = scene.clock.monotonic()
+        assert [entry.record for entry in await read_to(reader, 1)] == beats(1)
+        assert scene.clock.monotonic() - begun_s < QUIET_S + 2.5
+
+    run(scenario())
+
+
+class _LeaderForEver:
+    """One broker answers reads as a leader to whom nobody told that it leads no more."""
+
+    def __init__(self, cluster: ClusterModel, leader: BrokerId) -> None:
+        self._cluster = cluster
+        self._leader = leader
+        self.is_cut_off = False
+
+    async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+        if isinstance(request, FetchRequest) and self.is_cut_off and broker == self._leader:
+            await asyncio.sleep(request.max_wait_ms / 1000)
+            return FetchReply([FetchedPartition(NAME, 0, 0)], 0)
+        return await self._cluster.send(broker, request, channel=channel)
+
+
+def test_an_append_that_was_cancelled_may_be_there_and_hurts_no_later_one() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(scene.rng.uniform(0, 0.004)):
+                    await log.append(beats(1))
+        last = await log.append(beats(2))
+        records = [entry.record for entry in await read_to(log, last + 1)]
+        assert records[-1] == beat(2)
+        assert set(map(str, records[:-1])) <= {str(beat(1))}
+
+    run(scenario())
+
+
+def test_it_takes_no_transaction_coordinator() -> None:
+    """M8: a target with too few brokers for its transaction log has none, and workers must still agree."""
+
+    async def scenario() -> None:
+        scene = Scene(nodes=1)
+        scene.cluster.transactions_available = False
+        log, _ = await scene.opened()
+        assert await log.append(beats(1)) == 0
+        assert len(await read_to(log, 1)) == 1
+
+    run(scenario())
+
+
+# Opening
+
+
+def test_the_topic_is_made_for_three_brokers_as_the_design_says() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        _, opening = await scene.opened()
+        assert opening == Opening(None, 0, [], 0)
+        topic = scene.cluster.topics[NAME]
+        assert len(topic.partitions) == 1 and len(topic.partitions[0].replicas) == 3
+        assert topic.overrides == {
+            "cleanup.policy": "delete",
+            "retention.ms": str(7 * DAY_MS),
+            "retention.bytes": "-1",
+            "segment.ms": "3600000",
+            "max.message.bytes": "1048576",
+            "message.timestamp.type": "LogAppendTime",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": "2",
+        }
+        assert is_own_topic(NAME, separators=["-"]) and is_own_topic(f"A-{NAME}", separators=["-"])
+        assert not scene.lines("control_log.few_replicas")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("nodes", "wanted", "replicas", "min_isr"), [(1, 3, 1, "1"), (2, 3, 2, "1"), (3, -1, 3, "2")])
+def test_fewer_brokers_hold_fewer_replicas_and_that_is_said(
+    nodes: int, wanted: int, replicas: int, min_isr: str
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(nodes=nodes)
+        await scene.log(replication_factor=wanted).open()
+        topic = scene.cluster.topics[NAME]
+        assert len(topic.partitions[0].replicas) == replicas
+        assert topic.overrides["min.insync.replicas"] == min_isr
+        assert len(scene.lines("control_log.few_replicas")) == (replicas < 3)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("configs", "named"),
+    [
+        ({"cleanup.policy": "compact"}, "cleanup.policy=delete"),
+        ({"cleanup.policy": "compact,delete"}, "cleanup.policy=delete"),
+        ({"message.timestamp.type": "CreateTime"}, "message.timestamp.type=LogAppendTime"),
+    ],
+)
+def test_a_topic_whose_readers_could_disagree_is_turned_down_with_the_command_that_mends_it(
+    configs: dict[str, str], named: str
+) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, {**TOPIC.configs, **configs})
+        with pytest.raises(ControlLogUnusable) as refused:
+            await scene.log().open()
+        assert next(iter(configs)) in refused.value.what
+        assert f"--add-config {named}" in refused.value.remedy
+
+    run(scenario())
+
+
+def test_a_topic_of_several_partitions_is_turned_down() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 2, TOPIC.configs)
+        with pytest.raises(ControlLogUnusable, match="2 partitions"):
+            await scene.log().open()
+
+    run(scenario())
+
+
+def test_settings_that_weaken_it_are_named_and_borne() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        weak = {"retention.ms": "1000", "unclean.leader.election.enable": "true"}
+        scene.cluster.create_topic(NAME, 1, {**TOPIC.configs, **weak})
+        await scene.log().open()
+        (line,) = scene.lines("control_log.weak_settings")
+        assert "retention.ms=604800000" in line and "unclean.leader.election.enable=false" in line
+
+    run(scenario())
+
+
+def test_without_rights_the_remedy_names_them_and_settings_that_are_hidden_are_judged_by_the_records() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.deny(NAME)
+        with pytest.raises(ControlLogUnusable, match="CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE"):
+            await scene.log().open()
+        scene.cluster.allow(NAME)
+        scene.cluster.create_topic(NAME, 1, {**TOPIC.configs, "message.timestamp.type": "CreateTime"})
+        scene.cluster.hidden_configs.add(NAME)
+        log, _ = await scene.opened()
+        assert len(scene.lines("control_log.settings_unknown")) == 1
+        with pytest.raises(ControlLogUnusable, match="LogAppendTime"):
+            await log.append(beats(1))
+
+    run(scenario())
+
+
+def test_a_target_that_is_away_is_waited_for() -> None:
+    async def scenario() -> None:
+        scene = Scene(nodes=1)
+        scene.cluster.stop_broker(1, clean=False)
+        opening = asyncio.create_task(scene.log().open())
+        await asyncio.sleep(20)
+        assert not opening.done()
+        assert len(scene.lines("control_log.opening.waiting")) == 1
+        scene.cluster.start_broker(1)
+        async with asyncio.timeout(10):
+            assert (await opening).entries == []
+
+    run(scenario())
+
+
+def test_many_workers_that_open_it_at_once_make_one_topic() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        openings = await asyncio.gather(*(scene.log().open() for _ in range(10)))
+        assert openings == [Opening(None, 0, [], 0)] * 10
+        assert len(scene.lines("control_log.created")) == 1
+
+    run(scenario())
+
+
+# Snapshots
+
+
+def test_a_joiner_reads_from_the_newest_snapshot_on_and_little_before_it() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        scene.fill(beats(*range(60_000)), a_batch=1)
+        scene.fill([snapshot(59_000, "old", "old"), *beats(1), snapshot(59_990, "new", "state"), *beats(2)])
+        before = scene.fetched()
+        log, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("state", 59_990)
+        assert [entry.offset for entry in opening.entries] == list(range(59_990, 60_004))
+        assert [entry.record for entry in opening.entries[-2:]] == [snapshot(59_990, "new", "state"), beat(2)]
+        assert scene.fetched() - before <= 2
+        await log.append(beats(3))
+        assert [entry.offset for entry in await read_to(log, 60_005)] == [60_004]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("ago", [0, 1, FIRST_WINDOW_RECORDS - 1, FIRST_WINDOW_RECORDS, 2500, 8000])
+def test_a_snapshot_is_found_however_far_back_it_is(ago: int) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        scene.fill(beats(*range(10_000)))
+        scene.fill([snapshot(9_000, state="state")])
+        scene.fill(beats(*range(ago)))
+        before = scene.fetched()
+        log, opening = await scene.opened()
+        assert scene.fetched() - before <= 6
+        assert (opening.state, opening.covers) == ("state", 9_000)
+        assert [entry.offset for entry in opening.entries] == list(range(9_000, 10_001 + ago))
+        last = await log.append(beats(1))
+        assert [entry.offset for entry in await read_to(log, last + 1)] == [last]
+
+    run(scenario())
+
+
+def test_a_snapshot_counts_when_all_its_parts_are_there_though_others_stand_between_and_some_twice() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        parts = [snapshot(3, "whole", text, part, 3) for part, text in enumerate(("one ", "two ", "three"))]
+        scene.fill([*beats(*range(5)), parts[0], beat(5), parts[1], parts[0], beat(6), parts[2], parts[1]])
+        scene.fill([snapshot(10, "cut short", "half", 0, 2), beat(7)])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("one two three", 3)
+        assert [entry.offset for entry in opening.entries] == list(range(3, 14))
+
+    run(scenario())
+
+
+def test_without_a_snapshot_all_is_read_and_what_retention_has_taken_is_told() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        scene.fill(beats(*range(5000)))
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers, opening.log_start_offset) == (None, 0, 0)
+        assert [entry.record for entry in opening.entries] == beats(*range(5000))
+        scene.cluster.delete_records(NAME, 0, 4321)
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers, opening.log_start_offset) == (None, 4321, 4321)
+        assert [entry.offset for entry in opening.entries] == list(range(4321, 5000))
+
+    run(scenario())
+
+
+def test_a_snapshot_whose_next_records_are_gone_is_none() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        scene.fill([*beats(*range(10)), snapshot(4, state="old"), *beats(1)])
+        scene.cluster.delete_records(NAME, 0, 5)
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == (None, 5)
+        scene.fill([snapshot(5, "younger", "state")])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("state", 5)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("others", [20, 3 * FIRST_WINDOW_RECORDS])
+def test_a_snapshot_of_records_that_were_cut_off_since_is_not_believed(others: int) -> None:
+    """The story: a leader has read to 9. The log is cut back to 6 and grows again; before the leader notices, it
+    appends a snapshot of what is gone. Only the leader epoch tells that what stands at 8 now is another record."""
+
+    async def scenario() -> None:
+        scene = Scene()
+        leader, _ = await scene.opened()
+        await append_each(leader, beats(*range(9)))
+        await read_to(leader, 9)
+        await leader.append([snapshot(4, "good", "true")])
+        await read_to(leader, 10)
+        scene.cluster.truncate(NAME, 0, 6)
+        scene.fill([snapshot(3, "of the others", "true too"), *beats(*range(others))])
+        await leader.append([snapshot(9, "bad", "false")])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("true too", 3)
+        assert len(scene.lines("control_log.snapshot_void")) == 1
+
+    run(scenario())
+
+
+def test_a_snapshot_of_a_log_that_was_made_anew_since_is_not_believed() -> None:
+    async def scenario() -> None:
+        scene = Scene(nodes=1)
+        leader, _ = await scene.opened()
+        await leader.append(beats(*range(3)))
+        await read_to(leader, 3)
+        scene.cluster.produce_by_topic_id = False
+        scene.cluster.recreate_topic(NAME)
+        scene.fill(beats(*range(100, 120)))
+        await leader.append([snapshot(3, "bad", "false")])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == (None, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("covers", range(11))
+def test_a_snapshot_of_what_several_leaders_took_is_believed(covers: int) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        for number in range(10):
+            await log.append(beats(number))
+            if number % 2:
+                scene.cluster.move_leader(NAME, 0)
+        await read_to(log, 10)
+        await log.append([snapshot(covers, state="state")])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("state", covers)
+
+    run(scenario())
+
+
+def test_a_snapshot_by_one_who_began_with_another_one_is_believed() -> None:
+    """It has not read the last record that the snapshot covers, and so cannot tell that record's epoch."""
+
+    async def scenario() -> None:
+        scene = Scene()
+        first, _ = await scene.opened()
+        await first.append(beats(*range(5)))
+        await first.append([snapshot(5, "first", "a")])
+        second, opening = await scene.opened()
+        assert opening.covers == 5
+        await second.append([snapshot(5, "second", "b")])
+        _, opening = await scene.opened()
+        assert (opening.state, opening.covers) == ("b", 5)
+
+    run(scenario())
+
+
+# A log that is another one
+
+
+@pytest.mark.parametrize("grows_again", [0, 3, 30])
+def test_a_log_that_was_cut_back_is_lost_for_its_readers_however_long_it_is_by_now(grows_again: int) -> None:
+    """H7: two members would give the same leader epoch to two claims."""
+
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        other, _ = await scene.opened()
+        await append_each(log, [Claim(W1, 1, "w1's"), *beats(*range(9))])
+        await read_to(log, 10)
+        await read_to(other, 10)
+        scene.cluster.truncate(NAME, 0, 6)
+        scene.fill(beats(*range(100, 100 + grows_again)))
+        lost = await read_until_lost(log)
+        assert "cut back" in lost.what
+        for call in (log.read(), log.append(beats(1))):
+            with pytest.raises(ControlLogLost):
+                await call
+        await read_until_lost(other)
+        opening = await log.open()
+        assert [entry.offset for entry in opening.entries] == list(range(6 + grows_again))
+        last = await log.append(beats(5))
+        assert [entry.record for entry in await read_to(log, last + 1)] == beats(5)
+
+    run(scenario())
+
+
+def test_a_joiner_reads_on_behind_a_strangers_marker_of_a_later_leader() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(0))
+        transaction = scene.cluster.transaction()
+        transaction.append(NAME, 0, [b"junk"])
+        scene.cluster.move_leader(NAME, 0)
+        transaction.abort()
+        joiner, opening = await scene.opened()
+        assert [entry.record for entry in opening.entries] == beats(0)
+        last = await log.append(beats(1))
+        assert [entry.record for entry in await read_to(joiner, last + 1)] == beats(1)
+
+    run(scenario())
+
+
+def test_what_is_appended_while_a_joiner_opens_comes_once() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        scene.fill(beats(*range(5000)))
+        stop = asyncio.Event()
+
+        async def write() -> None:
+            number = 5000
+            while not stop.is_set():
+                await log.append(beats(number))
+                number += 1
+
+        writing = asyncio.create_task(write())
+        for _ in range(20):
+            joiner, opening = await scene.opened()
+            entries = [*opening.entries, *await read_to(joiner, joiner.next_offset + 5)]
+            assert [entry.offset for entry in entries] == list(range(joiner.next_offset))
+        stop.set()
+        await writing
+
+    run(scenario())
+
+
+def test_a_log_that_was_cut_back_between_opening_and_reading_is_lost() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.cluster.create_topic(NAME, 1, TOPIC.configs)
+        scene.fill(beats(*range(10)), a_batch=1)
+        log, _ = await scene.opened()
+        scene.cluster.truncate(NAME, 0, 6)
+        scene.fill(beats(*range(10)))
+        await read_until_lost(log)
+
+    run(scenario())
+
+
+def test_what_was_cut_off_before_anybody_read_it_is_not_missed() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(0, 1))
+        assert len(await read_to(log, 2)) == 2
+        await log.append(beats(2, 3))
+        scene.cluster.truncate(NAME, 0, 2)
+        last = await log.append(beats(4))
+        assert [(entry.offset, entry.record) for entry in await read_to(log, last + 1)] == [(2, beat(4))]
+
+    run(scenario())
+
+
+def test_an_append_that_lands_where_was_read_before_tells_of_the_cut() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await append_each(log, beats(*range(10)))
+        await read_to(log, 10)
+        scene.cluster.truncate(NAME, 0, 6)
+        with pytest.raises(ControlLogLost, match="ended at 6"):
+            await log.append(beats(1))
+        before = scene.fetched()
+        with pytest.raises(ControlLogLost, match="ended at 6"):
+            await log.read()
+        assert scene.fetched() == before
+
+    run(scenario())
+
+
+def test_a_log_that_moves_to_another_leader_without_loss_is_read_on() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        for number in range(10):
+            await log.append(beats(number))
+            assert [entry.record for entry in await read_to(log, number + 1)] == beats(number)
+            scene.cluster.move_leader(NAME, 0)
+        assert scene.cluster.partition(NAME, 0).leader_epoch == 10
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("records", [0, 3, 30])
+@pytest.mark.parametrize("by_topic_id", [True, False])
+def test_a_topic_that_was_made_anew_is_lost_for_its_readers(records: int, by_topic_id: bool) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(*range(10)))
+        await read_to(log, 10)
+        scene.cluster.produce_by_topic_id = by_topic_id
+        scene.cluster.recreate_topic(NAME)
+        scene.fill(beats(*range(records)))
+        assert "made anew" in (await read_until_lost(log)).what
+        assert len((await log.open()).entries) == records
+
+    run(scenario())
+
+
+def test_a_topic_that_was_deleted_is_lost_after_a_while_and_made_by_the_next_to_open_it() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(1))
+        scene.cluster.delete_topic(NAME)
+        begun_s = scene.clock.monotonic()
+        assert "deleted" in (await read_until_lost(log)).what
+        assert MISSING_S <= scene.clock.monotonic() - begun_s < MISSING_S + 3
+        assert (await log.open()).entries == []
+        assert NAME in scene.cluster.topics
+
+    run(scenario())
+
+
+def test_a_sleeper_whose_place_has_expired_meanwhile_has_to_join_anew() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(*range(10)))
+        await read_to(log, 10)
+        scene.fill(beats(*range(50)))
+        scene.cluster.delete_records(NAME, 0, 40)
+        assert "nothing stands at 10" in (await read_until_lost(log)).what
+
+    run(scenario())
+
+
+# Records that are none of ours, or from a younger version
+
+
+def junk() -> list[Record]:
+    return [
+        Record(b"hello"),
+        Record(b""),
+        Record(None, key=b"k"),
+        Record(b'{"format": 1}'),
+        Record(b'{"format": 1, "kind": "Beat", "skippable": true, "version": "1", "member": 7}'),
+        Record(b"\xff\xfe"),
+        Record(b"[" * 5000),
+    ]
+
+
+def test_what_a_stranger_writes_is_passed_over_by_all_alike_and_said_once() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(0))
+        scene.cluster.append(NAME, 0, junk())
+        transaction = scene.cluster.transaction()
+        transaction.append(NAME, 0, [b"more junk"])
+        transaction.abort()
+        last = await log.append(beats(1))
+        entries = await read_to(log, last + 1)
+        assert [entry.record for entry in entries] == beats(0, 1)
+        assert log.skipped == len(junk()) + 1
+        assert len(scene.lines("control_log.foreign_record")) == 1
+        _, opening = await scene.opened()
+        assert opening.entries == entries
+
+    run(scenario())
+
+
+def future(*, skippable: bool) -> Record:
+    fields = {"format": 2, "kind": "Vote", "skippable": skippable, "version": "9.1", "member": "w9"}
+    return Record(json.dumps(fields).encode())
+
+
+def test_a_record_of_a_younger_version_is_passed_on_if_it_may_be_skipped_and_stops_the_reader_if_not() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        scene.cluster.append(NAME, 0, [future(skippable=True), Record(encode(beat(1))), future(skippable=False)])
+        entries = await log.read()
+        assert [entry.record for entry in entries] == [Skipped(MemberId("w9"), "Vote", "9.1"), beat(1)]
+        for _ in range(2):
+            with pytest.raises(NewerFormat, match=r"9\.1"):
+                await log.read()
+        assert log.next_offset == 2
+        with pytest.raises(NewerFormat):
+            await scene.log().open()
+        scene.fill([snapshot(3, state="state"), beat(2)])
+        _, opening = await scene.opened()
+        assert (opening.state, len(opening.entries)) == ("state", 2)
+
+    run(scenario())
+
+
+def test_records_without_append_time_end_the_reading_and_whoever_joins_once_it_is_mended_counts_them_as_timeless() -> (
+    None
+):
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(0))
+        scene.cluster.configure_topic(NAME, {"message.timestamp.type": "CreateTime"})
+        scene.fill(beats(1))
+        assert [entry.record for entry in await log.read()] == beats(0)
+        with pytest.raises(ControlLogUnusable, match="LogAppendTime"):
+            await log.read()
+        scene.cluster.configure_topic(NAME, {"message.timestamp.type": "LogAppendTime"})
+        _, opening = await scene.opened()
+        assert [(entry.record, entry.time_ms > 0) for entry in opening.entries] == [(beat(0), True), (beat(1), False)]
+
+    run(scenario())
+
+
+def test_a_topic_that_became_compacted_refuses_appends_and_the_remedy_names_the_setting() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        scene.cluster.configure_topic(NAME, {"cleanup.policy": "compact"})
+        with pytest.raises(ControlLogUnusable, match=r"cleanup\.policy=delete"):
+            await log.append(beats(1))
+
+    run(scenario())
+
+
+def test_a_hole_in_the_log_is_never_read_over() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        log, _ = await scene.opened()
+        await log.append(beats(0))
+        assert len(await read_to(log, 1)) == 1
+        raw = bytes(build_batch([NewRecord(None, encode(beat(1)), EPOCH_MS)]))
+        scene.cluster.append(NAME, 0, raw, at_offset=5)
+        before = scene.fetched()
+        with pytest.raises(ControlLogUnusable, match="begins at 5"):
+            await read_to(log, 6)
+        assert scene.fetched() - before == DAMAGED_READS_MOST
+
+    run(scenario())
+
+
+def test_nobody_reads_on_without_having_opened_it() -> None:
+    async def scenario() -> None:
+        log = Scene().log()
+        for call in (log.read(), log.append(beats(1))):
+            with pytest.raises(AssertionError, match="not opened"):
+                await call
+
+    run(scenario())
