@@ -6,19 +6,21 @@ This is the border: MirrorMaker 2's properties come in, read by ``properties.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mm2py.config import keys
+from mm2py.config.flow_properties import FlowProperties, StoredConfigUnusable, check_stored, flow_properties, is_enabled
 from mm2py.config.flows_reading import FlowsReading
 from mm2py.config.inventory import Item, take_inventory
 from mm2py.config.kinds import BadValue, java_trim
 from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
-from mm2py.config.properties import Properties, bom_hides_a_key, read_properties
+from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
 from mm2py.config.secrets import shown_unknown_key
 from mm2py.config.settings import Configuration
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
 
 
 def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configuration:
@@ -32,15 +34,71 @@ def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configurat
             the file and, for every problem, the line and the key. Flows that are refused do not raise; there may be no
             others.
     """
-    properties = read_properties(path)
-    problems: list[str] = []
-    try:
-        return _configuration(properties, clusters or (), problems)
-    except Unusable:
-        raise all_problems(path, problems) from None
+    return read_settings_file(path, clusters).configuration()
 
 
-def _configuration(properties: Properties, selected: Sequence[str], problems: list[str]) -> Configuration:
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A settings file as it was read once; what stands on the disk may change meanwhile."""
+
+    path: Path
+    properties: Properties
+    selected: tuple[str, ...]
+    """The aliases of ``--clusters``; none: all."""
+
+    def configuration(self, stored: Mapping[Flow, FlowProperties] | None = None) -> Configuration:
+        """Return the flows that the file enables, with their addresses and credentials.
+
+        Args:
+            stored: what the workers of a flow share (``flow_properties.py``); it counts instead of what the file says.
+                A flow that is switched off there is left out.
+        Raises:
+            ConfigError: as ``load_configuration``.
+            StoredConfigUnusable: what is stored cannot be used; this is not the file's fault.
+        """
+        stored = {} if stored is None else stored
+        for flow, properties in stored.items():
+            check_stored(flow, properties)
+        problems: list[str] = []
+        try:
+            return _configuration(self.properties, self.selected, problems, stored)
+        except Unusable:
+            if stored and problems:
+                raise StoredConfigUnusable(listed_flows(list(stored)), "; ".join(problems)) from None
+            raise all_problems(self.path, problems) from None
+
+    def shared(self, flow: Flow) -> dict[str, str]:
+        """Return what the file says of one of its flows, as far as workers share it."""
+        own = self.properties.entries.get(f"{flow}.enabled")
+        return flow_properties(self.properties.entries, flow, enabled=own is None or _is_true(own.value))
+
+    def switched_off(self) -> list[Flow]:
+        """Return the flows that the file names only to switch them off, by their own key."""
+        suffix = f".{keys.ENABLED.name}"
+        return [
+            parse_flow(key.removesuffix(suffix))
+            for key, entry in self.properties.entries.items()
+            if key.endswith(suffix) and key.count(ARROW) == 1 and not _is_true(entry.value)
+        ]
+
+    def switching_on(self, flow: Flow) -> SettingsFile:
+        """Return the same file with a flow enabled: so that its addresses can be read."""
+        key = f"{flow}.{keys.ENABLED.name}"
+        entries = {**self.properties.entries, key: Entry("true", key, 0)}
+        return replace(self, properties=replace(self.properties, entries=entries))
+
+
+def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFile:
+    """Read a file; arguments as of ``load_configuration``. Raises: ConfigError, the file cannot be read."""
+    return SettingsFile(path, read_properties(path), tuple(clusters or ()))
+
+
+def _configuration(
+    properties: Properties,
+    selected: Sequence[str],
+    problems: list[str],
+    stored: Mapping[Flow, FlowProperties],
+) -> Configuration:
     file = properties.entries
     _check_text(properties, problems)
     clusters = _clusters(file, problems)
@@ -52,15 +110,25 @@ def _configuration(properties: Properties, selected: Sequence[str], problems: li
     problems += flow_problems
     enabled = _enabled_flows(file, clusters, problems)
     _check_values(items, enabled, problems)
+    enabled = [flow for flow in enabled if is_enabled(stored.get(flow, {}))]
     pairs = _pairs(file, clusters, enabled)
-    if not pairs and not problems:
+    if not pairs and not problems and not stored:
         problems.append("No source->target replication flows; enable one with A->B.enabled = true")
-    reading = FlowsReading(file, items, enabled=enabled, pairs=pairs, selected=selected, problems=problems)
-    if pairs and not reading.selected_pairs and not problems:
+    reading = FlowsReading(
+        file, items, enabled=enabled, pairs=pairs, selected=selected, problems=problems, stored=stored
+    )
+    if pairs and not reading.selected_pairs and not problems and not stored:
         into = ", ".join(dict.fromkeys(selected))
         there = listed_flows(enabled or pairs)
         problems.append(f"No source->target replication flows into {into}; enabled are {there}")
     return reading.configuration(properties.warnings, clusters)
+
+
+def _is_true(text: str) -> bool:
+    try:
+        return keys.ENABLED.kind(text)
+    except BadValue:
+        return False
 
 
 def _check_text(properties: Properties, problems: list[str]) -> None:

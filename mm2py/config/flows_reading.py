@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Final, TypeVar, cast
 
 from mm2py.config import keys
+from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
+from mm2py.config.group_settings import GroupsReading
 from mm2py.config.inventory import Item, Level, repeated_told, warnings_of
 from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
 from mm2py.config.kinds import BadValue
@@ -56,7 +58,9 @@ class FlowsReading:
         pairs: Sequence[Flow],
         selected: Sequence[str],
         problems: list[str],
+        stored: Mapping[Flow, FlowProperties],
     ) -> None:
+        """``stored`` is what the workers of a flow share, which then counts before what the file says of it."""
         self.selected_pairs = [pair for pair in pairs if not selected or pair.target in selected]
         self._file = file
         self._items = items
@@ -64,13 +68,14 @@ class FlowsReading:
         self._flows = [flow for flow in enabled if flow in self.selected_pairs]
         self._pairs = pairs
         self._problems = problems
+        self._stored = stored
         self._counted: set[str] = set()
 
     def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
         flows: dict[Flow, FlowSettings] = {}
         refused: dict[Flow, Mm2Error] = {}
         # Rings close over all enabled flows, those of other processes included.
-        layers = {flow: flow_layers(self._file, flow) for flow in self._enabled}
+        layers = {flow: self._layers(flow) for flow in self._enabled}
         endless = ring_reasons(
             {flow: self._value(of_flow.connector, keys.POLICY_CLASS) for flow, of_flow in layers.items()},
             {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
@@ -86,11 +91,14 @@ class FlowsReading:
             elif (settings := self._flow_settings(flow, layers[flow], sides[flow])) is not None:
                 flows[flow] = settings
         heartbeats, heartbeats_told = self._heartbeats(layers, refused)
+        reading = GroupsReading(self._file, self._value, self._problems)
+        groups = reading.groups([pair.target for pair in self.selected_pairs])
         memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
         if self._problems:
             raise Unusable
         warnings = [
             *file_warnings,
+            *reading.warnings,
             *self._only_heartbeats_told(),
             *heartbeats_told,
             *self._old_excludes_told(),
@@ -103,9 +111,14 @@ class FlowsReading:
             tuple(flows.values()),
             MappingProxyType(refused),
             heartbeats,
+            MappingProxyType(groups),
             memory_max_bytes,
             tuple(sorted(dict.fromkeys(warnings), key=line_of)),
         )
+
+    def _layers(self, flow: Flow) -> FlowLayers:
+        layers = flow_layers(self._file, flow)
+        return with_stored(layers, flow, self._stored[flow]) if flow in self._stored else layers
 
     def _growing_flows(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
         """Return the flows of rings in which each round would add a hop to the names, as separators differ."""
@@ -128,7 +141,7 @@ class FlowsReading:
         told: list[str] = []
         silent: dict[str, list[Flow]] = {}
         for pair in self.selected_pairs:
-            of_pair = layers.get(pair) or flow_layers(self._file, pair)
+            of_pair = layers.get(pair) or self._layers(pair)
             reading = read_security(of_pair.producer, self._own_layer(pair, pair.target))
             reasons = [*refusal_reasons(pair, replace(of_pair, consumer={}, source_admin={})), *reading.reasons]
             if not reasons:
@@ -174,7 +187,9 @@ class FlowsReading:
         """Return how often, by this file, somebody emits a heartbeat into a cluster; the rarest interval counts."""
         intervals = [
             self._interval_s(
-                connector_config(self._file, pair), keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL
+                self._layers(pair).connector if pair in self._stored else connector_config(self._file, pair),
+                keys.EMIT_HEARTBEATS_ENABLED,
+                keys.EMIT_HEARTBEATS_INTERVAL,
             )
             for pair in self._pairs
             if pair.target == cluster
@@ -258,7 +273,7 @@ class FlowsReading:
             name, colon, rest = f"{error.what} {error.remedy}".strip().rstrip(".").partition(": ")
             old_name = next((old for old, key in EXCLUDES_OF_OLD.items() if key.note == name), "")
             entry = connector.get(name) or self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
-            if colon and entry is not None:
+            if colon and entry is not None and entry.line is not None:
                 add_problem(self._problems, f"line {entry.line}: {shown_key(entry.key)}: {rest}")
             else:
                 add_problem(self._problems, f"flow {flow}: {name}{colon}{rest}")
@@ -333,12 +348,14 @@ class FlowsReading:
             on_target_loss=cast("TargetPolicy", value(own, keys.ON_TARGET_LOSS)),
             stall_timeout_s=value(own, keys.STALL_TIMEOUT) / 1000,
             copy_modes=copy_modes,
+            tasks_max=value(connector, keys.TASKS_MAX),
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),
             exactly_once=exactly_once,
             quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",
             mm2_group_id=value(worker, keys.GROUP_ID),
-            mm2_configs_topic=value(worker, keys.CONFIGS_TOPIC),
+            configs_topic=value(worker, keys.CONFIGS_TOPIC),
+            configs_topic_replication_factor=value(worker, keys.CONFIGS_REPLICATION_FACTOR),
             group=value(own, keys.GROUP),
         )
 
@@ -352,7 +369,7 @@ class FlowsReading:
         layer: dict[str, Entry] = {}
         for prefix, table in (("", keys.OWN_TOP), (f"{cluster}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
             layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
-        return layer
+        return own_with_stored(layer, self._stored[flow]) if flow in self._stored else layer
 
     def _value(self, layer: Layer, key: Key[T]) -> T:
         entry = layer.get(key.name)
@@ -380,7 +397,7 @@ class FlowsReading:
         """What ``key`` excludes, and what the key of its old name does; that one alone replaces the default."""
         old: Key[tuple[str, ...]] = EXCLUDES_OF_OLD[old_name]
         entry = self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
-        if entry is None:
+        if entry is None or flow in self._stored:
             return self._value(connector, key)
         old_excludes = self._value({old_name: entry}, old)
         return tuple(dict.fromkeys((*(self._value(connector, key) if key.name in connector else ()), *old_excludes)))

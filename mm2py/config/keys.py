@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from mm2py.config import group_keys
 from mm2py.config.key import Key as Key  # noqa: PLC0414  (others import it from here)
 from mm2py.config.key import Status as Status  # noqa: PLC0414  (others import it from here)
 from mm2py.config.key import Table as Table  # noqa: PLC0414  (others import it from here)
@@ -36,7 +37,6 @@ from mm2py.config.kinds import (
     strings,
     strings_of,
     topic_name,
-    topic_name_part,
 )
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
 from mm2py.config.security_keys import OWN as OWN_SECURITY
@@ -121,12 +121,14 @@ STATUS_PARTITIONS = Key("status.storage.partitions", integer(1, or_minus_one=Tru
 STATUS_REPLICATION_FACTOR = Key("status.storage.replication.factor", _REPLICATION_FACTOR, 3)
 CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-configs.A.internal``."""
+CONFIGS_REPLICATION_FACTOR = Key("config.storage.replication.factor", _REPLICATION_FACTOR, 3)
 GROUP_ID = Key("group.id", name, "")
 EXACTLY_ONCE = Key("exactly.once.source.support", one_of("disabled", "preparing", "enabled", any_case=True), "disabled")
 EXACTLY_ONCE_SUPPORT = Key("exactly.once.support", one_of("requested", "required", any_case=True), "requested")
 """Of a connector: whether it must not run without."""
 """Its default is in the layers: ``A-mm2``."""
 
+TASKS_MAX: Key[int | None] = Key("tasks.max", _POSITIVE, None)
 TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
 MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
@@ -144,7 +146,7 @@ SYNC_CONFIGS_DRY_RUN = Key("sync.topic.configs.dry.run", boolean, False)
 SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
 REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
 REMOTE_ACLS_MAX = Key("remote.acls.max", _POSITIVE, 10_000)
-GROUP = Key("mm2py.group", topic_name_part, "mm2py")
+GROUP = group_keys.GROUP
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
@@ -155,13 +157,13 @@ OWN_TOP = _table(
     MEMORY_MAX_BYTES,
     BYTES_PER_SECOND_MAX,
     MANY_TO_ONE,
-    GROUP,
+    group_keys.OWN,
     ON_POISON_RECORD,
     _OWN_SYNC,
     _OWN_COPY_MODE,
     _OWN_GAPS,
 )
-OWN_CLUSTER = _table(OWN_SECURITY, GROUP)
+OWN_CLUSTER = _table(OWN_SECURITY, group_keys.OWN)
 OWN_FLOW = _table(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
@@ -210,7 +212,7 @@ CONNECTOR = _table(
     POLICY_INTERNAL_SEPARATOR,
     SECURITY.values(),
     CONFIG_PROVIDERS,
-    _not_yet(_POSITIVE, "tasks.max"),
+    TASKS_MAX,
     _not_yet(
         boolean,
         "emit.offset-syncs.enabled emit.checkpoints.enabled sync.group.offsets.enabled refresh.groups.enabled",
@@ -319,6 +321,7 @@ WORKER = _table(
     OFFSETS_REPLICATION_FACTOR,
     OFFSET_FLUSH_INTERVAL,
     CONFIGS_TOPIC,
+    CONFIGS_REPLICATION_FACTOR,
     GROUP_ID,
     EXACTLY_ONCE,
     _refused(
@@ -327,11 +330,8 @@ WORKER = _table(
     STATUS_TOPIC,
     STATUS_PARTITIONS,
     STATUS_REPLICATION_FACTOR,
-    _not_yet(_REPLICATION_FACTOR, "config.storage.replication.factor"),
-    _not_yet(
-        _INT,
-        "session.timeout.ms heartbeat.interval.ms rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms",
-    ),
+    group_keys.WORKER,
+    _not_yet(_INT, "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms"),
     _not_yet(_LONG, "task.shutdown.graceful.timeout.ms"),
     _not_yet(_COUNT, "request.timeout.ms scheduled.rebalance.max.delay.ms"),
     _not_yet(string, "client.id"),

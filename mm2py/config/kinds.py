@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
@@ -150,6 +151,26 @@ def _address(text: str) -> HostPort:
     if len(port) > 5 or not 1 <= int(port) <= 65535:
         raise BadValue(f"wrong at {text!r}: the port is not from 1 to 65535")
     return host, int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Where a ZooKeeper is, and the node under which everything is kept; ``chroot`` is empty or begins with ``/``."""
+
+    servers: tuple[HostPort, ...]
+    chroot: str = ""
+
+
+def ensemble(text: str) -> Ensemble:
+    """``host:port,host:port/chroot``: addresses, and once behind the last of them a node to stay below."""
+    servers, slash, chroot = java_trim(text).partition("/")
+    if "," in chroot:
+        raise BadValue("wrong: the chroot stands once, behind the last server, as in h1:2181,h2:2181/chroot")
+    chroot = f"/{chroot}".rstrip("/") if slash else ""
+    parts = chroot.split("/")[1:]
+    if any(not part or part in (".", "..") or not part.isprintable() for part in parts):
+        raise BadValue("wrong at its chroot: no part of it may be empty, '.' or '..'")
+    return Ensemble(addresses(servers), chroot)
 
 
 def auto_offset_reset(text: str) -> Literal["earliest", "latest", "none"]:

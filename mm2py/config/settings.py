@@ -13,13 +13,15 @@ from typing import Literal
 from mm2py.config.kinds import HostPort
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
-from mm2py.kafka.security import PLAINTEXT, Security
+from mm2py.kafka.security import PLAINTEXT, Security, TlsSettings
+from mm2py.secret import Secret
 from mm2py.topics.copy_modes import CopyModes
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
 from mm2py.topics.replication_policy import ReplicationPolicy
 
 SourcePolicy = Literal["stop", "continue", "restart"]
 TargetPolicy = Literal["stop", "recopy"]
+Election = Literal["log", "zookeeper"]
 ExactlyOnce = Literal["disabled", "preparing", "enabled"]
 
 
@@ -87,7 +89,10 @@ class FlowSettings:
     on_target_loss: TargetPolicy
     stall_timeout_s: float
     copy_modes: CopyModes
+    tasks_max: int | None
+    """On so many workers at most its partitions are spread; None: on all."""
     bytes_per_second_max: int | None
+    """For the flow; each worker takes as large a part of it as it has partitions."""
     many_to_one: bool
     exactly_once: ExactlyOnce
     """``enabled``: what cannot be fenced or told apart stops instead of degrading. Otherwise it is done as well as it
@@ -96,8 +101,9 @@ class FlowSettings:
     """A record that the target refuses is kept in the quarantine topic; else its partition stops there."""
     mm2_group_id: str
     """The group in which a live MirrorMaker 2 would run this flow, on the target."""
-    mm2_configs_topic: str
-    """Where it keeps the settings of its connectors, on the target."""
+    configs_topic: str
+    """Where it keeps the settings of its connectors, and mm2py what the workers of a flow share; on the target."""
+    configs_topic_replication_factor: int
     group: str
 
 
@@ -116,6 +122,36 @@ class HeartbeatSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """The ZooKeeper that says who may lead a group."""
+
+    servers: tuple[HostPort, ...]
+    chroot: str
+    """Empty, or a path that begins with ``/``; it has to exist."""
+    digest: Secret | None
+    """``user:password``; None: as nobody."""
+    set_acl: bool
+    """Whether what is created there is for that user alone."""
+    tls: TlsSettings | None
+    """None: in plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The workers that share the flows into one target cluster: how they find out who leads, and who is gone."""
+
+    target: ClusterAlias
+    name: str
+    session_timeout_s: float
+    """Whoever is silent for so long is taken for dead."""
+    heartbeat_interval_s: float
+    """At most a third of that."""
+    election: Election
+    zookeeper: ZooKeeperSettings | None
+    """Not None where it is elected through."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """What one process is to do. ``refused`` flows are enabled and selected, but must not run."""
 
@@ -123,5 +159,7 @@ class Configuration:
     refused: Mapping[Flow, Mm2Error]
     heartbeats: tuple[HeartbeatSettings, ...]
     """Of every selected pair for which MirrorMaker 2 would run a herder, enabled or only for heartbeats."""
+    groups: Mapping[ClusterAlias, GroupSettings]
+    """By target cluster, of all selected pairs."""
     memory_max_bytes: int
     warnings: tuple[str, ...]

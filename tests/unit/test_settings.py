@@ -204,7 +204,7 @@ def test_what_careless_files_hear() -> None:
         "line 19: A->B.enable is not known; did you mean A->B.enabled?",
         "line 20: replication.facter is not known; did you mean replication.factor?",
         "line 21: C.bootstrap.servers is not known; C is not in clusters",
-        "these settings do nothing yet: A->B.emit.checkpoints.interval.seconds, tasks.max",
+        "these settings do nothing yet: A->B.emit.checkpoints.interval.seconds",
         "these settings have no effect, because mm2py goes its own way:"
         " B.producer.batch.size (batches are passed as they are, or repacked as copy.mode says);"
         " B.producer.acks (mm2py always waits for all replicas in sync)",
@@ -291,12 +291,14 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "on_source_gap": None,
         "on_target_loss": "stop",
         "stall_timeout_s": 30.0,
+        "tasks_max": None,
         "bytes_per_second_max": None,
         "many_to_one": False,
         "exactly_once": "disabled",
         "quarantines": False,
         "mm2_group_id": "A-mm2",
-        "mm2_configs_topic": "mm2-configs.A.internal",
+        "configs_topic": "mm2-configs.A.internal",
+        "configs_topic_replication_factor": 3,
         "group": "mm2py",
     }
     assert [topic for topic in ("a", "mm2-x.internal", "b.replica", "__c") if accepts(settings, topic)] == ["a"]
@@ -325,6 +327,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         ("B.producer.compression.type=producer", "compression", None),
         ("B.producer.compression.type=none", "compression", "none"),
         ("replication.factor=-1", "replication_factor", -1),
+        ("config.storage.replication.factor=1", "configs_topic_replication_factor", 1),
         ("B.offset.storage.partitions=-1", "offsets_topic_partitions", -1),
         ("A->B.many.to.one=true", "many_to_one", True),
         ("on.poison.record=quarantine", "quarantines", True),
@@ -694,10 +697,12 @@ def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str
 
 
 def test_settings_that_do_nothing_yet_are_named_in_one_warning(load: Load) -> None:
-    text = set_line("groups=g\nrefresh.groups.interval.seconds=5\nA.consumer.client.rack=r\nB.session.timeout.ms=9\n")
+    text = set_line(
+        "groups=g\nrefresh.groups.interval.seconds=5\nA.consumer.client.rack=r\nB.worker.sync.timeout.ms=9\n"
+    )
     assert list(load(text).warnings) == [
         "these settings do nothing yet: groups, refresh.groups.interval.seconds, A.consumer.client.rack,"
-        " B.session.timeout.ms"
+        " B.worker.sync.timeout.ms"
     ]
 
 

@@ -1,0 +1,240 @@
+"""Which settings belong to a flow and may be shared, and which stay in each worker's own file.
+
+What a flow copies, and how, has to be the same for all workers that run it: that goes to ``mm2-configs.A.internal``.
+How a worker reaches the clusters is its own matter: addresses, credentials, paths, proofs of identity and what only
+concerns its connections never leave its file. So this is a list of what may pass. A key that nobody knows does not, and
+of known ones those that look like a secret or an address do not either, whatever table they stand in.
+
+The names are those of a connector's settings in MM2, so that what MM2 has stored reads the same: ``topics``,
+``source.consumer.fetch.max.bytes``, ``producer.override.linger.ms``; mm2py's own and the few of the worker stand bare.
+Only what was set is named; a setting that is not there has its default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from mm2py.config import keys
+from mm2py.config.key import Key, Status, Table
+from mm2py.config.kinds import BadValue, addresses, boolean
+from mm2py.config.layers import CLIENT_NAMES, FlowLayers, Layer, client_config, flow_layers
+from mm2py.config.properties import Entry
+from mm2py.config.secrets import may_hold_secret
+from mm2py.config.security_keys import OWN as OWN_SECURITY
+from mm2py.config.security_keys import secret
+from mm2py.errors import ConfigError
+from mm2py.flow import Flow
+
+FlowProperties = Mapping[str, str]
+"""The settings of one flow that its workers share, by name."""
+
+ENABLED: Final = keys.ENABLED.name
+_CONSUMER: Final = "source.consumer."
+_PRODUCER: Final = "producer.override."
+_SOURCE_ADMIN: Final = "source.admin."
+_TARGET_ADMIN: Final = "target.admin."
+
+_OF_WORKERS: Final = frozenset({"client.id", "client.rack", "group.id"})
+"""Known settings that say who or where a worker is, not what a flow does."""
+_ADDRESS: Final = re.compile(
+    r"(?:^|[._-])(?:address|addresses|bootstrap|connect|controllers|directory|endpoint|file|files|host|hosts|listeners?"
+    r"|location|path|paths|port|ports|servers?|uri|url)(?:$|[._-])",
+    re.I,
+)
+_LIVE: Final = frozenset({Status.WORKS, Status.NOT_YET})
+_WORKER: Final = (
+    keys.OFFSETS_TOPIC,
+    keys.OFFSETS_PARTITIONS,
+    keys.OFFSETS_REPLICATION_FACTOR,
+    keys.OFFSET_FLUSH_INTERVAL,
+    keys.STATUS_TOPIC,
+    keys.STATUS_PARTITIONS,
+    keys.STATUS_REPLICATION_FACTOR,
+    keys.EXACTLY_ONCE,
+)
+"""Where positions and gaps are kept has to be known to all, else records would be copied twice."""
+
+
+class StoredConfigUnusable(ConfigError):
+    """The settings that stand in the configs topic of a flow cannot be run as they are."""
+
+    def __init__(self, flow: Flow | str, why: str) -> None:
+        super().__init__(
+            f"The stored configuration of {flow} cannot be used: {why.rstrip('.')}.",
+            remedy="Apply a file that can: mm2py apply FILE; --previous takes the last one back.",
+        )
+
+
+def may_be_stored(key: Key[Any]) -> bool:
+    """Whether a known setting is a flow's, and neither an address nor a credential nor a worker's own."""
+    return (
+        key.status in _LIVE
+        and key.name not in CLIENT_NAMES
+        and key.name not in _OF_WORKERS
+        and key not in OWN_SECURITY
+        and key.kind not in (secret, addresses)
+        and not key.name.startswith("metric")
+        and not looks_like_address_or_secret(key.name)
+    )
+
+
+def looks_like_address_or_secret(name: str) -> bool:
+    """By its name alone: for keys of which nothing else is known, and against a slip in the tables."""
+    return may_hold_secret(name) or _ADDRESS.search(name) is not None
+
+
+@cache
+def stored_keys() -> Table:
+    """Return all settings that may be stored, under the names they are stored by."""
+    return dict(_stored_keys())
+
+
+def _stored_keys() -> Iterator[tuple[str, Key[Any]]]:
+    for table in (keys.CONNECTOR, keys.FLOW_ONLY, keys.OWN_FLOW, {key.name: key for key in _WORKER}):
+        yield from ((name, key) for name, key in table.items() if may_be_stored(key))
+    for prefix, table in (
+        (_CONSUMER, keys.CONSUMER),
+        (_PRODUCER, keys.PRODUCER),
+        (_SOURCE_ADMIN, keys.ADMIN),
+        (_TARGET_ADMIN, keys.ADMIN),
+    ):
+        # What a client does not do yet it does for a connection, mostly; of connectors it is work to come.
+        yield from (
+            (prefix + name, key) for name, key in table.items() if may_be_stored(key) and key.status is Status.WORKS
+        )
+
+
+def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[str, str]:
+    """Return what a file says of a flow, as far as it is to be shared. Pure; the file was found usable before.
+
+    Args:
+        file: the entries of the whole file, by key.
+        enabled: whether the flow is, by the file.
+    """
+    own = {
+        name: file[prefix + name] for prefix in ("", f"{flow}.") for name in keys.OWN_FLOW if f"{prefix}{name}" in file
+    }
+    found = _properties(flow_layers(file, flow), own)
+    for old_name, key in keys.EXCLUDES_OF_OLD.items():
+        old = file.get(f"{flow}.{old_name}") or file.get(old_name)
+        if old is not None and key.note in stored_keys():
+            parts = [text for text in (found.get(key.note, "").strip(), old.value.strip()) if text]
+            found[key.note] = ",".join(dict.fromkeys(part.strip() for text in parts for part in text.split(",")))
+    found[ENABLED] = "true" if enabled else "false"
+    return dict(sorted(found.items()))
+
+
+def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
+    """Return the flow's settings out of those of a source connector, as MM2 or anybody else has stored them."""
+    connector = {key: Entry(value, key, 0) for key, value in raw.items()}
+    consumer = client_config(connector, "source", "consumer")
+    producer = {key.removeprefix(_PRODUCER): entry for key, entry in connector.items() if key.startswith(_PRODUCER)}
+    admin = {side: client_config(connector, side, "admin") for side in ("source", "target")}
+    layers = FlowLayers(connector, connector, consumer, producer, admin["source"], admin["target"])
+    found = _properties(layers, connector)
+    found[ENABLED] = "true" if _is_true(raw.get(ENABLED, "true")) else "false"
+    return dict(sorted(found.items()))
+
+
+def _is_true(text: str) -> bool:
+    try:
+        return boolean(text)
+    except BadValue:
+        return False
+
+
+def _properties(layers: FlowLayers, own: Layer) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for layer, prefix, is_ours in _places(layers, own):
+        found |= {
+            prefix + name: entry.value
+            for name, entry in layer.items()
+            if entry.line is not None and is_ours(prefix + name)
+        }
+    return found
+
+
+def _places(layers: FlowLayers, own: Layer) -> Iterator[tuple[Layer, str, Callable[[str], bool]]]:
+    known = stored_keys()
+    worker = {key.name for key in _WORKER}
+    yield layers.worker, "", lambda name: name in worker and name in known
+    yield layers.connector, "", lambda name: name in known and (name in keys.CONNECTOR or name in keys.FLOW_ONLY)
+    yield own, "", lambda name: name in known and name in keys.OWN_FLOW
+    yield layers.consumer, _CONSUMER, lambda name: name in known
+    yield layers.producer, _PRODUCER, lambda name: name in known
+    yield layers.source_admin, _SOURCE_ADMIN, lambda name: name in known
+    yield layers.target_admin, _TARGET_ADMIN, lambda name: name in known
+
+
+def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowLayers:
+    """Return a flow's layers with its shared settings as they are stored, everything else as its file has it.
+
+    What is not stored has its default, whatever the file says; what a younger mm2py has stored beside is passed over.
+    """
+    defaults = flow_layers({}, flow)
+    worker, connector, _, consumer, producer, source_admin, target_admin = (
+        {
+            **{name: entry for name, entry in layer.items() if not is_ours(prefix + name)},
+            **{name: entry for name, entry in default.items() if is_ours(prefix + name)},
+            **{
+                name.removeprefix(prefix): Entry(value, name)
+                for name, value in stored.items()
+                if name.startswith(prefix) and is_ours(name)
+            },
+        }
+        for (layer, prefix, is_ours), (default, _, _) in zip(_places(layers, {}), _places(defaults, {}), strict=True)
+    )
+    return replace(
+        layers,
+        connector=connector,
+        worker=worker,
+        consumer=consumer,
+        producer=producer,
+        source_admin=source_admin,
+        target_admin=target_admin,
+    )
+
+
+def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, Entry]:
+    """The same for mm2py's own settings of a flow."""
+    known = {name for name in keys.OWN_FLOW if name in stored_keys()}
+    return {name: entry for name, entry in own.items() if name not in known} | {
+        name: Entry(stored[name], name) for name in known if name in stored
+    }
+
+
+def check_stored(flow: Flow, stored: FlowProperties) -> None:
+    """Raises: StoredConfigUnusable, if a value is none that its setting can have."""
+    bad = []
+    for name, value in stored.items():
+        key = stored_keys().get(name)
+        if key is None:
+            continue
+        try:
+            key.kind(value)
+        except BadValue as error:
+            bad.append(f"{name} is {error}")
+    if bad:
+        raise StoredConfigUnusable(flow, "; ".join(bad))
+
+
+def is_enabled(stored: FlowProperties) -> bool:
+    """Whether the flow is to copy."""
+    return _is_true(stored.get(ENABLED, "true"))
+
+
+def meaning(name: str, value: str | None) -> object:
+    """Return what the text of a setting means, None for one that is not set: equal meanings are no difference."""
+    key = stored_keys().get(name)
+    if key is None:
+        return value
+    if value is None:
+        return key.default if key.status is Status.WORKS else None
+    try:
+        return key.kind(value)
+    except BadValue:
+        return value

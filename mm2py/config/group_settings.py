@@ -1,0 +1,136 @@
+"""The groups of a file: one for each target cluster, with what its workers need to agree on who leads.
+
+What goes together is judged here, texts of single settings in ``group_keys.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mm2py.config import group_keys as keys
+from mm2py.config.findings import Findings, named
+from mm2py.config.key import Key
+from mm2py.config.kinds import BadValue
+from mm2py.config.layers import Layer
+from mm2py.config.problems import add_problem, bad_value
+from mm2py.config.properties import Entry
+from mm2py.config.settings import GroupSettings, ZooKeeperSettings
+from mm2py.config.tls_settings import read_tls
+from mm2py.flow import ClusterAlias
+from mm2py.kafka.security import TlsSettings
+
+Value = Callable[[Layer, Key[Any]], Any]
+"""Reads one setting out of a layer, and keeps what is wrong with it."""
+_SSL_NOT_ENABLED = (
+    "set, and the connection would be in plain text: write zookeeper.ssl.client.enable = true, or remove it"
+)
+
+
+class GroupsReading:
+    """One pass over the target clusters of a file; collects problems and warnings."""
+
+    def __init__(self, file: Layer, value: Value, problems: list[str]) -> None:
+        self.warnings: list[str] = []
+        self._file = file
+        self._value = value
+        self._problems = problems
+
+    def groups(self, targets: Sequence[ClusterAlias]) -> dict[ClusterAlias, GroupSettings]:
+        layers = {target: self._layer(target) for target in dict.fromkeys(targets)}
+        groups = {target: self._group(target, layer) for target, layer in layers.items()}
+        used = {entry.key for target, layer in layers.items() if groups[target].zookeeper for entry in layer.values()}
+        for target, layer in layers.items():
+            if groups[target].election == "log":
+                self._tell_idle(layer, used)
+        return groups
+
+    def _layer(self, target: ClusterAlias) -> dict[str, Entry]:
+        """The cluster's before the top of the file; MirrorMaker 2's own count for the cluster only, as there."""
+        names = [(f"{target}.{key.name}", key.name) for key in (*keys.OWN, *keys.WORKER)]
+        layer = {key.name: self._file[key.name] for key in keys.OWN if key.name in self._file}
+        layer.update({name: self._file[written] for written, name in names if written in self._file})
+        return layer
+
+    def _group(self, target: ClusterAlias, layer: Layer) -> GroupSettings:
+        session_timeout_ms = self._value(layer, keys.SESSION_TIMEOUT)
+        heartbeat_interval_ms = self._value(layer, keys.HEARTBEAT_INTERVAL)
+        if heartbeat_interval_ms * 3 > session_timeout_ms:
+            self._refuse_interval(target, layer, heartbeat_interval_ms, session_timeout_ms)
+        election = self._value(layer, keys.LEADER_ELECTION)
+        group = self._value(layer, keys.GROUP)
+        if election == "zookeeper" and group in (".", ".."):
+            text = "no name for a node of ZooKeeper (write another)"
+            add_problem(self._problems, bad_value(layer[keys.GROUP.name], BadValue(text)))
+        return GroupSettings(
+            target,
+            group,
+            session_timeout_s=session_timeout_ms / 1000,
+            heartbeat_interval_s=heartbeat_interval_ms / 1000,
+            election=election,
+            zookeeper=self._zookeeper(target, layer) if election == "zookeeper" else None,
+        )
+
+    def _refuse_interval(self, target: str, layer: Layer, interval_ms: int, timeout_ms: int) -> None:
+        way_out = (
+            f"a worker must be able to miss two heartbeats: write {target}.heartbeat.interval.ms = {timeout_ms // 3}"
+            f" or less, or {target}.session.timeout.ms = {interval_ms * 3} or more"
+        )
+        interval = layer.get(keys.HEARTBEAT_INTERVAL.name)
+        if interval is not None:
+            text = f"more than a third of session.timeout.ms, which is {timeout_ms} ({way_out})"
+            add_problem(self._problems, bad_value(interval, BadValue(text)))
+        else:
+            text = f"less than three times heartbeat.interval.ms, which is {interval_ms} ({way_out})"
+            add_problem(self._problems, bad_value(layer[keys.SESSION_TIMEOUT.name], BadValue(text)))
+
+    def _zookeeper(self, target: ClusterAlias, layer: Layer) -> ZooKeeperSettings | None:
+        """Return None if there is a problem with it, which is told."""
+        asked_for = layer[keys.LEADER_ELECTION.name]
+        ensemble = self._value(layer, keys.ZOOKEEPER_CONNECT)
+        if keys.ZOOKEEPER_CONNECT.name not in layer:
+            text = (
+                "not enough: zookeeper.connect is missing"
+                f" (write {target}.zookeeper.connect = host:2181,host:2181/chroot)"
+            )
+            add_problem(self._problems, bad_value(asked_for, BadValue(text)))
+        digest = self._value(layer, keys.ZOOKEEPER_DIGEST)
+        tls = self._tls(target, layer)
+        if digest is not None and tls is None:
+            entry = layer[keys.ZOOKEEPER_DIGEST.name]
+            self.warnings.append(
+                f"{named(entry)} goes to ZooKeeper in plain text: whoever listens can read the password; set"
+                " zookeeper.ssl.client.enable"
+            )
+        set_acl = self._value(layer, keys.ZOOKEEPER_SET_ACL)
+        return None if ensemble is None else ZooKeeperSettings(ensemble.servers, ensemble.chroot, digest, set_acl, tls)
+
+    def _tls(self, target: ClusterAlias, layer: Layer) -> TlsSettings | None:
+        ssl_layer = {name.removeprefix("zookeeper."): layer[name] for name in keys.ZOOKEEPER_TLS if name in layer}
+        if not self._value(layer, keys.ZOOKEEPER_SSL):
+            for name, entry in ssl_layer.items():
+                if not _is_default(keys.ZOOKEEPER_TLS[f"zookeeper.{name}"], entry):
+                    add_problem(self._problems, bad_value(entry, BadValue(_SSL_NOT_ENABLED)))
+            return None
+        found = Findings(ssl_layer, {})
+        tls = read_tls(found, ssl_layer)
+        self.warnings += found.warnings
+        for reason in found.reasons:
+            add_problem(self._problems, f"zookeeper of {target}: {reason}")
+        return tls
+
+    def _tell_idle(self, layer: Layer, used: set[str]) -> None:
+        for name, key in keys.ZOOKEEPER.items():
+            entry = layer.get(name)
+            if entry is not None and entry.key not in used and not _is_default(key, entry):
+                self.warnings.append(
+                    f"{named(entry)} has no effect: the leader is elected through the control log; write"
+                    " leader.election = zookeeper, or remove it"
+                )
+
+
+def _is_default(key: Key[Any], entry: Entry) -> bool:
+    try:
+        return bool(key.kind(entry.value) == key.default)
+    except BadValue:  # told elsewhere
+        return True
