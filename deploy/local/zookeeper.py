@@ -1,8 +1,10 @@
-"""A real ZooKeeper on loopback, for the worker election that goes through one. Standalone: one server, no ensemble."""
+"""A real ZooKeeper on loopback, for the worker election that goes through one: one server, or an ensemble of some."""
 
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +20,16 @@ from deploy.local.ports import HOST, PortLease, lease_ports
 READY_TIMEOUT_S = 50.0
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server's part in an ensemble: its number, and the ports of all."""
+
+    number: int
+    client: PortLease
+    ports: Mapping[int, tuple[int, int]]
+    """By number: for followers, for elections."""
+
+
 class ZooKeeper:
     """One ZooKeeper server, gone with its ``with`` block and never later than this process.
 
@@ -25,6 +37,7 @@ class ZooKeeper:
         name: part of the directory's name.
         settings: properties of zoo.cfg, over a tick of 500 ms (sessions last 1 to 10 s).
         environment: further variables of the process.
+        member: makes it part of an ensemble, see ``ZooKeeperEnsemble``.
     """
 
     def __init__(
@@ -33,11 +46,13 @@ class ZooKeeper:
         *,
         settings: Mapping[str, Setting] | None = None,
         environment: Mapping[str, str] | None = None,
+        member: Member | None = None,
     ) -> None:
         self.name = name
         self.directory: Path | None = None
         self._settings = dict(settings or {})
         self._environment = dict(environment or {})
+        self._member = member
         self._server: JavaServer | None = None
         self._lease: PortLease | None = None
 
@@ -76,18 +91,30 @@ class ZooKeeper:
         Raises:
             ServerNotReady: it ended, or did not serve in time; the end of its log is in the message.
         """
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start without waiting: a member of an ensemble serves only when a majority of it is there."""
         if self._server is None:
             self._lay_out()
+        self._running_server().start()
+
+    def await_ready(self) -> None:
+        """Wait until it serves; raises as ``start`` does."""
         server = self._running_server()
-        server.start()
         deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while not _serves(self._running_lease().port):
+        while "Mode: " not in self.status():
             if not server.alive or time.monotonic() > deadline_s:
                 raise ServerNotReady(
                     f"ZooKeeper was not ready within {READY_TIMEOUT_S:.0f} s (exit code {server.exit_code}).",
                     log_path=server.log_path,
                 )
             time.sleep(0.02)
+
+    def status(self) -> str:
+        """Return what the server says of itself; empty if it does not answer within 2 seconds."""
+        return _status(self._running_lease().port)
 
     def stop(self) -> None:
         """SIGTERM, and wait."""
@@ -124,12 +151,22 @@ class ZooKeeper:
         check_limits()
         jars = jar_directory()
         self.directory = guard().new_directory(self.name)
-        self._lease = lease_ports(1)[0]
+        self._lease = lease_ports(1)[0] if self._member is None else self._member.client
+        main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        ensemble: dict[str, Setting] = {}
+        if self._member is not None:
+            main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            ensemble = {"initLimit": 20, "syncLimit": 4}
+            for number, (following, electing) in self._member.ports.items():
+                ensemble[f"server.{number}"] = f"{HOST}:{following}:{electing}"
+            (self.directory / "data").mkdir()
+            (self.directory / "data" / "myid").write_text(str(self._member.number))
         properties: dict[str, Setting] = {
             "tickTime": 500,
             "admin.enableServer": False,
             "4lw.commands.whitelist": "srvr,ruok",
             "maxClientCnxns": 0,
+            **ensemble,
             **self._settings,
             "clientPort": self._lease.port,
             "clientPortAddress": HOST,
@@ -138,7 +175,7 @@ class ZooKeeper:
         config_path = self.directory / "zoo.cfg"
         config_path.write_text(render_properties(properties))
         self._server = JavaServer(
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            main_class,
             [str(config_path)],
             jars=jars,
             log_path=self.directory / "zookeeper.log",
@@ -157,10 +194,63 @@ class ZooKeeper:
         return self._lease
 
 
-def _serves(port: int) -> bool:
+class ZooKeeperEnsemble:
+    """Some servers that agree by majority, gone with the ``with`` block. One that was killed may be started again."""
+
+    def __init__(self, servers: int = 3, *, settings: Mapping[str, Setting] | None = None) -> None:
+        self._count = servers
+        self._settings = dict(settings or {})
+        self._held = ExitStack()
+        self.servers: tuple[ZooKeeper, ...] = ()
+
+    def __enter__(self) -> Self:
+        leases = lease_ports(3 * self._count)
+        for lease in leases:
+            self._held.callback(lease.release)
+        numbers = range(1, self._count + 1)
+        ports = {n: (leases[3 * n - 2].port, leases[3 * n - 1].port) for n in numbers}
+        self.servers = tuple(
+            ZooKeeper(f"zookeeper-{n}", settings=self._settings, member=Member(n, leases[3 * n - 3], ports))
+            for n in numbers
+        )
+        try:
+            for server in self.servers:
+                self._held.callback(server.close)
+                server.launch()
+            for server in self.servers:
+                server.await_ready()
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    @property
+    def connect(self) -> str:
+        """``host:port`` of all, as clients want it."""
+        return ",".join(server.connect for server in self.servers)
+
+    def leader(self) -> ZooKeeper:
+        """Return the server that leads the others.
+
+        Raises:
+            LookupError: none says so just now.
+        """
+        for server in self.servers:
+            if server.alive and "Mode: leader" in server.status():
+                return server
+        raise LookupError("no server of the ensemble says that it leads")
+
+
+def _status(port: int) -> str:
+    """Return what a server says of itself; empty if it does not answer."""
     try:
         with socket.create_connection((HOST, port), timeout=2.0) as connection:
             connection.sendall(b"srvr")
-            return b"Mode: standalone" in connection.recv(4_096)
+            return connection.recv(4_096).decode("ascii", "replace")
     except OSError:
-        return False
+        return ""
