@@ -7,17 +7,18 @@ the source connector under a new producer id; one that is refused stays refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.connector import Connector, ConnectorName, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.retry import Backoff
 
 HEALTHY_AFTER_S: Final = 120.0
@@ -26,18 +27,86 @@ DRAIN_MOST_S: Final = 40.0
 """A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
 
+class Turn(Protocol):
+    """When a connector may run in this process."""
+
+    async def begins(self) -> None:
+        """Wait until it may. Raises: Mm2Error if it must not."""
+        ...
+
+    async def ends(self) -> bool:
+        """Wait until it may not any more; returns whether there is time to drain it first."""
+        ...
+
+    async def over(self) -> None:
+        """The connector has stopped, because its turn ended: somebody else may run it."""
+        ...
+
+    async def renounce(self, *, in_doubt: bool) -> None:
+        """The connector must not run in this process: see to it that others run it, as long as this is not cancelled.
+
+        Args:
+            in_doubt: something that it sent may be stored later.
+        """
+        ...
+
+
+class Always:
+    """The turn of a connector that any number of processes may run."""
+
+    async def begins(self) -> None:
+        """At once."""
+
+    async def ends(self) -> bool:
+        """Never."""
+        await asyncio.Event().wait()
+        return False
+
+    async def over(self) -> None:
+        """Nobody waits for it."""
+
+    async def renounce(self, *, in_doubt: bool) -> None:
+        """The others run theirs all the same."""
+
+
+class Group(Protocol):
+    """The other workers of one target cluster; its turns are those of connectors that lead there."""
+
+    async def run(self) -> None:
+        """Take part until cancelled. Never ends by itself, and raises nothing: what is wrong its turns tell."""
+        ...
+
+    def begin_no_more(self) -> None:
+        """This worker drains: should the others put it out meanwhile, it does not come back."""
+        ...
+
+    async def leave(self, *, in_doubt: bool) -> None:
+        """Let the others go on with what was ours. ``in_doubt``: something that was sent may be stored later."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a connector is run."""
+
+    begin: Callable[[int], Connector]
+    """Makes the connector for its given life: 0 the first, then 1, ..."""
+    turn: Turn = field(default_factory=Always)
+
+
 @dataclass(slots=True)
 class RunningConnector:
     """What the herder knows of one connector."""
 
     name: ConnectorName
-    begin: Callable[[int], Connector]
-    """Makes the connector for its given life: 0 the first, then 1, ..."""
+    plan: Plan
     connector: Connector | None = None
     refused: Mm2Error | None = None
     lives: int = 0
     is_up: bool = False
     """It runs just now: there is something to drain."""
+    draining: asyncio.Task[None] | None = field(default=None, repr=False)
+    """It is being drained, because its turn ends: nobody drains it a second time."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
@@ -55,20 +124,25 @@ class Herder:
 
     def __init__(
         self,
-        connectors: Mapping[ConnectorName, Callable[[int], Connector]],
+        connectors: Mapping[ConnectorName, Plan],
         refused: Mapping[Flow, Mm2Error],
         *,
+        groups: Mapping[ClusterAlias, Group],
         is_refusal: Callable[[Mm2Error], bool],
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``is_refusal`` tells errors after which a connector is not begun again."""
-        self.connectors = [RunningConnector(name, begin) for name, begin in connectors.items()]
+        """``is_refusal`` tells errors after which a connector is not begun again; ``groups`` are by target cluster."""
+        self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
+        self._groups = groups
+        self._in_doubt: set[ClusterAlias] = set()
+        """Target clusters to which something was sent that was not answered, in any life until now."""
         self._refused = dict(refused)
         self._is_refusal = is_refusal
         self._rng = rng
         self._log = log
         self._stopping = asyncio.Event()
+        self._renouncing: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
         """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left.
@@ -77,6 +151,7 @@ class Herder:
         """
         for flow, error in self._refused.items():
             self._log.error("flow.refused", flow=str(flow), why=str(error))
+        members = [asyncio.create_task(group.run(), name=f"group on {at}") for at, group in self._groups.items()]
         for running in self.connectors:
             running.task = asyncio.create_task(self._keep_running(running), name=str(running.name))
         stopping = asyncio.create_task(self._stopping.wait(), name="stop signal")
@@ -89,11 +164,13 @@ class Herder:
                 pending -= done
             if not self._stopping.is_set():
                 self._log.error("worker.nothing_left", why="Every flow was refused.")
+                await self._leave()
                 return 1
             return 0 if await self._drain() else 1
         finally:
             stopping.cancel()
-            await self._cancel([*(running.task for running in self.connectors), stopping])
+            tasks = [*(running.task for running in self.connectors), stopping, *members, *self._renouncing]
+            await self._cancel(tasks)
 
     def stop(self) -> None:
         """Ask for a drained stop."""
@@ -132,15 +209,21 @@ class Herder:
         while True:
             begun_s = clock.time()
             try:
-                running.connector = running.begin(running.lives)
+                await running.plan.turn.begins()
+                begun_s = clock.time()
+                running.connector = running.plan.begin(running.lives)
                 running.lives += 1
                 running.is_up = True
-                await running.connector.run()
-                return
+                if await self._run_while_it_may(running, running.connector):
+                    return
+                pause_s = 0.0
             except Mm2Error as error:
+                if self._stopping.is_set() and not running.is_up:
+                    return  # it was waiting for its turn, and the worker has left its group
                 if self._is_refusal(error):
                     running.refused = error
                     log.error(f"{what}.refused", why=str(error))
+                    self._renounce(running)
                     return
                 pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 log.error(f"{what}.failed", why=str(error), again_in_s=round(pause_s, 1))
@@ -155,12 +238,63 @@ class Herder:
                     remedy="This is a defect in mm2py; please report it with this line.",
                 )
             finally:
+                if self._is_in_doubt(running) and running.copies and not self._stopping.is_set():
+                    self._in_doubt.add(running.flow.target)
                 running.is_up = False
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
+            if self._stopping.is_set():
                 return  # a stopping worker begins nothing
-            except TimeoutError:
-                pass
+
+    @staticmethod
+    def _is_in_doubt(running: RunningConnector) -> bool:
+        """Whether a life that has ended undrained may have sent something that was not answered."""
+        return running.is_up and running.connector is not None and running.connector.leaves_doubt
+
+    def _renounce(self, running: RunningConnector) -> None:
+        work = running.plan.turn.renounce(in_doubt=self._is_in_doubt(running))
+        self._renouncing.append(asyncio.create_task(work, name=f"{running.name} renounced"))
+
+    async def _run_while_it_may(self, running: RunningConnector, connector: Connector) -> bool:
+        """Run a connector until it ends, or its turn does; returns whether it has ended by itself."""
+        turn = running.plan.turn
+        run = asyncio.create_task(connector.run(), name="connector")
+        ends = asyncio.create_task(turn.ends(), name="turn")
+        try:
+            await asyncio.wait([run, ends], return_when=asyncio.FIRST_COMPLETED)
+            if not run.done() and ends.result():
+                await self._drain_in_turn(running, connector, run)
+            elif run.done():
+                await run
+                return True
+        finally:
+            for task in (run, ends):
+                task.cancel()
+            await asyncio.wait([run, ends])
+            if not run.cancelled():
+                run.exception()
+        await turn.over()
+        return False
+
+    async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
+        """Drain a connector that goes on to run; one that ends meanwhile has failed, or has nothing left to drain.
+
+        Raises: what the connector failed with.
+        """
+        running.draining = draining = asyncio.create_task(connector.drain(), name="drain")
+        try:
+            await asyncio.wait([run, draining], timeout=DRAIN_MOST_S, return_when=asyncio.FIRST_COMPLETED)
+            if draining.done() and self._is_drained(running.flow, connector, draining.exception()):
+                running.is_up = False
+            elif not draining.done() and run.done():
+                await run
+                running.is_up = False
+            elif not draining.done():
+                self._is_drained(running.flow, connector, TimeoutError())
+        finally:
+            draining.cancel()
+            await asyncio.wait([draining])
+            running.draining = None
 
     @staticmethod
     def _pause_s(backoff: Backoff, *, ran_s: float) -> float:
@@ -171,30 +305,46 @@ class Herder:
 
     async def _drain(self) -> bool:
         """Drain all connectors that are up, side by side. Returns False if one of them was left undrained."""
-        live = [
-            (running.flow, running.connector)
-            for running in self.connectors
-            if running.is_up and running.connector is not None
-        ]
+        for group in self._groups.values():
+            group.begin_no_more()
+        live = [running for running in self.connectors if running.is_up and running.connector is not None]
         self._log.info("worker.draining", flows=sum(running.copies and running.is_up for running in self.connectors))
-        results = await asyncio.gather(
-            *(asyncio.wait_for(connector.drain(), DRAIN_MOST_S) for _, connector in live), return_exceptions=True
-        )
+        results = await asyncio.gather(*map(self._drain_one, live), return_exceptions=True)
         drained = True
-        for (flow, _), result in zip(live, results, strict=True):
-            if isinstance(result, BaseException):
-                drained = False
-                why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(result, TimeoutError) else str(result)
-                self._log.warning(
-                    "drain.failed",
-                    flow=str(flow),
-                    why=why,
-                    effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
-                    " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
-                )
+        for running, result in zip(live, results, strict=True):
+            assert running.connector is not None  # noqa: S101
+            drained &= self._is_drained(running.flow, running.connector, result)
+        await self._leave()
         if drained:
             self._log.info("worker.drained")
         return drained
+
+    async def _leave(self) -> None:
+        await asyncio.gather(*(group.leave(in_doubt=at in self._in_doubt) for at, group in self._groups.items()))
+
+    @staticmethod
+    async def _drain_one(running: RunningConnector) -> None:
+        assert running.connector is not None  # noqa: S101
+        under_way = running.draining
+        drained = running.connector.drain() if under_way is None else asyncio.shield(under_way)
+        await asyncio.wait_for(drained, DRAIN_MOST_S)
+
+    def _is_drained(self, flow: Flow, connector: Connector, error: BaseException | None) -> bool:
+        """Take in how the drain of a connector ended; what it leaves in doubt is remembered."""
+        if error is None:
+            if connector.leaves_doubt:
+                self._in_doubt.add(flow.target)
+            return True
+        why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(error, TimeoutError) else str(error)
+        self._log.warning(
+            "drain.failed",
+            flow=str(flow),
+            why=why,
+            effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
+            " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
+        )
+        self._in_doubt.add(flow.target)
+        return False
 
     @staticmethod
     async def _cancel(tasks: Sequence[asyncio.Task[object] | asyncio.Task[None] | None]) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from mm2py.connector import Connector, ConnectorName, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow, parse_flow
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.logs import make_logger
-from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Herder
+from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Always, Group, Herder, Plan, Turn
 from tests.fakes.virtual_time import run_virtual
 
 AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
@@ -52,11 +52,15 @@ class FakeConnector:
             self.history.append(f"{self.name} is cancelled")
             raise
 
+    leaves_doubt: bool = field(default=True, init=False)
+    """Until it is drained."""
+
     async def drain(self) -> None:
         self.history.append(f"{self.name} drains")
         await asyncio.sleep(self.drain_takes_s)
         if self.drain_fails_with is not None:
             raise self.drain_fails_with
+        self.leaves_doubt = False
         self.history.append(f"{self.name} is drained")
 
     def status(self) -> FlowStatus | PathStatus | None:
@@ -67,6 +71,40 @@ class FakeConnector:
                 return PathStatus(heartbeat_age_s=0.5, path_latency_ms=40.0)
             case _:
                 return None
+
+
+class FakeTurn(Always):
+    """Ends once, and then never; ``in_order``: there is time to drain."""
+
+    def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
+        self._ends_after_s: float | None = ends_after_s
+        self._in_order = in_order
+        self._fails_with = fails_with
+
+    async def ends(self) -> bool:
+        if self._ends_after_s is None:
+            await super().ends()
+        after_s, self._ends_after_s = self._ends_after_s or 0.0, None
+        await asyncio.sleep(after_s)
+        if self._fails_with is not None:
+            raise self._fails_with
+        return self._in_order
+
+
+@dataclass
+class FakeGroup:
+    """Notes how it was left."""
+
+    left_in_doubt: bool | None = None
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def begin_no_more(self) -> None:
+        pass
+
+    async def leave(self, *, in_doubt: bool) -> None:
+        self.left_in_doubt = in_doubt
 
 
 @dataclass
@@ -80,8 +118,17 @@ class Worker:
     began: list[tuple[Flow | ConnectorName, int, float]] = field(default_factory=list)
     """What, in which life, and when."""
     log: io.StringIO = field(default_factory=io.StringIO)
+    turn: FakeTurn | None = None
+    """Of all of them; without it they may always run."""
+    group: FakeGroup | None = None
 
-    def herder(self) -> Herder:
+    def herder(
+        self,
+        groups: Mapping[ClusterAlias, Group] | None = None,
+        turns: Mapping[Flow | ConnectorName, Turn] | None = None,
+    ) -> Herder:
+        turns = turns or {}
+
         def begin(name: Flow | ConnectorName) -> Callable[[int], Connector]:
             def new_life(life: int) -> Connector:
                 self.began.append((name, life, asyncio.get_running_loop().time()))
@@ -91,10 +138,13 @@ class Worker:
 
         return Herder(
             {
-                name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): begin(name)
+                name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): Plan(
+                    begin(name), turns.get(name) or self.turn or Always()
+                )
                 for name in self.connectors
             },
             self.refused,
+            groups=groups or ({} if self.group is None else {AB.target: self.group}),
             is_refusal=lambda error: isinstance(error, Refused),
             rng=random.Random(1),
             log=make_logger("info", "json", self.log),
@@ -324,6 +374,110 @@ def test_a_stop_before_the_first_turn_is_heard() -> None:
         return await herder.run()
 
     assert run_virtual(main()) == 0
+
+
+def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed() -> None:
+    """Another worker emits the flow's heartbeats; this one stops in order, and has no line of an error in its log."""
+    worker = Worker({AB: runs(AB), BEATS_AB: runs(BEATS_AB)})
+
+    class Members:
+        def __init__(self) -> None:
+            self.left = asyncio.Event()
+
+        async def run(self) -> None:
+            await self.left.wait()
+
+        def begin_no_more(self) -> None:
+            pass
+
+        async def leave(self, *, in_doubt: bool) -> None:
+            assert not in_doubt
+            self.left.set()
+            await asyncio.sleep(1)  # whoever waits hears of it before all is cancelled
+
+    class NotYet(Always):
+        def __init__(self, members: Members) -> None:
+            self._members = members
+
+        async def begins(self) -> None:
+            await self._members.left.wait()
+            raise Mm2Error("It has left.", remedy="")
+
+    async def main() -> int:
+        members = Members()
+        herder = worker.herder(groups={AB.target: members}, turns={BEATS_AB: NotYet(members)})
+        asyncio.get_running_loop().call_later(20, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main(), limit_s=100) == 0
+    assert not worker.events("connector.failed")
+    assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
+
+
+# -- a turn that ends --------------------------------------------------------------------------------------------------
+
+
+def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once_without_doubt() -> None:
+    worker = Worker({AB: runs(AB, drain_takes_s=3)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    assert worker.run(stop_at_s=30) == 0
+    assert worker.history[:5] == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled", "A->B runs"]
+    assert worker.began == [(AB, 0, 0.0), (AB, 1, 13.0)]
+    assert worker.group is not None
+    assert worker.group.left_in_doubt is False
+    assert not worker.events("flow.failed")
+
+
+def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt() -> None:
+    script = runs(AB, drain_fails_with=OSError("target is gone"))
+    worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
+    worker.turn, worker.group = FakeTurn(ends_after_s=10), FakeGroup()
+    assert worker.run(stop_at_s=30) == 0
+    assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0)]
+    assert [event["why"] for event in worker.events("drain.failed")] == ["target is gone"]
+    assert worker.group.left_in_doubt is True
+
+
+def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() -> None:
+    worker = Worker({AB: runs(AB, drain_takes_s=10**6)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    worker.run(stop_at_s=60)
+    assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + DRAIN_MOST_S)]
+    assert worker.group is not None
+    assert worker.group.left_in_doubt is True
+
+
+def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
+    """Its member is out: others shut it out and go on, and what it sends now is waste."""
+    worker = Worker({AB: runs(AB)}, turn=FakeTurn(ends_after_s=10, in_order=False), group=FakeGroup())
+    worker.run(stop_at_s=30)
+    assert worker.history[:3] == ["A->B runs", "A->B is cancelled", "A->B runs"]
+    assert worker.group is not None
+    assert worker.group.left_in_doubt is True
+
+
+def test_a_stop_while_a_turn_ends_waits_for_the_drain_that_is_under_way_and_begins_nothing() -> None:
+    worker = Worker({AB: runs(AB, drain_takes_s=5)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    assert worker.run(stop_at_s=12, limit_s=16) == 0
+    assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
+    assert worker.group is not None
+    assert worker.group.left_in_doubt is False
+
+
+def test_a_flow_that_fails_while_its_turn_ends_has_failed() -> None:
+    script = runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=12, drain_takes_s=30)
+    worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
+    worker.turn, worker.group = FakeTurn(ends_after_s=10), FakeGroup()
+    worker.run(stop_at_s=60)
+    assert [event["why"] for event in worker.events("flow.failed")] == ["Fenced."]
+    assert worker.group.left_in_doubt is True
+    assert 12.8 < worker.began[1][2] < 13.3
+
+
+def test_a_turn_that_fails_is_a_defect_and_the_flow_begins_again_after_a_pause() -> None:
+    turn = FakeTurn(ends_after_s=10, fails_with=ZeroDivisionError("division by zero"))
+    worker = Worker({AB: runs(AB)}, turn=turn)
+    worker.run(stop_at_s=30)
+    assert [event["why"] for event in worker.events("flow.crashed")] == ["ZeroDivisionError: division by zero"]
+    assert len(worker.began) == 2
 
 
 def test_a_second_stop_changes_nothing() -> None:

@@ -1,0 +1,166 @@
+"""What a member does about what it has read: the shell around ``role.decide``, which the leader has most of.
+
+Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.records.control_record import (
+    Claim,
+    ControlRecord,
+    Fenced,
+    MemberId,
+    PutOut,
+    Resigned,
+    Share,
+    Writer,
+)
+from mm2py.worker.candidacy import Candidacy, Standing
+from mm2py.worker.dead_writers import DeadWriters
+from mm2py.worker.lease import PutOutError
+from mm2py.worker.role import Action, Append, Fence, Planned, Situation, decide
+from mm2py.worker.terms import Terms
+from mm2py.worker.voice import Voice
+
+CLAIM_SPREAD: Final = 0.3
+"""Members that see the leader fall silent claim within this part of a heartbeat interval: few in vain, none late."""
+
+
+class Duties:
+    """Of one member. ``run`` does them; set ``news`` when something may have come up."""
+
+    def __init__(
+        self,
+        member: Voice,
+        terms: Terms,
+        dead_writers: DeadWriters,
+        candidacy: Candidacy,
+        *,
+        bundle_of: Callable[[Share], Share],
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``bundle_of`` as in ``role.Situation``."""
+        self.joined = terms.joined(member.id)
+        """What the group is to know of the member."""
+        self.news = asyncio.Event()
+        self._member = member
+        self._tick_s = terms.heartbeat_interval_s
+        self._dead_writers = dead_writers
+        self._candidacy = candidacy
+        self._bundle_of = bundle_of
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._resigns = False
+        self._plan: Planned | None = None
+        self._fencing: dict[MemberId, asyncio.Task[None]] = {}
+
+    def resign(self) -> None:
+        """Lead no more, nor do anything else."""
+        self._resigns = True
+        self.news.set()
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        """Do what ``decide`` wants, one thing after the other: each decision knows what came of the one before.
+
+        Raises:
+            Mm2Error: as ``ControlLog.append``, or PutOutError. This member is over.
+        """
+        while not self._resigns:
+            self.news.clear()
+            self._drop_fences()
+            await self._carry_out(tasks)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._tick_s):
+                    await self.news.wait()
+        if self._leads:
+            await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
+
+    @property
+    def _leads(self) -> bool:
+        return not self._member.is_over and self._member.view.leader == self._member.id
+
+    async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
+        actions = self._decide()
+        claims = any(isinstance(action, Append) and isinstance(action.record, Claim) for action in actions)
+        if claims and len(self._member.view.members) > 1:  # nobody else would claim beside a lone one
+            await asyncio.sleep(self._rng.uniform(0, CLAIM_SPREAD * self._tick_s))
+            actions = self._decide()  # somebody else's claim may stand there by now
+        records = []
+        for action in actions:
+            match action:
+                case Append(record):
+                    records.append(record)
+                case Fence(dead, writers):
+                    name = f"{self._member.id} fencing {dead}"
+                    self._fencing[dead] = tasks.create_task(self._fence(dead, writers), name=name)
+                case Planned():
+                    self._plan = action
+        if records:
+            self._note(records)
+            await self._member.say(records)
+
+    def _decide(self) -> Sequence[Action]:
+        standing = self._candidacy.standing
+        return decide(
+            self._member.view,
+            self._member.id,
+            Situation(
+                self.joined,
+                f"{self._rng.getrandbits(64):016x}",
+                may_claim=standing is Standing.LEAD,
+                evidence=self._candidacy.evidence,
+                may_lead=standing is Standing.LEAD,
+                must_resign=standing is Standing.LOST,
+                fencing=frozenset(self._fencing),
+                plan=self._plan,
+                bundle_of=self._bundle_of,
+            ),
+        )
+
+    def _note(self, records: Sequence[ControlRecord]) -> None:
+        for record in records:
+            match record:
+                case Claim(leader_epoch=epoch):
+                    self._log.info("member.claims", leader_epoch=epoch, instead_of=self._member.view.leader)
+                case PutOut(dead=dead):
+                    silent_ms = self._member.view.log_time_ms - self._member.view.members[dead].last_time_ms
+                    self._log.warning("member.put_out", dead=dead, silent_s=round(silent_ms / 1000, 1))
+                case _:
+                    pass
+
+    def _drop_fences(self) -> None:
+        """Whoever leads now fences them. What was said in vain, as the leader of an older epoch, is done once more."""
+        for dead, task in list(self._fencing.items()):
+            if task.done() or not self._leads or dead not in self._member.view.out:
+                task.cancel()
+                del self._fencing[dead]
+
+    async def _fence(self, dead: MemberId, writers: Mapping[int, Writer]) -> None:
+        """Shut a member that is out from the positions, and say so. What it may not say any more is void."""
+        leader_epoch = self._member.view.leader_epoch
+        told = {
+            producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers
+        }
+        begun_s = self._clock.monotonic()
+        outcome = await self._dead_writers.shut_out(list(writers.values()), told)
+        self._log.info(
+            "member.fenced",
+            dead=dead,
+            producers=len(outcome.epochs),
+            unfenced=len(outcome.unfenced),
+            after_s=round(self._clock.monotonic() - begun_s, 3),
+        )
+        with contextlib.suppress(PutOutError):
+            await self._member.say([Fenced(self._member.id, leader_epoch, dead, outcome.epochs, outcome.unfenced)])

@@ -1,0 +1,257 @@
+"""What a worker makes of the stored settings of a flow and of those in its own file. Pure.
+
+The workers of a flow run what is stored; a file is how it gets there. The first worker that runs a flow stores its own;
+while others run it, a different file is drift: shown, and taken over only when an operator says so (``mm2py apply``,
+``--apply``, REST). What MM2 has stored, or what nobody alive runs, gives way to the file of the worker that comes; but
+what an operator has changed last does not give way to a file that is still what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mm2py.config.flow_properties import FlowProperties, meaning, properties_of_connector
+from mm2py.config.secrets import shown_key, shown_value
+from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
+
+SEEN_MOST: Final = 20
+_OPERATOR: Final = frozenset({Writer.APPLY, Writer.REST})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting that differs; None: it is not set, and has its default."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        """Return it as an operator reads it; what may hold a secret is never shown."""
+        old, new = ("(default)" if value is None else shown_value(self.name, value) for value in (self.old, self.new))
+        return f"{shown_key(self.name)}: {old} -> {new}"
+
+
+Difference = tuple[Change, ...]
+
+
+def difference(old: FlowProperties, new: FlowProperties) -> Difference:
+    """Return the settings that mean something else, by name; how they are spelled does not count."""
+    return tuple(
+        Change(name, old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if meaning(name, old.get(name)) != meaning(name, new.get(name))
+    )
+
+
+def digest(properties: FlowProperties) -> str:
+    """Return by what a file's settings of a flow are known again."""
+    text = json.dumps(dict(sorted(properties.items())), ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def counting(records: ConfigRecords) -> FlowConfig | None:
+    """Return the settings that count by the records of a topic, None if there are none.
+
+    One that MM2 has stored without copying the flow does not count. What MM2 stored over ours has ours as its previous.
+    """
+    foreign = records.foreign
+    if foreign is not None and not records.is_beside_mm2:
+        return FlowConfig(properties_of_connector(foreign), Writer.MM2, 0, previous=records.flow)
+    return records.flow
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Nobody knows the flow: store the file's settings."""
+
+    config: FlowConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Store the file's settings in the place of others, which are kept for ``mm2py apply --previous``."""
+
+    config: FlowConfig
+    difference: Difference
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Run what is stored; the file says the same, or is as it was when somebody decided otherwise.
+
+    ``difference`` leads from what is stored to the file.
+    """
+
+    config: FlowConfig
+    difference: Difference = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Run what is stored, and show how the file differs from it.
+
+    ``note`` is to be stored where it is not None: it is the same, and remembers the file.
+    """
+
+    config: FlowConfig
+    difference: Difference
+    note: FlowConfig | None = None
+
+
+Decision = Add | Replace | Use | Drift
+
+
+def decide(
+    stored: FlowConfig | None,
+    file: FlowProperties,
+    *,
+    runners: Collection[str],
+    apply: bool = False,
+    lost_to: FlowConfig | None = None,
+) -> Decision:
+    """Decide what a worker that begins runs.
+
+    Args:
+        stored: what counts by the log (``counting``).
+        file: what this worker's file says.
+        runners: the other workers alive that run the flow, whatever version they have applied.
+        apply: ``--apply``: the operator wants this file.
+        lost_to: who was quicker when this worker wanted to store its file: somebody alive, seen or not.
+    """
+    if stored is None:
+        return Add(_taken(None, file, Writer.APPLY if apply else Writer.FILE))
+    found = difference(stored.properties, file)
+    is_run = bool(runners) or (lost_to is not None and lost_to.write_id == stored.write_id)
+    if apply:
+        if not found and stored.by is not Writer.MM2:
+            return Use(stored)
+        return Replace(_taken(stored, file, Writer.APPLY), found, "--apply")
+    if stored.by is Writer.MM2 and is_run and stored.previous is not None:
+        # It has written over what others run: they go on, and store theirs again (``follow``), and so does this one.
+        decision = decide(stored.previous, file, runners=runners)
+        return replace(decision, note=None) if isinstance(decision, Drift) else decision
+    if stored.by is Writer.MM2:
+        return Replace(_taken(stored, file, Writer.FILE), found, "MirrorMaker 2 has written it")
+    if not found:
+        return Use(stored)
+    is_unchanged = digest(file) in stored.seen
+    if is_run:
+        return Drift(stored, found, None if is_unchanged else remembering(stored, file))
+    if stored.by in _OPERATOR and is_unchanged:
+        return Use(stored, found)
+    return Replace(_taken(stored, file, Writer.FILE), found, "nobody alive runs it")
+
+
+def _taken(stored: FlowConfig | None, file: FlowProperties, by: Writer) -> FlowConfig:
+    return changed(stored, file, by, seen=(digest(file),))
+
+
+def changed(
+    stored: FlowConfig | None, properties: FlowProperties, by: Writer, *, seen: tuple[str, ...] | None = None
+) -> FlowConfig:
+    """Return what is to be stored in the place of ``stored``; who writes it adds its own name and the time.
+
+    Args:
+        seen: digests of files that count as unchanged from now on; None, for what an operator changes, keeps those of
+            ``stored`` and adds what was stored itself, and what comes: a file that says so has been seen.
+    """
+    if seen is None or by in _OPERATOR:
+        before = () if stored is None else (*stored.seen, digest(stored.properties))
+        seen = tuple(dict.fromkeys((*before, *(seen or ()), digest(properties))))[-SEEN_MOST:]
+    return FlowConfig(
+        dict(properties),
+        by,
+        _next_version(stored),
+        seen=seen,
+        previous=None if stored is None else replace(stored, previous=None),
+    )
+
+
+def _next_version(stored: FlowConfig | None) -> int:
+    """What MM2 stored has no version: the count goes on from ours before it, if that is known."""
+    before = [] if stored is None else [stored, *([] if stored.previous is None else [stored.previous])]
+    return max((one.version for one in before), default=0) + 1
+
+
+def remembering(stored: FlowConfig, file: FlowProperties) -> FlowConfig:
+    """Return the same settings with a file noted that differs: should it come alone, it counts as unchanged."""
+    return replace(stored, seen=(*stored.seen, digest(file))[-SEEN_MOST:])
+
+
+def swapped(stored: FlowConfig | None) -> FlowConfig | None:
+    """Return the settings before the last change, to be stored by an operator; None if there are none."""
+    if stored is None or stored.previous is None:
+        return None
+    return changed(stored, stored.previous.properties, Writer.APPLY)
+
+
+def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfig | None:
+    """Return whose settings count of those that others wrote before our own, None if nobody did.
+
+    Of a writer that knew what stood right before its own, the write is good; others have lost, as we have.
+
+    Args:
+        since: what was written behind what we had read, in the order of the log.
+        basis: the write_id of that.
+        own_id: that of our own write.
+    """
+    winner, before = None, basis
+    for one in since:
+        if one.write_id == own_id:
+            break
+        if one.based_on == before:
+            winner = one
+        before = one.write_id
+    return winner
+
+
+# -- while a flow runs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Run what is stored now. ``touched`` names the settings that mean something else than before."""
+
+    config: FlowConfig
+    touched: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Somebody who is none of us has overwritten or lost what we run: store it again."""
+
+    config: FlowConfig
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nothing has changed."""
+
+
+News = Follow | Restore | Keep
+
+
+def follow(applied: FlowConfig, stored: FlowConfig | None) -> News:
+    """Decide what a worker that runs ``applied`` makes of what is stored now."""
+    if stored is None or stored.by is Writer.MM2:
+        why = "it is gone" if stored is None else "MirrorMaker 2 has written over it"
+        version = max(applied.version, 0 if stored is None else _next_version(stored) - 1) + 1
+        return Restore(replace(applied, version=version), why)
+    if stored.version < applied.version:
+        return Restore(replace(applied, version=applied.version + 1), "an older one came back: its topic was cut back")
+    found = difference(applied.properties, stored.properties)
+    if stored.version == applied.version and not found:
+        return Keep()
+    return Follow(stored, frozenset(change.name for change in found))
+
+
+def behind(version: int, applied: Mapping[str, int]) -> list[str]:
+    """Return the workers that have not applied a version yet, by name."""
+    return sorted(worker for worker, theirs in applied.items() if theirs < version)

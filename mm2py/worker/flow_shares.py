@@ -1,0 +1,174 @@
+"""A flow's part of a member's group, as its source connector sees it: ``Ownership`` by what the control log says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from mm2py.connector import Kind
+from mm2py.flow import Flow
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.transactional_ids import TransactionalId, parse
+from mm2py.records.control_record import Listed, Released, Share, Writer, Writes
+from mm2py.worker.membership import View
+from mm2py.worker.ownership import Fates, Key
+from mm2py.worker.voice import Voice
+
+RELEASED_A_RECORD: Final = 2000
+LISTED_A_RECORD: Final = 1000
+"""So many topics stand in a record: their names have up to 249 characters, and may stand there twice."""
+ItemT = TypeVar("ItemT")
+
+
+class FlowShares:
+    """See ``ownership.Ownership``, whose methods these are. All of it ends with the member.
+
+    What the group is told raises PutOutError once nobody listens any more.
+    """
+
+    is_shared = True
+
+    def __init__(self, member: Voice, flow: Flow, group: str) -> None:
+        self.changed = asyncio.Event()
+        self._member = member
+        self._flow = flow
+        self._group = group
+        self._head = Share(flow, Kind.SOURCE)
+        self._fates = Fates()
+        self._fates_of: tuple[object, ...] = ()
+
+    @property
+    def is_head(self) -> bool:
+        return self._may_run(self._head)
+
+    def may_copy(self, key: Key) -> bool:
+        return self._may_run(self._share(key))
+
+    def speaks_for(self, key: Key) -> bool:
+        if self._member.is_over:
+            return False
+        owner = self._member.view.owner(self._share(key))
+        return self.may_copy(key) or (owner is None and self.is_head)
+
+    def mine(self) -> Collection[Key]:
+        owned = () if self._member.is_over else self._member.view.owned_by(self._member.id)
+        return [
+            (share.topic, share.partition)
+            for share in owned
+            if share.is_partition and share.flow == self._flow and self._may_run(share)
+        ]
+
+    def to_release(self) -> Collection[Key]:
+        awaited = () if self._member.is_over else self._member.view.awaited_of(self._member.id)
+        return [(share.topic, share.partition) for share in awaited if share.is_partition and share.flow == self._flow]
+
+    @property
+    def listed(self) -> Mapping[str, int]:
+        return self._member.view.topics.get(self._flow, {})
+
+    def width(self, topic: str) -> int | None:
+        return self._member.view.widths.get(self._flow, {}).get(topic)
+
+    @property
+    def fates(self) -> Fates:
+        """See ``Ownership``; made anew only when something changed: each of 50,000 positions asks for it."""
+        view = self._member.view
+        now = view, view.member_changes, view.other_changes
+        if now != self._fates_of:
+            self._fates_of, self._fates = now, self._find_fates(view)
+        return self._fates
+
+    def _find_fates(self, view: View) -> Fates:
+        writers = [writer for member in view.members.values() for writer in member.writers.values()]
+        out = {producer_id for writers_of_one in view.out.values() for producer_id in writers_of_one}
+        return Fates(
+            live=frozenset(view.members),
+            known=frozenset({*view.members, *view.out, *view.gone}),
+            drained=frozenset(view.drained),
+            writing=self._writing(writers),
+            producers=frozenset({*(writer.producer_id for writer in writers), *out, *view.retired, *view.fences}),
+            fence_epochs={producer_id: epoch for producer_id, (epoch, _) in view.fences.items()},
+            fenced=[
+                ProducerIdentity(writer.producer_id, writer.epoch, writer.transactional_id)
+                for writer, _ in view.retired.values()
+                if writer.flow == self._flow and writer.producer_id in view.fences
+            ],
+            unfenced=next((why for producer_id, why in view.unfenced.items() if self._wrote(producer_id)), ""),
+        )
+
+    @property
+    def source_cluster(self) -> str | None:
+        return self._member.view.sources.get(self._flow)
+
+    def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
+        self._member.measure({self._share(key): rate for key, rate in bytes_per_s.items()})
+
+    async def list_partitions(
+        self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
+    ) -> None:
+        """See ``Ownership``; only what changed is said, and nothing by one who is not the head."""
+        known = self.listed
+        news = {topic: number for topic, number in partitions.items() if known.get(topic, 0) != number}
+        if news and self.is_head:
+            await self._member.say(
+                [
+                    Listed(
+                        self._member.id,
+                        self._flow,
+                        dict(part),
+                        {topic: widths[topic] for topic, _ in part if topic in widths and self.width(topic) is None},
+                        source_cluster if self.source_cluster is None else None,
+                    )
+                    for part in _chunks(sorted(news.items()), LISTED_A_RECORD)
+                ]
+            )
+
+    async def release(self, keys: Collection[Key]) -> None:
+        """See ``Ownership``; nothing is said of partitions that nobody waits for.
+
+        With them the flow's head is let go, if it is to: two heads for a moment do no harm.
+        """
+        awaited = self._member.view.awaited_of(self._member.id)
+        shares = [share for share in [self._head, *sorted(map(self._share, keys))] if share in awaited]
+        await self._release(shares)
+
+    async def announce(self, identity: ProducerIdentity) -> None:
+        """See ``Ownership``: from here on whoever puts this member out fences that producer as well."""
+        writer = Writer(self._flow, identity.transactional_id, identity.producer_id, identity.epoch)
+        await self._member.say([Writes(self._member.id, writer)])
+
+    async def _release(self, shares: Sequence[Share]) -> None:
+        if shares:
+            me, generation = self._member.id, self._member.view.generation
+            await self._member.say(
+                [Released(me, generation, frozenset(part)) for part in _chunks(shares, RELEASED_A_RECORD)]
+            )
+
+    def _writing(self, writers: Sequence[Writer]) -> frozenset[int]:
+        """Return what members write under in the flow's present life in each of them; ids that tell no life count."""
+        lives: dict[str, int] = {}
+        named: list[tuple[int, TransactionalId | None]] = []
+        for writer in writers:
+            if writer.flow == self._flow:
+                name = None if writer.transactional_id is None else parse(writer.transactional_id, self._group)
+                named.append((writer.producer_id, name))
+                if name is not None:
+                    lives[name.process] = max(name.life, lives.get(name.process, 0))
+        return frozenset(producer_id for producer_id, name in named if name is None or name.life == lives[name.process])
+
+    def _wrote(self, producer_id: int) -> bool:
+        """Whether somebody who is no member any more wrote this flow under a producer id."""
+        writer, _ = self._member.view.retired.get(producer_id, (None, 0))
+        return writer is not None and writer.flow == self._flow
+
+    def _may_run(self, share: Share) -> bool:
+        return not self._member.is_over and self._member.view.may_run(share, self._member.id)
+
+    def _share(self, key: Key) -> Share:
+        return Share(self._flow, Kind.SOURCE, *key)
+
+
+def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

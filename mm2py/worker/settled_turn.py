@@ -1,0 +1,306 @@
+"""When the connectors of a flow run on this worker, and by which settings: those that the flow's workers share.
+
+Answers to the listeners of Connect's herder for changed configurations, which restarts a connector for any change. Here
+a change reaches the parts that it concerns (``reach.py``): most take it up while they copy. What needs more ends the
+turn of the source connector, which is drained then, and begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.config.flow_properties import StoredConfigUnusable
+from mm2py.config.settings import FlowSettings, HeartbeatSettings
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.records.connector_config import ConfigTooNew
+from mm2py.records.control_record import MemberId, Share
+from mm2py.worker.config_watch import ConfigWatch
+from mm2py.worker.entrance import Entrance
+from mm2py.worker.group import Group
+from mm2py.worker.herder import Always
+from mm2py.worker.reach import Part, reach
+from mm2py.worker.turns import MemberTurn, ShareTurn
+
+OTHERS_SETTLE_S: Final = 3.0
+"""How long a worker waits for those that came before it to say what they run."""
+WAITING_REPORT_S: Final = 5.0
+AGAIN_S: Final = 30.0
+"""How soon stored settings are looked for again that could not be read."""
+
+Change = Callable[[FlowSettings, Collection[Part]], None]
+"""Lets parts of a connector that runs take new settings up."""
+
+
+@dataclass(slots=True)
+class Current:
+    """What one flow is run by on this worker just now; what has another one's settings begins anew by itself."""
+
+    settings: FlowSettings | None
+    """None: it is switched off."""
+    heartbeats: HeartbeatSettings | None
+    """None: this worker emits none."""
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
+        """Run by these from now on."""
+        self.settings, self.heartbeats = settings, heartbeats
+        self._moved.set()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when something is so that depends on the settings."""
+        while not reached():
+            self._moved.clear()
+            await self._moved.wait()
+
+
+class SettledTurn(MemberTurn):
+    """The turn of a source connector: its worker is a member, and it is settled what the flow is run by."""
+
+    def __init__(
+        self,
+        group: Group,
+        entrance: Entrance,
+        flow: Flow,
+        current: Current,
+        make_watch: Callable[[Callable[[], Collection[str]]], ConfigWatch],
+        *,
+        may_store: Callable[[], Awaitable[None]],
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one.
+
+        Args:
+            current: what the file says; told to others, and kept up to date.
+            make_watch: gets who else runs the flow, see ``ConfigWatch``.
+            may_store: raises what forbids to touch the stored settings at all: that a live MirrorMaker 2 runs the flow.
+        """
+        super().__init__(group, entrance, flow)
+        self.change: Change = lambda _settings, _parts: None
+        """Of the connector that runs just now."""
+        self._current = current
+        self._may_store = may_store
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._watch = make_watch(self._runners)
+        self._anew = asyncio.Event()
+        self._said_why = ""
+
+    @property
+    def settings(self) -> FlowSettings:
+        """By what the connector runs that this turn has begun for."""
+        if self._current.settings is None:
+            raise AssertionError("the flow is switched off")
+        return self._current.settings
+
+    async def begins(self) -> None:
+        """See ``Turn``: wait also while the flow is switched off, and while what is stored cannot be read just now.
+
+        Raises:
+            Mm2Error: as ``MemberTurn``, ``may_store``; or what is stored cannot be run.
+        """
+        while True:
+            await super().begins()
+            await self._settle()
+            if self._current.settings is not None and not self.member.stop_wanted.is_set():
+                return
+            await self.ends()
+
+    async def ends(self) -> bool:
+        """See ``Turn``. Follows meanwhile what is stored."""
+        self._anew.clear()
+        await _first(super().ends(), self._anew.wait(), self._follow())
+        return not self.member.is_over
+
+    # What to begin by
+
+    async def _settle(self) -> None:
+        if not self._watch.is_settled:
+            await self._until_answered(self._may_store)
+            await self._let_others_settle()
+        try:
+            settings, version = await self._watch.settle()
+        except (StoredConfigUnusable, ConfigTooNew):
+            raise
+        except Mm2Error as error:
+            self._note_unusable(error)
+            self._become(self._current.settings, self._watch.version)
+        else:
+            self._said_why = ""
+            self._become(settings, version)
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[None]]) -> None:
+        backoff = Backoff(self._rng, most_s=2.0)
+        said_at_s = self._clock.monotonic()
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                if not (error.retriable or _may_pass(error)):
+                    raise
+                if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
+                    said_at_s = self._clock.monotonic()
+                    self._log.warning("flow.waiting", doing="looking what the flow is to be run by", why=str(error))
+            await asyncio.sleep(backoff.next_s())
+
+    async def _let_others_settle(self) -> None:
+        """Wait for those that joined before us, but not for one that has not got so far in a while."""
+        try:
+            async with asyncio.timeout(OTHERS_SETTLE_S):
+                await self.member.until(lambda: not self.member.runners(self._flow)[1])
+        except TimeoutError:
+            pass
+
+    def _runners(self) -> set[MemberId]:
+        told, untold = self.member.runners(self._flow)
+        return told | untold
+
+    # What changes meanwhile
+
+    async def _follow(self) -> None:
+        """Never ends. Where the settings cannot be read any more the flow goes on as it is, and they are looked for."""
+        while True:
+            try:
+                if self._watch.is_settled:
+                    await self._watch.run(self._changed)
+                else:
+                    await self._come_back()
+            except Mm2Error as error:
+                self._note_unusable(error)
+                await asyncio.sleep(AGAIN_S)
+
+    async def _come_back(self) -> None:
+        """Settle what could not be settled in the beginning. Raises: as there."""
+        settings, version = await self._watch.settle()
+        self._said_why = ""
+        if settings is None or self._watch.drift:  # else it says what the file does, by which the flow runs
+            await self._begin_anew(version)
+        self._become(settings, version)
+
+    async def _changed(self, flow: Flow, settings: FlowSettings | None, version: int, touched: Collection[str]) -> None:
+        parts = reach(touched)
+        was_off = self._current.settings is None
+        if was_off is not (settings is None):
+            await self._begin_anew(version)
+        if settings is not None:
+            if not all(part.is_in_place for part in parts):
+                await self._begin_anew(version)
+            self.change(settings, parts)
+        self._become(settings, version)
+
+    async def _begin_anew(self, version: int) -> None:
+        self._log.info("flow.changing", version=version, effect="it is drained, and begun anew where it is to run")
+        self._anew.set()
+        await asyncio.Event().wait()  # until this is cancelled: what is stored is read once more when all has ended
+
+    def _become(self, settings: FlowSettings | None, version: int) -> None:
+        """The flow is run by these from now on; the group hears of it with the next beat."""
+        heartbeats = self._current.heartbeats
+        if self._watch.is_settled:
+            try:
+                heartbeats = self._watch.heartbeats
+            except StoredConfigUnusable as error:  # switched off, else its settings could not be used either
+                self._log.warning("heartbeats.as_before", why=str(error))
+        self._current.become(settings, heartbeats)
+        if settings is not None:
+            self._entrance.spread(self._flow, settings.tasks_max, self.member)
+        self.member.runs_by(self._flow, version)
+
+    def _note_unusable(self, error: Mm2Error) -> None:
+        if str(error) != self._said_why:
+            self._said_why = str(error)
+            effect = "as it did before" if self._watch.is_settled else "by this worker's own file"
+            self._log.warning(
+                "config.unshared",
+                why=error.what,
+                effect=f"the flow runs {effect}, and does not follow what other workers share; looked for again every"
+                f" {AGAIN_S:g} s",
+                remedy=error.remedy,
+            )
+
+
+def _may_pass(error: KafkaError) -> bool:
+    return isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
+
+
+class HeartbeatTurn(ShareTurn):
+    """The turn of a heartbeat connector: its share is this worker's, and its settings stay as they are."""
+
+    def __init__(self, group: Group, entrance: Entrance, share: Share, current: Current) -> None:
+        super().__init__(group, entrance, share)
+        self._current = current
+        self._settings: HeartbeatSettings | None = None
+
+    @property
+    def settings(self) -> HeartbeatSettings:
+        """By what the connector runs that this turn has begun for."""
+        if self._settings is None:
+            raise AssertionError("no turn has begun")
+        return self._settings
+
+    async def begins(self) -> None:
+        """See ``Turn``. Raises: as ``ShareTurn``."""
+        while True:
+            await self._current.until(lambda: self._current.heartbeats is not None)
+            await super().begins()
+            self._settings = self._current.heartbeats
+            if self._settings is not None:
+                return
+
+    async def ends(self) -> bool:
+        """See ``Turn``."""
+        await _first(super().ends(), self._current.until(lambda: self._current.heartbeats != self._settings))
+        return False
+
+
+class PathTurn(Always):
+    """The turn of a connector that reads the heartbeats of a flow back: any number of workers do, while they are copied
+    under the name, and come as often, as it was told."""
+
+    def __init__(self, current: Current, topic_of: Callable[[FlowSettings], str | None]) -> None:
+        """``topic_of`` returns what the flow calls the copies of heartbeats; None if it copies none."""
+        self.topic = ""
+        self.interval_s: float | None = None
+        self._current = current
+        self._topic_of = topic_of
+
+    async def begins(self) -> None:
+        """See ``Turn``."""
+        await self._current.until(lambda: self._found() is not None)
+        self.topic, self.interval_s = self._found() or ("", None)
+
+    async def ends(self) -> bool:
+        """See ``Turn``."""
+        await self._current.until(lambda: self._found() != (self.topic, self.interval_s))
+        return False
+
+    def _found(self) -> tuple[str, float | None] | None:
+        settings = self._current.settings
+        topic = None if settings is None else self._topic_of(settings)
+        return None if settings is None or topic is None else (topic, settings.heartbeats_interval_s)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of them has; the others end."""
+    tasks = [asyncio.create_task(wait, name="turn") for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

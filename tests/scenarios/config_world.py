@@ -1,0 +1,121 @@
+"""Workers of one flow as far as its settings go: their files, and the configs topic of the target model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.properties import Entry, Properties
+from mm2py.config.settings import FlowSettings
+from mm2py.flow import Flow, parse_flow
+from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.topic_writer import TopicWriter
+from mm2py.records.batch import NewRecord
+from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
+from mm2py.worker.config_log import ConfigLog, ConfigTable
+from mm2py.worker.config_watch import ConfigWatch
+from tests.scenarios.world import World
+
+TOPIC = "mm2-configs.A.internal"
+FLOW = parse_flow("A->B")
+ADDRESSES = {
+    "clusters": "A,B",
+    "A.bootstrap.servers": "a:1",
+    "B.bootstrap.servers": "b:1",
+    "A->B.enabled": "true",
+    "config.storage.replication.factor": "1",
+}
+
+BY_MM2 = {"enabled": "true", "topics": "java", "source.cluster.bootstrap.servers": "a:1"}
+
+
+def file_of(settings: Mapping[str, str]) -> SettingsFile:
+    entries = {key: Entry(value, key, line) for line, (key, value) in enumerate({**ADDRESSES, **settings}.items(), 1)}
+    return SettingsFile(Path("mm2.properties"), Properties(entries), ())
+
+
+class Begun(TopicWriter):
+    """One that may write."""
+
+    async def begin(self) -> None:
+        """It has begun."""
+
+
+async def writer_of(world: World, name: str, through: Callable[[Brokers], Brokers] | None = None) -> Begun:
+    incarnation = Incarnation(
+        world.target,
+        lambda number: f"mm2py-{name}-{number}",
+        clock=world.clock,
+        rng=random.Random(1),
+        report=lambda _: None,
+        waiting=lambda _: None,
+    )
+    await incarnation.start()
+    brokers = world.target if through is None else cast("Brokers", through(world.target))
+    return Begun(brokers, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
+
+
+async def log_of(world: World, name: str, through: Callable[[Brokers], Brokers] | None = None) -> ConfigLog:
+    writer = await writer_of(world, name, through)
+    rng = random.Random(world.rng.random())
+    return ConfigLog(world.target, TOPIC, FLOW, writer, replication_factor=1, worker=name, clock=world.clock, rng=rng)
+
+
+async def put(world: World, *records: tuple[bytes, bytes | None]) -> None:
+    """Write as somebody else."""
+    writer = await writer_of(world, f"other-{world.rng.random()}")
+    await writer.write({0: [NewRecord(key, value, world.clock.wall_ms()) for key, value in records]})
+
+
+async def put_as_mm2(world: World, properties: dict[str, str]) -> None:
+    await put(world, (SOURCE_KEY, json.dumps({"properties": properties}).encode()))
+
+
+async def stored_in(world: World) -> FlowConfig | None:
+    """Return what a newcomer reads."""
+    table = ConfigTable(world.target, TOPIC)
+    await table.read_patiently(random.Random(1))
+    return table.config
+
+
+class FlowWorker:
+    """A worker that runs the flow by its file and by what is stored, and notes what it is told."""
+
+    def __init__(self, world: World, name: str, settings: Mapping[str, str], *, apply: bool = False) -> None:
+        self.world = world
+        self.name = name
+        self.file = file_of(settings)
+        self.settings: FlowSettings | None = None
+        self.heard: list[tuple[int, frozenset[str], float]] = []
+        self.watch: ConfigWatch | None = None
+        self._apply = apply
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, *, runners: tuple[str, ...] = ()) -> FlowSettings | None:
+        self.watch = ConfigWatch(
+            FLOW,
+            self.file,
+            await log_of(self.world, self.name),
+            runners=lambda: runners,
+            apply=self._apply,
+            log=self.world.log,
+        )
+        self.settings, _ = await self.watch.settle()
+        self._task = asyncio.get_running_loop().create_task(self.watch.run(self._changed), name=self.name)
+        return self.settings
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _changed(self, flow: Flow, settings: FlowSettings | None, version: int, touched: frozenset[str]) -> None:
+        assert flow == FLOW
+        self.settings = settings
+        self.heard.append((version, touched, self.world.clock.monotonic()))

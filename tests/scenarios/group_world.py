@@ -1,0 +1,263 @@
+"""Several workers of one group on one broker model, each with connections and a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar, cast
+
+from mm2py.flow import Flow, parse_flow
+from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.own_producer import OwnProducer
+from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.logs import make_logger
+from mm2py.records.control_codec import NewerFormat, decode
+from mm2py.records.control_record import ControlRecord, MemberId
+from mm2py.topics.internal import control_log
+from mm2py.worker.candidacy import Standing
+from mm2py.worker.control_log import ControlLog
+from mm2py.worker.dead_writers import DeadWriters
+from mm2py.worker.flow_shares import FlowShares
+from mm2py.worker.group import Group
+from mm2py.worker.lease import PutOutError
+from mm2py.worker.member import Member
+from mm2py.worker.terms import GroupRefused, Terms
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import DozingClock, VirtualClock
+from tests.scenarios.gate import Request
+
+FLOW = parse_flow("A->B")
+OFFSETS = "mm2-offsets.A.internal"
+STATUS = "mm2-status.A.internal"
+TOPIC = control_log("g", producer_expiry_ms=86_400_000)
+LOG = str(TOPIC.name)
+SESSION_S = 3.0
+BEAT_S = 0.5
+REQUEST_TIMEOUT_S = 3.0
+
+
+RecordT = TypeVar("RecordT", bound=ControlRecord)
+
+
+class Wire:
+    """Between one worker and the cluster: it may be cut, and it stands still while the worker does."""
+
+    def __init__(self, name: str, cluster: ClusterModel) -> None:
+        self.runs = asyncio.Event()
+        self.runs.set()
+        self.is_cut = False
+        self.held = ""
+        """Requests on channels that begin so are not answered."""
+        self._name = name
+        self._cluster = cluster
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        await self.runs.wait()
+        if self.is_cut:
+            await asyncio.sleep(REQUEST_TIMEOUT_S)
+            raise BrokerUnreachable("broker", "no way there")
+        while self.held and channel.startswith(self.held):
+            await asyncio.sleep(0.1)
+        reply = await self._cluster.send(broker, request, channel=f"{self._name} {channel}")
+        await self.runs.wait()
+        if self.is_cut:
+            await asyncio.sleep(REQUEST_TIMEOUT_S)
+            raise BrokerUnreachable("broker", "no way there")
+        return reply
+
+
+class Election:
+    """A backend that says what the test wants."""
+
+    def __init__(self) -> None:
+        self.standing = Standing.LEAD
+        self.evidence = ""
+
+    @property
+    def may_claim(self) -> bool:
+        return self.standing is Standing.LEAD
+
+    async def changed(self, seen: Standing) -> Standing:
+        while self.standing is seen:
+            await asyncio.sleep(0.1)
+        return self.standing
+
+    async def run(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, world: GroupWorld, name: str, **terms: object) -> None:
+        self.name = name
+        self.world = world
+        self.clock = DozingClock(world.clock)
+        self.wire = Wire(name, world.cluster)
+        self.brokers = cast("Brokers", self.wire)
+        self.members: list[Member] = []
+        self.election = Election()
+        self.rng = random.Random(world.rng.random())
+        self._log = make_logger("info", "text", world.log_text)
+        given: dict[str, object] = {
+            "group": "g",
+            "target": "B",
+            "name": name,
+            "url": "",
+            "flows": (FLOW,),
+            "heartbeats": (),
+            "cluster_id": "B-id",
+            "session_timeout_s": SESSION_S,
+            "heartbeat_interval_s": BEAT_S,
+            "producer_expiry_ms": world.producer_expiry_ms,
+        }
+        self.terms = Terms(**(given | terms))  # type: ignore[arg-type]
+        self.group = Group(self._make, clock=self.clock, rng=self.rng, log=self._log)
+        self.releases = asyncio.Event()
+        """Its connector lets go at once of what it owns no more; while this is not set, it takes its time."""
+        self.releases.set()
+        self.task = asyncio.create_task(self.group.run(), name=name)
+        self._connector = asyncio.create_task(self._release(), name=f"{name} connector")
+
+    async def _make(self, member_id: MemberId) -> Member:
+        dead = DeadWriters(self.brokers, lambda _: (OFFSETS, STATUS), clock=self.clock, rng=self.rng, log=self._log)
+        control = ControlLog(
+            self.brokers,
+            TOPIC,
+            replication_factor=-1,
+            poll_s=BEAT_S,
+            append_timeout_s=2.0,
+            clock=self.clock,
+            rng=self.rng,
+            log=self._log,
+        )
+        member = Member(
+            member_id, self.terms, control, dead, self.election, clock=self.clock, rng=self.rng, log=self._log
+        )
+        self.members.append(member)
+        return member
+
+    async def _release(self) -> None:
+        while self.group.refused is None:
+            with contextlib.suppress(PutOutError, GroupRefused):
+                member = await self.group.joined()
+                shares = member.shares(FLOW)
+                while not member.is_over:
+                    shares.changed.clear()
+                    await self.releases.wait()
+                    await shares.release(shares.to_release())
+                    await shares.release(())
+                    await shares.changed.wait()
+
+    @property
+    def member(self) -> Member:
+        return self.members[-1]
+
+    def shares(self, flow: Flow = FLOW) -> FlowShares:
+        return self.member.shares(flow)
+
+    async def kill(self) -> None:
+        """End it as kill -9 does: nothing is said."""
+        self.wire.runs.clear()
+        self.task.cancel()
+        self._connector.cancel()
+        await asyncio.gather(self.task, self._connector, return_exceptions=True)
+
+    def freeze(self) -> None:
+        self.wire.runs.clear()
+
+    def thaw(self, after_s: float = 0.0) -> None:
+        self.clock.doze(after_s, suspended=True)
+        self.wire.runs.set()
+
+
+class GroupWorld:
+    def __init__(self, seed: int = 1, *, nodes: int = 3, producer_expiry_ms: int = 86_400_000) -> None:
+        self.producer_expiry_ms = producer_expiry_ms
+        self.rng = random.Random(seed)
+        self.clock = VirtualClock()
+        self.cluster = ClusterModel("B", self.clock, random.Random(self.rng.random()), nodes=nodes)
+        self.cluster.request_timeout_s = REQUEST_TIMEOUT_S
+        self.cluster.create_topic(OFFSETS, 5)
+        self.cluster.create_topic(STATUS, 2)
+        self.log_text = io.StringIO()
+        self.workers: list[Worker] = []
+
+    def add(self, name: str, **terms: object) -> Worker:
+        worker = Worker(self, name, **terms)
+        self.workers.append(worker)
+        return worker
+
+    @contextlib.asynccontextmanager
+    async def running(self, count: int) -> AsyncIterator[list[Worker]]:
+        """Workers of which all know each other, and one leads."""
+        workers = [self.add(f"w{number}") for number in range(1, count + 1)]
+        try:
+            await self.until(lambda: all(self.agree(workers)))
+            yield workers
+        finally:
+            await asyncio.gather(*(worker.kill() for worker in self.workers))
+
+    def agree(self, workers: list[Worker]) -> list[bool]:
+        """Whether each of them knows all, and the same leader among them."""
+        if not all(worker.members for worker in workers):
+            return [False]
+        views = [worker.member.view for worker in workers]
+        ids = {worker.member.id for worker in workers}
+        return [view.members.keys() == ids and view.leader in ids and view.leader == views[0].leader for view in views]
+
+    async def until(self, reached: Callable[[], bool], *, within_s: float = 20.0) -> float:
+        """Wait for something, and return how long it took."""
+        begun_s = self.clock.monotonic()
+        while not reached():
+            if self.clock.monotonic() - begun_s > within_s:
+                raise AssertionError(f"not within {within_s} s\n{self.log_text.getvalue()}")
+            await asyncio.sleep(0.01)
+        return self.clock.monotonic() - begun_s
+
+    def lines(self, event: str) -> list[str]:
+        return [line for line in self.log_text.getvalue().splitlines() if f" {event} " in line]
+
+    def leader(self, workers: list[Worker]) -> Worker:
+        return next(worker for worker in workers if worker.member.is_leader)
+
+    def others(self, workers: list[Worker]) -> list[Worker]:
+        return [worker for worker in workers if not worker.member.is_leader]
+
+    async def list_topic(self, workers: list[Worker], partitions: int, topic: str = "orders") -> None:
+        """Let the flow's head list a topic, and wait until each partition may be copied by somebody."""
+        await self.until(lambda: any(worker.shares().is_head for worker in workers))
+        head = next(worker for worker in workers if worker.shares().is_head)
+        await head.shares().list_partitions({topic: partitions}, {})
+        await self.until(lambda: self.copied(workers, topic) == list(range(partitions)))
+
+    def copied(self, workers: list[Worker], topic: str = "orders") -> list[int]:
+        """Return the partitions of a topic that workers may copy just now, once for each who may."""
+        return sorted(number for worker in workers for number in range(30) if worker.shares().may_copy((topic, number)))
+
+    async def writes(self, worker: Worker, transactional_id: str) -> ProducerIdentity:
+        """Let a worker announce a producer, and return it."""
+        producer = OwnProducer(worker.brokers, transactional_id, rng=worker.rng)
+        identity = await producer.begin()
+        await worker.shares().announce(identity)
+        return identity
+
+    def written(self, kind: type[RecordT]) -> list[RecordT]:
+        """Return what stands in the control log of one kind."""
+        found = []
+        for record in self.cluster.records(LOG, 0):
+            with contextlib.suppress(NewerFormat):
+                found.append(decode(record.value, where=LOG))
+        return [record for record in found if isinstance(record, kind)]
+
+    def markers(self, producer_id: int, topic: str = OFFSETS) -> list[int]:
+        """Return the partitions of a topic that have a marker of a producer."""
+        partitions = range(len(self.cluster.topics[topic].partitions))
+        return [
+            number
+            for number in partitions
+            if any(batch.control and batch.producer_id == producer_id for batch in self.cluster.batches(topic, number))
+        ]

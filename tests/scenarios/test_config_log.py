@@ -1,0 +1,444 @@
+"""The settings that the workers of a flow share: who stores them, who hears of a change, and two writers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from mm2py.config.flow_properties import StoredConfigUnusable
+from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigTooNew, FlowConfig, Writer, encode_flow
+from mm2py.worker.config_log import SETTLE_S, ConfigsUnusable, ConfigTable, Lost, Written, ensure_configs_topic
+from mm2py.worker.config_watch import merged, merged_heartbeats
+from mm2py.worker.flow_config import changed, swapped
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.config_world import BY_MM2, FLOW, TOPIC, FlowWorker, file_of, log_of, put, put_as_mm2, stored_in
+from tests.scenarios.gate import Gate, Request
+from tests.scenarios.world import World
+
+NOTICED_S = 2.0
+ONE, TWO = {"topics": "one", "enabled": "true"}, {"topics": "two", "enabled": "true"}
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    run_virtual(scenario, limit_s=600)
+
+
+def of(properties: dict[str, str], stored: FlowConfig | None = None) -> FlowConfig:
+    return changed(stored, properties, Writer.APPLY)
+
+
+def stored_under(world: World, key: bytes) -> list[bytes | None]:
+    return [record.value for record in world.target.records(TOPIC, 0) if record.key == key]
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_worker_stores_its_file_and_the_next_one_runs_by_it() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        first, second = FlowWorker(world, "w1", {"topics": "one"}), FlowWorker(world, "w2", {"topics": "two"})
+        await first.start()
+        settings = await second.start(runners=("w1",))
+        assert settings is not None and settings.topic_filter.should_replicate("one")
+        assert second.watch is not None
+        assert [str(change) for change in second.watch.drift] == ["topics: 'one' -> 'two'"]
+        assert "config.added" in world.log_text.getvalue() and "config.drift" in world.log_text.getvalue()
+        stored = await stored_in(world)
+        assert stored is not None
+        assert (stored.version, stored.by, stored.worker) == (1, "file", "w1")
+        assert world.target.topics[TOPIC].overrides["cleanup.policy"] == "compact"
+        assert len(world.target.topics[TOPIC].partitions) == 1
+
+    run(scenario())
+
+
+def test_a_change_reaches_all_workers_within_two_seconds_and_says_what_it_touches() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        workers = [FlowWorker(world, f"w{number}", {"topics": "one"}) for number in range(3)]
+        for worker in workers:
+            await worker.start(runners=("w0",) if worker is not workers[0] else ())
+        await asyncio.sleep(5)
+        stored = await stored_in(world)
+        assert stored is not None
+        log = await log_of(world, "operator")
+        begun_s = world.clock.monotonic()
+        outcome = await log.write(
+            of(dict(stored.properties) | {"bytes.per.second.max": "9"}, stored), instead_of=stored
+        )
+        assert isinstance(outcome, Written)
+        await asyncio.sleep(NOTICED_S)
+        for worker in workers:
+            assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
+            ((version, touched, at_s),) = worker.heard
+            assert (version, touched) == (2, {"bytes.per.second.max"})
+            assert at_s - begun_s < NOTICED_S
+            assert worker.watch is not None and worker.watch.version == 2
+
+    run(scenario())
+
+
+def test_of_two_that_begin_at_once_with_different_files_one_is_stored_and_both_run_by_it() -> None:
+    async def scenario(seed: int) -> None:
+        world = World(seed)
+        first, second = FlowWorker(world, "w1", {"topics": "one"}), FlowWorker(world, "w2", {"topics": "two"})
+        await asyncio.gather(first.start(), second.start())
+        await asyncio.sleep(10)
+        stored = await stored_in(world)
+        assert stored is not None
+        for worker in (first, second):
+            assert worker.settings is not None
+            assert worker.settings.topic_filter.should_replicate(stored.properties["topics"]), f"seed {seed}"
+            assert worker.watch is not None and worker.watch.version == stored.version
+
+    for seed in range(20):
+        run(scenario(seed))
+
+
+def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_had_back() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        await put_as_mm2(world, BY_MM2)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        await worker.start()
+        stored = await stored_in(world)
+        assert stored is not None and stored.previous is not None
+        assert (stored.properties["topics"], stored.version) == ("one", 1)
+        assert (stored.previous.properties, stored.previous.by) == ({"enabled": "true", "topics": "java"}, "mm2")
+        assert "config.replaced" in world.log_text.getvalue()
+        assert b"a:1" not in b"".join(value or b"" for value in stored_under(world, FLOW_KEY))
+        back = swapped(stored)
+        assert back is not None
+        await (await log_of(world, "operator")).write(back, instead_of=stored)
+        await asyncio.sleep(NOTICED_S)
+        assert worker.settings is not None and worker.settings.topic_filter.should_replicate("java")
+
+    run(scenario())
+
+
+def test_an_mm2_that_only_emits_heartbeats_keeps_its_records() -> None:
+    """Were they overwritten, it would begin to copy beside us, or fail."""
+
+    async def scenario() -> None:
+        world = World(4)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        settings = await worker.start()
+        assert settings is not None and settings.topic_filter.should_replicate("one")
+        assert len(stored_under(world, SOURCE_KEY)) == 1
+        await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
+        await asyncio.sleep(5)
+        assert len(stored_under(world, FLOW_KEY)) == 1, "what it writes is no news to us"
+        assert worker.heard == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("harm", ["overwritten", "deleted", "older"])
+def test_what_somebody_overwrote_or_deleted_while_it_runs_is_stored_again(harm: str) -> None:
+    async def scenario() -> None:
+        world = World(5)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        await worker.start()
+        if harm == "overwritten":
+            await put_as_mm2(world, BY_MM2)
+        elif harm == "deleted":
+            await put(world, (FLOW_KEY, None))
+        else:
+            await put(world, (FLOW_KEY, encode_flow(FlowConfig(TWO, Writer.FILE, 0))))
+        await asyncio.sleep(5)
+        stored = await stored_in(world)
+        assert stored is not None
+        assert (stored.properties["topics"], stored.by, stored.worker) == ("one", "file", "w1")
+        assert stored.version == 2
+        assert worker.heard == [], "it never stopped running by it"
+        assert world.log_text.getvalue().count("config.restored") == 1
+
+    run(scenario())
+
+
+def test_a_topic_that_was_deleted_is_made_again_with_what_runs() -> None:
+    async def scenario() -> None:
+        world = World(6)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        await worker.start()
+        world.target.delete_topic(TOPIC)
+        await asyncio.sleep(20)
+        stored = await stored_in(world)
+        assert stored is not None and stored.properties["topics"] == "one"
+
+    run(scenario())
+
+
+def test_a_worker_that_comes_back_alone_with_an_old_file_runs_what_the_operator_stored() -> None:
+    async def scenario() -> None:
+        world = World(7)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        await worker.start()
+        stored = await stored_in(world)
+        assert stored is not None
+        await (await log_of(world, "operator")).write(of(TWO, stored), instead_of=stored)
+        await worker.stop()
+        again = FlowWorker(world, "w1", {"topics": "one"})
+        settings = await again.start()
+        assert settings is not None and settings.topic_filter.should_replicate("two")
+        assert "config.kept" in world.log_text.getvalue()
+        await again.stop()
+        other = FlowWorker(world, "w1", {"topics": "three"})
+        settings = await other.start()
+        assert settings is not None and settings.topic_filter.should_replicate("three")
+
+    run(scenario())
+
+
+def test_with_apply_a_worker_makes_all_others_run_by_its_file() -> None:
+    async def scenario() -> None:
+        world = World(8)
+        first = FlowWorker(world, "w1", {"topics": "one"})
+        await first.start()
+        assert first.watch is not None and first.watch.drift == ()
+        second = FlowWorker(world, "w2", {"topics": "two"}, apply=True)
+        await second.start(runners=("w1",))
+        await asyncio.sleep(NOTICED_S)
+        assert first.settings is not None and first.settings.topic_filter.should_replicate("two")
+        assert [str(change) for change in first.watch.drift] == ["topics: 'two' -> 'one'"]
+
+    run(scenario())
+
+
+def test_settings_that_cannot_be_run_stop_nobody_who_runs_and_let_nobody_begin() -> None:
+    async def scenario() -> None:
+        world = World(9)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        before = await worker.start()
+        stored = await stored_in(world)
+        await (await log_of(world, "operator")).write(of({"topics": "("}, stored), instead_of=stored)
+        await asyncio.sleep(5)
+        assert worker.settings is before and worker.heard == []
+        assert "config.unusable" in world.log_text.getvalue()
+        with pytest.raises(StoredConfigUnusable, match="mm2py apply FILE"):
+            await FlowWorker(world, "w2", {"topics": "one"}).start(runners=("w1",))
+
+    run(scenario())
+
+
+def test_a_flow_that_is_switched_off_is_told_so() -> None:
+    async def scenario() -> None:
+        world = World(10)
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        await worker.start()
+        stored = await stored_in(world)
+        assert stored is not None
+        await (await log_of(world, "operator")).write(of(ONE | {"enabled": "false"}, stored), instead_of=stored)
+        await asyncio.sleep(NOTICED_S)
+        assert worker.settings is None
+        ((_, touched, _),) = worker.heard
+        assert touched == {"enabled"}
+
+    run(scenario())
+
+
+def test_heartbeats_follow_what_is_stored_also_while_the_flow_is_off() -> None:
+    file = file_of({"topics": "one"})
+    for enabled in ("true", "false"):
+        stored = of({"enabled": enabled, "emit.heartbeats.interval.seconds": "7"})
+        settings = merged_heartbeats(file, FLOW, stored)
+        assert settings is not None and settings.interval_s == 7
+        assert settings.target.bootstrap_servers == file.configuration().heartbeats[0].target.bootstrap_servers
+        assert (merged(file, FLOW, stored) is None) is (enabled == "false")
+
+
+def test_what_a_younger_mm2py_says_must_not_be_passed_over_stops_the_worker() -> None:
+    async def scenario() -> None:
+        world = World(11)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
+        await put(world, (FLOW_KEY, json.dumps(fields).encode()))
+        with pytest.raises(ConfigTooNew, match=r"Run mm2py 9\.0 or later"):
+            await FlowWorker(world, "w1", {}).start()
+
+    run(scenario())
+
+
+# --- two writers ------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_not_read_the_newest_version_writes_nothing() -> None:
+    async def scenario() -> None:
+        world = World(20)
+        first, second = await log_of(world, "w1"), await log_of(world, "w2")
+        written = await first.write(of(ONE), instead_of=None)
+        assert isinstance(written, Written)
+        lost = await second.write(of(TWO), instead_of=None)
+        assert lost == Lost(written.config)
+        assert len(stored_under(world, FLOW_KEY)) == 1
+        assert isinstance(await second.write(of(TWO, written.config), instead_of=written.config), Written)
+
+    run(scenario())
+
+
+def test_whose_write_arrives_behind_another_one_has_lost_and_puts_the_winners_back() -> None:
+    """Both have read the same; the second one's record is stuck until the first one was told that its own counts."""
+
+    async def scenario() -> None:
+        world = World(21)
+        gate = Gate(lambda request: isinstance(request, ProduceRequest))
+        first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
+        base = await first.write(of({"topics": "base"}), instead_of=None)
+        assert isinstance(base, Written)
+        gate.shut()
+        late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
+        await asyncio.sleep(1)
+        assert gate.held == 1
+        won = await first.write(of(ONE, base.config), instead_of=base.config)
+        assert isinstance(won, Written)
+        gate.open()
+        lost = await late
+        assert isinstance(lost, Lost) and lost.config is not None
+        stored = await stored_in(world)
+        assert stored is not None and stored == lost.config
+        assert (stored.properties, stored.worker, stored.version) == (ONE, "w1", 3)
+        assert stored.previous == won.config.previous
+        await first.read()
+        assert first.config == stored
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("writers", [2, 3, 5])
+def test_of_writers_at_once_one_is_told_that_it_counts_and_it_does(writers: int) -> None:
+    async def scenario(seed: int) -> None:
+        world = World(seed, nodes=3, latency_s=(0.0, 0.05))
+        logs = [await log_of(world, f"w{number}") for number in range(writers)]
+        base = await logs[0].write(of({"topics": "base"}), instead_of=None)
+        assert isinstance(base, Written)
+
+        async def write(number: int) -> Written | Lost:
+            await asyncio.sleep(world.rng.random() * 0.05)
+            return await logs[number].write(of({"topics": f"t{number}"}, base.config), instead_of=base.config)
+
+        outcomes = await asyncio.gather(*(write(number) for number in range(writers)))
+        await asyncio.sleep(SETTLE_S)
+        won = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
+        stored = await stored_in(world)
+        assert stored is not None and len(won) == 1, f"seed {seed}: {won}"
+        assert stored.properties == {"topics": f"t{won[0]}"}, f"seed {seed}"
+
+    for seed in range(100, 130):
+        run(scenario(seed))
+
+
+def test_if_the_loser_dies_before_it_can_put_anything_back_the_last_writer_wins() -> None:
+    async def scenario() -> None:
+        world = World(22)
+        gate = Gate(lambda request: isinstance(request, ProduceRequest))
+        first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
+        base = await first.write(of({"topics": "base"}), instead_of=None)
+        assert isinstance(base, Written)
+        gate.shut()
+        late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
+        await asyncio.sleep(1)
+        won = await first.write(of(ONE, base.config), instead_of=base.config)
+        assert isinstance(won, Written)
+        gate.open()
+        while len(stored_under(world, FLOW_KEY)) < 3:
+            await asyncio.sleep(0.0001)
+        late.cancel()
+        await asyncio.sleep(SETTLE_S)
+        stored = await stored_in(world)
+        assert stored is not None and (stored.properties, stored.worker) == (TWO, "w2")
+        assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), "it hears of it then"
+
+    run(scenario())
+
+
+class Overwriting:
+    """Stands before a cluster: what is stored through it is overwritten at once, by one who dies of it."""
+
+    def __init__(self, world: World, cluster: Brokers, dead: FlowConfig) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._dead = dead
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> Any:
+        reply = await self._cluster.send(broker, request, channel=channel)
+        if isinstance(request, ProduceRequest):
+            await put(self._world, (FLOW_KEY, encode_flow(self._dead)))
+        return reply
+
+
+def test_who_is_overwritten_before_it_has_read_its_own_back_waits_and_is_told() -> None:
+    async def scenario() -> None:
+        world = World(23)
+        base = await (await log_of(world, "w0")).write(of({"topics": "base"}), instead_of=None)
+        assert isinstance(base, Written)
+        dead = replace(of(TWO, base.config), write_id="dead", based_on=base.config.write_id)
+        log = await log_of(world, "w1", lambda cluster: cast("Brokers", Overwriting(world, cluster, dead)))
+        begun_s = world.clock.monotonic()
+        assert await log.write(of(ONE, base.config), instead_of=base.config) == Lost(dead)
+        assert SETTLE_S <= world.clock.monotonic() - begun_s < SETTLE_S + 1
+
+    run(scenario())
+
+
+# --- the topic --------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_with_several_partitions_keeps_no_order_and_is_refused() -> None:
+    async def scenario() -> None:
+        world = World(30)
+        world.target.create_topic(TOPIC, 2, {"cleanup.policy": "compact"})
+        with pytest.raises(ConfigsUnusable, match="2 partitions"):
+            await FlowWorker(world, "w1", {}).start()
+
+    run(scenario())
+
+
+def test_a_topic_whose_records_expire_is_refused() -> None:
+    async def scenario() -> None:
+        world = World(31)
+        world.target.create_topic(TOPIC, 1, {"cleanup.policy": "delete"})
+        with pytest.raises(ConfigsUnusable, match=r"cleanup\.policy is delete"):
+            await FlowWorker(world, "w1", {}).start()
+
+    run(scenario())
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_start() -> None:
+    async def scenario() -> None:
+        world = World(32)
+        table = ConfigTable(world.target, TOPIC)
+        await (await log_of(world, "w1")).write(of(ONE), instead_of=None)
+        await table.read()
+        assert table.config is not None and table.config.properties == ONE
+        world.target.delete_topic(TOPIC)
+        await (await log_of(world, "w2")).write(of(TWO), instead_of=None)
+        await table.read_patiently(random.Random(1))
+        assert table.config is not None and table.config.properties == TWO
+
+    run(scenario())
+
+
+def test_records_of_connect_that_cannot_be_understood_hinder_nobody() -> None:
+    async def scenario() -> None:
+        world = World(33)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        await put(world, (b"session-key", b"{"), (b"connector-x", b"\xff"), (b"task-x-0", None), (b"hm", b"1"))
+        worker = FlowWorker(world, "w1", {"topics": "one"})
+        assert await worker.start() is not None
+        assert str(FLOW) == "A->B"
+        table = ConfigTable(world.target, TOPIC)
+        await table.read()
+        assert table.records.malformed == [f"{TOPIC}-0 at offset 1, connector-x: it is no JSON"]
+
+    run(scenario())

@@ -1,0 +1,614 @@
+"""Workers of one group on the broker model: who leads, who is put out, and what nobody is put out for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from mm2py.connector import Kind
+from mm2py.flow import parse_flow
+from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
+from mm2py.kafka.pulse import OutOfTouch
+from mm2py.records.batch import NewRecord, build_batch
+from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import Beat, Fenced, Listed, PutOut, Resigned, Share
+from mm2py.worker.candidacy import Standing
+from mm2py.worker.control_log import ControlLogLost
+from mm2py.worker.lease import PutOutError
+from mm2py.worker.member import MemberOut
+from mm2py.worker.terms import GroupRefused
+from tests.fakes.broker_model import Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
+
+SEEDS = range(4)
+OTHER = parse_flow("C->B")
+
+
+def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
+    run_virtual(scenario, seed=seed, limit_s=40_000)
+
+
+def a_write(topic: str = OFFSETS) -> ProduceRequest:
+    records = build_batch([NewRecord(None, b"x", 1)])
+    return ProduceRequest([TopicProduce(topic, None, [PartitionProduce(0, records)])], 1000)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_of_several_workers_leads_and_each_partition_is_copied_by_one(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(4) as workers:
+            assert sum(worker.member.is_leader for worker in workers) == 1
+            await world.list_topic(workers, 20)
+            await asyncio.sleep(10)
+            assert world.copied(workers) == list(range(20))
+            assert len({worker.member.view.leader_epoch for worker in workers}) == 1
+            assert all(len(worker.members) == 1 for worker in workers)
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lone_worker_leads_as_soon_as_it_has_joined(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        worker = world.add("w1")
+        await world.until(lambda: bool(worker.members) and worker.member.joined.is_set())
+        assert await world.until(lambda: worker.member.is_leader) <= 0.03
+        await worker.kill()
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_killed_worker_owned_is_fenced_and_copied_by_others_soon(seed: int, leads: bool) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            dead = world.leader(workers) if leads else world.others(workers)[0]
+            rest = [worker for worker in workers if worker is not dead]
+            identities = [await world.writes(dead, f"mm2py-g-{dead.member.id}-{life}-A->B") for life in range(3)]
+            await dead.kill()
+            took_s = await world.until(lambda: world.copied(rest) == list(range(12)))
+            assert SESSION_S - BEAT_S <= took_s <= SESSION_S + 1.5
+            for identity in identities:
+                assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
+                assert world.markers(identity.producer_id, STATUS) == [0, 1]
+                assert rest[0].shares().fates.fence_epochs[identity.producer_id] == 1
+            fates = rest[1].shares().fates
+            assert dead.member.id in fates.known - fates.live - fates.drained
+            assert {one.producer_id for one in identities} <= fates.producers
+            assert rest[0].shares().fates.live == {worker.member.id for worker in rest}
+            assert not world.cluster.complaints
+
+    run(scenario(), seed)
+
+
+def test_a_producer_of_a_dead_worker_that_cannot_be_fenced_does_not_keep_its_partitions() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 4)
+            dead, left = world.others(workers)[0], world.leader(workers)
+            identity = await world.writes(dead, "mm2py-x")
+            del world.cluster.coordinator.transactional_ids["mm2py-x"]
+            world.cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+            await dead.kill()
+            await world.until(lambda: world.copied([left]) == [0, 1, 2, 3])
+            assert "ALTER" in left.member.view.unfenced[identity.producer_id]
+            assert len(world.lines("member.unfenced")) == 1
+
+    run(scenario())
+
+
+def test_dead_workers_wait_for_a_topic_without_a_leader_and_others_do_not_wait_for_them() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 9)
+            first, second = world.others(workers)
+            left = world.leader(workers)
+            await world.writes(first, "mm2py-first")
+            partition = world.cluster.partition(OFFSETS, 0)
+            leader, partition.leader = partition.leader, -1
+            await first.kill()
+            await second.kill()  # it never announced a producer: nothing to fence
+            second_had = {key for key in range(9) if second.member.view.owner(_share(key)) == second.member.id}
+            await world.until(lambda: second_had <= {*world.copied([left])})
+            await asyncio.sleep(10)
+            assert left.member.view.out.keys() == {first.member.id}
+            assert world.lines("member.fencing")
+            partition.leader = leader
+            await world.until(lambda: world.copied([left]) == list(range(9)))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_frozen_worker_wakes_as_another_member_and_writes_nothing_as_the_old_one(seed: int, leads: bool) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            frozen = world.leader(workers) if leads else world.others(workers)[0]
+            rest = [worker for worker in workers if worker is not frozen]
+            old = frozen.member
+            await world.writes(frozen, "mm2py-frozen")
+            frozen.freeze()
+            await world.until(lambda: world.copied(rest) == list(range(12)))
+            writing = asyncio.create_task(old.leased(frozen.brokers).send(_leader(world), a_write()))
+            end = world.cluster.partition(OFFSETS, 0).high_watermark
+            frozen.thaw(6.0)
+            with pytest.raises(PutOutError, match="no longer a member"):
+                await writing
+            assert world.cluster.partition(OFFSETS, 0).high_watermark == end
+            await world.until(lambda: all(world.agree(workers)))
+            assert old.is_over and not old.shares(FLOW).is_head
+            assert frozen.member.id != old.id
+            await world.until(lambda: world.copied(workers) == list(range(12)))
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_take_over(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            cut = world.others(workers)[0]
+            rest = [worker for worker in workers if worker is not cut]
+            old = cut.member
+            await world.writes(cut, "mm2py-cut")
+            cut.wire.is_cut = True
+            stopped_s = await world.until(lambda: not old.lease.is_valid)
+            assert old.id in rest[0].member.view.members, "nobody has put it out yet"
+            waiting = asyncio.create_task(old.leased(world.cluster).send(_leader(world), a_write()))
+            await asyncio.sleep(0)
+            assert old.waits_for == "control log" and len(world.lines("member.waiting")) == 1
+            taken_s = await world.until(lambda: world.copied(rest) == list(range(12)))
+            assert SESSION_S - BEAT_S < stopped_s < SESSION_S and taken_s > 0
+            cut.wire.is_cut = False
+            await world.until(lambda: all(world.agree(workers)))
+            with pytest.raises(PutOutError):
+                await waiting
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("outage_s", [4.0, 20.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: int, outage_s: float) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            before = [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+            partition = world.cluster.partition(LOG, 0)
+            leader, partition.leader = partition.leader, -1
+            await world.until(lambda: not any(worker.member.lease.is_valid for worker in workers))
+            writing = [
+                asyncio.create_task(worker.member.leased(worker.brokers).send(_leader(world), a_write()))
+                for worker in workers
+            ]
+            await asyncio.sleep(outage_s - SESSION_S)
+            assert not any(task.done() for task in writing)
+            partition.leader = leader
+            await asyncio.wait_for(asyncio.gather(*writing), 5)
+            await asyncio.sleep(10)
+            assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+            assert world.copied(workers) == list(range(12))
+            assert not world.lines("member.put_out")
+            assert len(world.lines("member.waiting")) == len(world.lines("member.back")) == 3
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_moving_the_leader_of_the_control_log_again_and_again_is_not_noticed(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            before = [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+            for _ in range(10):
+                world.cluster.move_leader(LOG, 0)
+                await asyncio.sleep(1)
+                assert all(worker.member.lease.is_valid for worker in workers)
+            assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+
+    run(scenario(), seed)
+
+
+def test_workers_of_a_control_log_that_is_lost_join_anew() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            old = [worker.member for worker in workers]
+            world.cluster.recreate_topic(LOG)
+            await world.until(lambda: all(world.agree(workers)) and all(member.is_over for member in old))
+            assert all(isinstance(member.over, ControlLogLost) for member in old)
+            await world.list_topic(workers, 6)
+
+    run(scenario())
+
+
+def delete_what_was_said(world: GroupWorld) -> None:
+    world.cluster.delete_records(LOG, 0, max(record.offset for record in world.cluster.records(LOG, 0)) + 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_joins_when_the_records_of_the_control_log_are_gone_waits_for_those_who_know(seed: int) -> None:
+    """It must not found a group of its own among them: their leader's next snapshot tells who is there."""
+
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 6)
+            await asyncio.sleep(world.rng.uniform(0, 60))
+            delete_what_was_said(world)
+            late = [world.add("w3"), world.add("w4")]
+            await world.until(
+                lambda: all(worker.members and worker.member.joined.is_set() for worker in late), within_s=75
+            )
+            await asyncio.sleep(10)
+            everybody = [*workers, *late]
+            assert all(world.agree(everybody))
+            assert world.leader(everybody) in workers
+            assert world.copied(everybody) == list(range(6))
+            assert all(len(worker.members) == 1 for worker in everybody)
+
+    run(scenario(), seed)
+
+
+def test_who_joins_when_nobody_knows_what_the_control_log_said_begins_after_a_session_time_out() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            for worker in workers:
+                await worker.kill()
+            delete_what_was_said(world)
+            late = world.add("w3")
+            assert await world.until(lambda: bool(late.members) and late.member.is_leader) > SESSION_S - 0.1
+
+    run(scenario())
+
+
+def test_after_an_outage_of_a_quarter_of_the_producer_expiry_workers_come_back_under_other_ids() -> None:
+    """H4: the target may have forgotten a fence against them by then."""
+
+    async def scenario() -> None:
+        world = GroupWorld(producer_expiry_ms=200_000)
+        async with world.running(2) as workers:
+            old = [worker.member for worker in workers]
+            partition = world.cluster.partition(LOG, 0)
+            leader, partition.leader = partition.leader, -1
+            await asyncio.sleep(49)
+            assert not any(member.is_over for member in old)
+            await asyncio.sleep(3)
+            assert all(isinstance(member.over, OutOfTouch) for member in old)
+            partition.leader = leader
+            await world.until(lambda: all(world.agree(workers)), within_s=60)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({"cluster_id": "other"}, "B is cluster other here, and cluster B-id for worker w"),
+        ({"election": "zookeeper"}, "leader.election is zookeeper here, and log for worker w"),
+    ],
+)
+def test_a_worker_that_contradicts_the_members_is_refused_and_leaves_no_trace(terms: dict[str, str], why: str) -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            odd = world.add("odd", **terms)
+            with pytest.raises(GroupRefused, match=why):
+                await asyncio.wait_for(odd.task, 5)
+            with pytest.raises(GroupRefused):
+                await odd.group.joined()
+            assert odd.member.is_over
+            await asyncio.sleep(5)
+            assert all(world.agree(workers)), "the others go on"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        first, second = workers = world.add("w1"), world.add("w2", cluster_id="other")
+        try:
+            await world.until(lambda: first.task.done() or second.task.done())
+            await asyncio.sleep(1)
+            assert first.task.done() != second.task.done()
+            (stays,) = [worker for worker in workers if not worker.task.done()]
+            await world.until(lambda: stays.member.is_leader and len(stays.member.view.members) == 1)
+            assert not world.lines("member.put_out"), "whoever yields has left"
+        finally:
+            await asyncio.gather(first.kill(), second.kill())
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_worker_that_leaves_drained_is_not_waited_for_and_not_fenced(leads: bool) -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            leaving = world.leader(workers) if leads else world.others(workers)[0]
+            rest = [worker for worker in workers if worker is not leaving]
+            identity = await world.writes(leaving, "mm2py-leaving")
+            await leaving.group.leave(in_doubt=False)
+            await asyncio.wait_for(leaving.task, 1)
+            assert await world.until(lambda: world.copied(rest) == list(range(12))) < 2 * BEAT_S
+            assert world.markers(identity.producer_id) == []
+            assert not world.lines("member.put_out")
+
+    run(scenario())
+
+
+def test_a_worker_that_leaves_in_doubt_is_fenced_at_once() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 12)
+            leaving, left = world.others(workers)[0], world.leader(workers)
+            identity = await world.writes(leaving, "mm2py-leaving")
+            await leaving.group.leave(in_doubt=True)
+            assert await world.until(lambda: world.copied([left]) == list(range(12))) < 2 * BEAT_S
+            assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
+
+    run(scenario())
+
+
+def test_a_stranger_in_the_log_does_not_put_a_live_member_out() -> None:
+    """A put-out by somebody who does not lead, and a late one of an older epoch, are void for every reader."""
+
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            leader, other = world.leader(workers), world.others(workers)[0]
+            await other.member.say([PutOut(other.member.id, 1, leader.member.id)])
+            await leader.member.say([PutOut(leader.member.id, 0, other.member.id)])
+            await asyncio.sleep(5)
+            assert all(world.agree(workers))
+
+    run(scenario())
+
+
+def test_an_acknowledged_beat_of_a_worker_that_has_not_read_yet_that_it_is_out_lets_it_write_nothing() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 12)
+            slow = world.others(workers)[0]
+            rest = [worker for worker in workers if worker is not slow]
+            old = slow.member
+            await world.writes(slow, "mm2py-slow")
+            slow.freeze()
+            await world.until(lambda: world.copied(rest) == list(range(12)))
+            slow.wire.held = "control log read"
+            slow.thaw()
+            beats = len([beat for beat in world.written(Beat) if beat.member == old.id])
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                assert not old.lease.is_valid
+            assert len([beat for beat in world.written(Beat) if beat.member == old.id]) > beats
+            slow.wire.held = ""
+            await world.until(lambda: isinstance(old.over, MemberOut))
+
+    run(scenario())
+
+
+def test_a_leader_that_resigned_while_it_fenced_and_leads_again_begins_the_fence_anew() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 6)
+            leader, (dead, other) = world.leader(workers), world.others(workers)
+            identity = await world.writes(dead, "mm2py-dead")
+            partition = world.cluster.partition(OFFSETS, 0)
+            node, partition.leader = partition.leader, -1
+            await dead.kill()
+            await world.until(lambda: bool(leader.member.view.out))
+            await asyncio.sleep(1)
+            other.election.standing = leader.election.standing = Standing.LOST
+            await world.until(lambda: other.member.view.leader is None)
+            await asyncio.sleep(2)
+            assert not any(worker.member.is_leader for worker in (leader, other))
+            leader.election.standing = Standing.LEAD
+            await world.until(lambda: leader.member.is_leader)
+            partition.leader = node
+            await world.until(lambda: world.copied([leader, other]) == list(range(6)))
+            assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
+            assert {fenced.leader_epoch for fenced in world.written(Fenced)} == {2}
+
+    run(scenario())
+
+
+def test_a_leader_that_its_backend_suspends_does_nothing_as_such_and_does_not_resign() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            leader, (dead, _) = world.leader(workers), world.others(workers)
+            leader.election.standing = Standing.SUSPENDED
+            await dead.kill()
+            await asyncio.sleep(10)
+            assert leader.member.is_leader and dead.member.id in leader.member.view.members
+            leader.election.standing = Standing.LEAD
+            await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=1)
+
+    run(scenario())
+
+
+def test_who_speaks_for_a_partition_is_its_owner_or_the_head_while_it_has_none() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 6)
+            for number in range(6):
+                assert sum(worker.shares().speaks_for(("orders", number)) for worker in workers) == 1
+            (head,) = [worker for worker in workers if worker.shares().is_head]
+            assert [worker for worker in workers if worker.shares().speaks_for(("unlisted", 0))] == [head]
+
+    run(scenario())
+
+
+def test_nobody_but_the_head_lists_partitions() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 6)
+            (other,) = [worker for worker in workers if not worker.shares().is_head]
+            await other.shares().list_partitions({"orders": 3}, {})
+            assert len(world.written(Listed)) == 1
+
+    run(scenario())
+
+
+def test_what_is_known_of_producers_survives_their_members() -> None:
+    """Of one that left drained too: else its records would be taken for those of a foreign writer."""
+
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            first, second = workers
+            name = f"mm2py-g-{first.member.id}-{{}}-A->B"
+            lives = [(await world.writes(first, name.format(life))).producer_id for life in range(2)]
+            plain = (await world.writes(first, "plain")).producer_id
+            await asyncio.sleep(0.1)
+            assert second.shares().fates.writing == {lives[1], plain}, "the life before has let all go"
+            assert second.shares().fates.producers == {*lives, plain}
+            await first.group.leave(in_doubt=False)
+            await world.until(lambda: first.member.id in second.shares().fates.drained)
+            await asyncio.sleep(70)  # a snapshot holds it all by now
+            late = world.add("late")
+            await world.until(lambda: bool(late.members) and late.member.joined.is_set())
+            for fates in (second.shares().fates, late.shares().fates):
+                assert fates.writing == frozenset() and fates.producers == {*lives, plain}
+                assert first.member.id in fates.drained & fates.known and first.member.id not in fates.live
+
+    run(scenario())
+
+
+def test_partitions_that_move_are_copied_nowhere_until_their_earlier_owner_has_let_them_go() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(1) as workers:
+            (first,) = workers
+            await world.list_topic(workers, 10)
+            identity = await world.writes(first, "mm2py-first")
+            first.releases.clear()
+            second = world.add("w2")
+            await world.until(lambda: bool(first.shares().to_release()))
+            await asyncio.sleep(10)
+            moved = sorted(first.shares().to_release())
+            assert len(moved) == 5
+            assert not any(first.shares().may_copy(key) or second.shares().may_copy(key) for key in moved)
+            assert len(world.copied([first])) == 5
+            first.releases.set()
+            assert await world.until(lambda: sorted(second.shares().mine()) == moved) < 0.1
+            assert sorted(first.shares().mine()) == sorted({("orders", n) for n in range(10)} - {*moved})
+            assert identity.producer_id in second.shares().fates.writing
+            assert second.shares().listed == {"orders": 10}
+
+    run(scenario())
+
+
+def test_partitions_that_a_dead_worker_had_not_let_go_yet_are_fenced_before_they_are_copied() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(1) as workers:
+            (first,) = workers
+            await world.list_topic(workers, 10)
+            identity = await world.writes(first, "mm2py-first")
+            first.releases.clear()
+            second = world.add("w2")
+            await world.until(lambda: bool(first.shares().to_release()))
+            await first.kill()
+            await world.until(lambda: len(second.shares().mine()) == 10)
+            assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
+            assert identity.producer_id not in second.shares().fates.writing
+
+    run(scenario())
+
+
+def test_only_a_change_of_a_flow_wakes_its_connector() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 4)
+            await asyncio.sleep(1)
+            changed = workers[0].member.shares(OTHER).changed
+            changed.clear()
+            await asyncio.sleep(5)
+            head = next(worker for worker in workers if worker.shares().is_head)
+            await head.shares().list_partitions({"orders": 5}, {})
+            await asyncio.sleep(1)
+            assert not changed.is_set(), "beats, and what concerns another flow"
+            await workers[1].group.leave(in_doubt=False)
+            await asyncio.sleep(1)
+            assert changed.is_set(), "the fate of a process concerns all"
+
+    run(scenario())
+
+
+def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.until(lambda: any(worker.shares().is_head for worker in workers))
+            head = next(worker for worker in workers if worker.shares().is_head)
+            await head.shares().list_partitions({"orders": 4, "other": 2}, {"orders": 2})
+            await head.shares().list_partitions({"orders": 6}, {"orders": 6})
+            await asyncio.sleep(1)
+            assert [worker.shares().width("orders") for worker in workers] == [2, 2]
+            assert head.shares().width("other") is None
+            await asyncio.sleep(70)  # a snapshot holds it all by now
+            late = world.add("late")
+            await world.until(lambda: bool(late.members) and late.member.joined.is_set())
+            assert (late.shares().width("orders"), late.shares().listed) == (2, {"orders": 6, "other": 2})
+            await head.shares().list_partitions({"orders": 0}, {})
+            assert head.shares().width("orders") is None
+
+    run(scenario())
+
+
+def test_a_worker_that_must_not_pass_over_a_record_drains_and_leaves_and_names_the_version() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 4)
+            old = workers[0].member
+            record = b'{"format":1,"kind":"Vote","skippable":false,"version":"99.1","member":"x"}'
+            world.cluster.append(LOG, 0, [Record(record)])
+            await world.until(old.stop_wanted.is_set)
+            await asyncio.sleep(4)
+            assert len(world.written(Resigned)) == 1
+            assert old.lease.is_valid and not old.is_over, "it beats on, for its partitions to be drained"
+            with pytest.raises(NewerFormat, match=r"99\.1"):
+                await asyncio.wait_for(workers[0].task, 60)
+            with pytest.raises(NewerFormat):
+                await workers[0].group.joined()
+
+    run(scenario())
+
+
+def _share(number: int) -> Share:
+    return Share(FLOW, Kind.SOURCE, "orders", number)
+
+
+def _leader(world: GroupWorld) -> BrokerId:
+    return BrokerId(world.cluster.partition(OFFSETS, 0).leader)

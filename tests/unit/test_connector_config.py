@@ -1,0 +1,213 @@
+"""The records of a configs topic: Connect's bytes, ours beside them, and whatever else stands there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mm2py.records.connector_config import (
+    FLOW_KEY,
+    MALFORMED_KEPT_MOST,
+    SOURCE_KEY,
+    ConfigRecords,
+    ConfigTooNew,
+    FlowConfig,
+    MalformedConfig,
+    Writer,
+    decode_connector,
+    decode_flow,
+    encode_connectors,
+    encode_flow,
+)
+
+TOPIC = "mm2-configs.A.internal"
+BEFORE = FlowConfig({"topics": "a"}, Writer.FILE, 2, "w1", "w0", "0.1.0", "worker-1", 1_000, ("d1",))
+CONFIG = FlowConfig(
+    {"topics": 'orders-ä."x"', "enabled": "true"},
+    Writer.APPLY,
+    3,
+    "w2",
+    "w1",
+    "0.1.0",
+    "worker-2",
+    2_000,
+    ("d1", "d2"),
+    previous=BEFORE,
+)
+BY_MM2 = {"topics": "b", "enabled": "true", "source.cluster.bootstrap.servers": "a:1"}
+
+
+def connect(properties: dict[str, str]) -> bytes:
+    return json.dumps({"properties": properties}).encode()
+
+
+def ours(config: FlowConfig, records: ConfigRecords) -> None:
+    """Take a write of our own in, as it stands in the log."""
+    for key, value in [*encode_connectors(config.properties, "A", "B").items(), (FLOW_KEY, encode_flow(config))]:
+        records.take(key, value, 0)
+
+
+def test_connectors_are_written_under_connects_keys_in_its_own_bytes() -> None:
+    written = encode_connectors({"topics": 'orders-ä."x"', "enabled": "true"}, "A", "B")
+    assert written[b"connector-MirrorSourceConnector"].decode() == (
+        '{"properties":{"topics":"orders-ä.\\"x\\"","enabled":"true","name":"MirrorSourceConnector",'
+        '"connector.class":"org.apache.kafka.connect.mirror.MirrorSourceConnector",'
+        '"source.cluster.alias":"A","target.cluster.alias":"B"}}'
+    )
+    assert list(written) == [
+        b"connector-MirrorSourceConnector",
+        b"connector-MirrorCheckpointConnector",
+        b"connector-MirrorHeartbeatConnector",
+    ]
+    assert decode_connector(written[SOURCE_KEY])["topics"] == 'orders-ä."x"'
+
+
+@pytest.mark.parametrize("name", ["emit.checkpoints.enabled", "emit.offset-syncs.enabled"])
+def test_a_checkpoint_connector_that_would_have_nothing_to_do_is_not_configured_as_in_mm2(name: str) -> None:
+    without = encode_connectors({name: " False"}, "A", "B")
+    assert list(without) == [b"connector-MirrorSourceConnector", b"connector-MirrorHeartbeatConnector"]
+    assert len(encode_connectors({name: "true"}, "A", "B")) == 3
+
+
+def test_a_setting_without_value_is_none() -> None:
+    assert decode_connector(b'{"properties":{"a":null,"b":"1"},"later":2}') == {"b": "1"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\xff", b"[]", b"7", b"null", b"{}", b'{"properties":null}', b'{"properties":{"a":1}}', b"[" * 100_000],
+)
+def test_what_is_no_setting_of_a_connector_is_refused(value: bytes) -> None:
+    with pytest.raises(MalformedConfig):
+        decode_connector(value)
+
+
+def test_our_own_record_is_read_back_as_it_was_written() -> None:
+    assert decode_flow(encode_flow(CONFIG), TOPIC) == CONFIG
+
+
+def test_fields_that_a_younger_mm2py_adds_are_passed_over() -> None:
+    fields = json.loads(encode_flow(CONFIG)) | {"format": 2, "colour": "blue"}
+    assert decode_flow(json.dumps(fields).encode(), TOPIC) == CONFIG
+
+
+def test_what_must_not_be_passed_over_names_the_version_it_needs() -> None:
+    fields = json.loads(encode_flow(CONFIG)) | {"format": 2, "readable_from": 2, "mm2py": "3.1\x1b[2J"}
+    value = json.dumps(fields).encode()
+    with pytest.raises(ConfigTooNew, match=r"Run mm2py 3\.1\[2J or later"):
+        decode_flow(value, TOPIC)
+    records = ConfigRecords(TOPIC)
+    records.take(FLOW_KEY, value, 0)
+    assert records.too_new is not None and records.flow is None
+    ours(CONFIG, records)
+    assert records.too_new is None and records.flow == CONFIG
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"readable_from": None},
+        {"readable_from": True},
+        {"version": "3"},
+        {"version": -1},
+        {"at_ms": True},
+        {"by": "somebody"},
+        {"seen": [1]},
+        {"seen": 1},
+        {"write_id": 7},
+        {"properties": []},
+        {"properties": {"a": 1}},
+        {"previous": 7},
+        {"previous": {}},
+    ],
+)
+def test_a_record_of_ours_that_is_not_as_we_write_it_is_named_with_its_place(fields: dict[str, object]) -> None:
+    records = ConfigRecords(TOPIC)
+    ours(BEFORE, records)
+    records.take(FLOW_KEY, json.dumps(json.loads(encode_flow(CONFIG)) | fields).encode(), 41)
+    assert records.flow == BEFORE
+    (text,) = records.malformed
+    assert text.startswith(f"{TOPIC}-0 at offset 41, mm2py-flow: ")
+
+
+def test_what_is_under_connects_key_behind_ours_was_written_by_somebody_else() -> None:
+    records = ConfigRecords(TOPIC)
+    ours(CONFIG, records)
+    assert records.foreign is None
+    records.take(SOURCE_KEY, connect(BY_MM2), 4)
+    assert records.foreign == BY_MM2
+    assert records.flow == CONFIG, "it is kept as what stood there before"
+    ours(replace(CONFIG, version=4), records)
+    assert records.foreign is None
+
+
+def test_deleted_records_leave_nothing() -> None:
+    records = ConfigRecords(TOPIC)
+    ours(CONFIG, records)
+    records.take(SOURCE_KEY, connect(BY_MM2), 4)
+    records.take(SOURCE_KEY, None, 5)
+    assert records.foreign is None and "MirrorSourceConnector" not in records.connectors
+    records.take(FLOW_KEY, None, 6)
+    assert records.flow is None
+
+
+@pytest.mark.parametrize(("enabled", "is_beside"), [("false", True), (" False", True), ("true", False), ("", False)])
+def test_an_mm2_that_only_emits_heartbeats_may_run_beside_us(enabled: str, is_beside: bool) -> None:
+    records = ConfigRecords(TOPIC)
+    records.take(SOURCE_KEY, connect(BY_MM2 | {"enabled": enabled}), 0)
+    assert records.is_beside_mm2 is is_beside
+
+
+def test_a_flow_that_we_have_switched_off_is_not_mm2s() -> None:
+    records = ConfigRecords(TOPIC)
+    ours(replace(CONFIG, properties={"enabled": "false"}), records)
+    assert not records.is_beside_mm2
+
+
+def test_everything_else_is_skipped_and_counted() -> None:
+    records = ConfigRecords(TOPIC)
+    for key in [
+        b"task-MirrorSourceConnector-0",
+        b"task-MirrorSourceConnector-1",
+        b"commit-MirrorSourceConnector",
+        b"target-state-MirrorSourceConnector",
+        b"tasks-fencing-MirrorSourceConnector",
+        b"session-key",
+        b"restart-connector-x",
+        b"logger-cluster-x",
+        b"mm2py-later",
+        b"\xff",
+        None,
+    ]:
+        records.take(key, b"not looked at", 0)
+    assert records.skipped == {
+        "task": 2,
+        "commit": 1,
+        "target-state": 1,
+        "tasks-fencing": 1,
+        "session-key": 1,
+        "restart-connector": 1,
+        "logger-cluster": 1,
+        "mm2py": 1,
+        "unknown": 2,
+    }
+    assert records.malformed == [] and records.flow is None
+
+
+def test_bad_records_are_named_the_first_few_and_steer_no_terminal() -> None:
+    records = ConfigRecords(TOPIC)
+    for offset in range(MALFORMED_KEPT_MOST + 5):
+        records.take(b"connector-\x1b[2J", b"{", offset)
+    assert len(records.malformed) == MALFORMED_KEPT_MOST
+    assert records.malformed[7] == f"{TOPIC}-0 at offset 7, connector-?[2J: it is no JSON"
+
+
+def test_writes_are_told_from_those_that_were_read_before() -> None:
+    records = ConfigRecords(TOPIC)
+    ours(BEFORE, records)
+    known = records.writes
+    assert records.writes_behind(known) == []
+    ours(CONFIG, records)
+    assert records.writes_behind(known) == [CONFIG]
