@@ -13,37 +13,29 @@ import io
 import os
 import random
 import signal
+import socket
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.heartbeat.connector import HeartbeatConnector
-from connectors.heartbeat.path import PathConnector
-from connectors.source.claims import RemoteTopicClaims
-from connectors.source.connector import SourceConnector
-from connectors.source.refusals import FlowRefused
-from mm2py import __version__, gaps_command, replay_command
+from connectors import composition
+from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import load_configuration
-from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, HeartbeatSettings
-from mm2py.connector import Connector, ConnectorName, Kind, Side
+from mm2py.config.configuration import read_settings_file
+from mm2py.config.settings import ClusterSettings, Configuration
+from mm2py.connector import Side
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.frames import FrameMemory
-from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import LEVELS, make_logger
-from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
-from mm2py.replication.position_budget import PositionBudget
-from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.selection import should_replicate
+from mm2py.worker import processes
 from mm2py.worker.herder import Herder
 
 EXIT_DRAINED: Final = 0
@@ -63,6 +55,9 @@ class Arguments(argparse.Namespace):
     log_level: str
     log_format: str
     allow_recopy: list[str]
+    apply: bool
+    workers: int
+    worker_number: int | None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,8 +74,10 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = _Parser(
         prog="mm2py",
         description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files. mm2py gaps FILE lists what "
-        "could not be copied and waits for you: see mm2py gaps --help.",
-        epilog="mm2py replay --help tells how to take records out of quarantine.",
+        "could not be copied and waits for you: see mm2py gaps --help. mm2py status FILE shows how it stands with "
+        "workers, flows and lag.",
+        epilog="mm2py replay --help tells how to take records out of quarantine, mm2py apply --help how to change the "
+        "settings of flows that run.",
         allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -97,6 +94,13 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         metavar="A->B:TOPIC",
         help="copy a topic once more from its start although its remote topic is not empty",
     )
+    parser.add_argument(
+        processes.APPLY_OPTION,
+        action="store_true",
+        help="let all workers of the flows run by this file, as mm2py apply FILE does before; think twice before a "
+        "service has it: each restart of it undoes what was changed meanwhile",
+    )
+    processes.add_arguments(parser)
     parser.add_argument("--version", action="version", version=f"mm2py {__version__}")
     return parser.parse_args(arguments, namespace=Arguments())
 
@@ -116,38 +120,17 @@ def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
     return found
 
 
-def remote_heartbeats(settings: FlowSettings) -> str | None:
-    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
-    topic = settings.policy.heartbeats_topic()
-    try:
-        decision = should_replicate(
-            topic,
-            policy=settings.policy,
-            topic_filter=settings.topic_filter,
-            heartbeats_replication=settings.heartbeats_replication,
-            target_alias=settings.flow.target,
-        )
-    except PatternTooSlow:
-        return None
-    return settings.policy.format_remote_topic(settings.flow.source, topic) if decision.replicate else None
-
-
 def make_herder(
-    configuration: Configuration, recopies: Mapping[Flow, set[str]], log: FilteringBoundLogger
+    configuration: Configuration,
+    recopies: Mapping[Flow, set[str]],
+    log: FilteringBoundLogger,
+    sharing: composition.Sharing | None = None,
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
-    """Join the parts of a worker: clusters, connectors, herder. The second result lists connections to close."""
-    clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    budget, position_budget = MemoryBudget(configuration.memory_max_bytes), PositionBudget()
-    metrics = Metrics()
+    """Return a worker's herder, between real clusters. The second result lists connections to close."""
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     frames = FrameMemory(configuration.memory_max_bytes // 2)
     caps = _version_caps()
-    process = uuid.uuid4().hex[:12]
     opened: list[Cluster] = []
-    targets = {settings.flow.target for settings in configuration.flows}
-    claims = {
-        target: RemoteTopicClaims(frozenset(s.flow for s in configuration.flows if s.flow.target == target))
-        for target in targets
-    }
 
     def report_to(flow: Flow, cluster: ClusterSettings) -> Callable[[str], None]:
         return lambda why: log.warning("security.stale", flow=str(flow), cluster=cluster.alias, why=why)
@@ -170,7 +153,7 @@ def make_herder(
 
         return report
 
-    def connections(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Cluster:
+    def connect(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
         brokers = Cluster(
             cluster.alias,
             cluster.bootstrap_servers,
@@ -184,59 +167,17 @@ def make_herder(
             report_no_session=no_session_in(cluster.alias),
         )
         opened.append(brokers)
-        return brokers
+        return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
 
-    def side(alias: ClusterAlias, brokers: Cluster) -> Side:
-        return Side(alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
-
-    def copying(settings: FlowSettings, target: Cluster) -> Callable[[int], Connector]:
-        source = connections(settings.flow, settings.source, settings.source_request_timeout_s)
-
-        def new_life(life: int) -> Connector:
-            return SourceConnector(
-                settings,
-                side(settings.flow.source, source),
-                side(settings.flow.target, target),
-                name=TransactionalId(settings.group, process, life, str(settings.flow)),
-                claims=claims[settings.flow.target],
-                allow_recopy=set(recopies.get(settings.flow, ())),
-                budget=budget,
-                position_budget=position_budget,
-                metrics=metrics,
-                clock=clock,
-                rng=rng,
-                log=log.bind(flow=str(settings.flow)),
-            )
-
-        return new_life
-
-    def heartbeats(settings: HeartbeatSettings) -> Callable[[int], Connector]:
-        target = connections(settings.flow, settings.target, settings.request_timeout_s)
-        to = log.bind(flow=str(settings.flow))
-        return lambda life: HeartbeatConnector(settings, target, clock=clock, rng=rng, log=to)
-
-    def path(settings: FlowSettings, target: Cluster, topic: str) -> Callable[[int], Connector]:
-        flow, interval_s = settings.flow, settings.heartbeats_interval_s
-        to = log.bind(flow=str(flow))
-        return lambda life: PathConnector(flow, topic, target, interval_s=interval_s, clock=clock, rng=rng, log=to)
-
-    connectors: dict[ConnectorName, Callable[[int], Connector]] = {}
-    for settings in configuration.flows:
-        target = connections(settings.flow, settings.target, settings.target_request_timeout_s)
-        connectors[ConnectorName(settings.flow, Kind.SOURCE)] = copying(settings, target)
-        copies = remote_heartbeats(settings)
-        if copies is not None:
-            connectors[ConnectorName(settings.flow, Kind.PATH)] = path(settings, target, copies)
-    for emitted in configuration.heartbeats:
-        connectors[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = heartbeats(emitted)
-    herder = Herder(
-        connectors,
-        configuration.refused,
-        is_refusal=lambda error: isinstance(error, FlowRefused),
-        rng=rng,
-        log=log,
+    means = composition.Means(
+        connect,
+        SystemClock(),
+        rng,
+        MemoryBudget(configuration.memory_max_bytes),
+        log,
+        name=f"{socket.gethostname()}:{os.getpid()}",
     )
-    return herder, lambda: opened
+    return composition.make_herder(configuration, recopies, means, sharing), lambda: opened
 
 
 async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:
@@ -261,12 +202,38 @@ async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]
             await cluster.close()
 
 
+def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
+    """Return what runs a subcommand; None if that is none. A worker, which starts often, loads none of them."""
+
+    def say(text: str) -> None:
+        _say(f"mm2py: {text}")
+
+    match name:
+        case "replay":
+            from mm2py import replay_command  # noqa: PLC0415
+
+            return replay_command.run
+        case "gaps":
+            from mm2py import gaps_command  # noqa: PLC0415
+
+            return lambda arguments: gaps_command.run(arguments, sys.stdout.write, say)
+        case "apply":
+            from mm2py import apply_command  # noqa: PLC0415
+
+            return lambda arguments: apply_command.run(arguments, sys.stdout.write, say)
+        case "status":
+            from mm2py import status_command  # noqa: PLC0415
+
+            return lambda arguments: status_command.run(arguments, _write_out)
+        case _:
+            return None
+
+
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
-    if arguments[:1] == ["replay"]:
-        return replay_command.run(arguments[1:])
-    if arguments[:1] == ["gaps"]:
-        return gaps_command.run(arguments[1:], sys.stdout.write, lambda text: _say(f"mm2py: {text}"))
+    command = _subcommand(arguments[0]) if arguments else None
+    if command is not None:
+        return command(arguments[1:])
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
     log = make_logger(
@@ -274,15 +241,20 @@ def run(arguments: Sequence[str]) -> int:
         "json" if options.log_format == "json" else "text",
         cast("TextIO", _LogFile(STDERR)),
     )
-    configuration = load_configuration(options.file, options.clusters)
+    if options.worker_number is not None:
+        log = log.bind(worker=options.worker_number)
+    file = read_settings_file(options.file, options.clusters)
+    configuration = file.configuration()
     flows = {settings.flow for settings in configuration.flows} | set(configuration.refused)
     strangers = sorted(set(recopies) - flows)
     if strangers:
         raise ConfigError(
             f"--allow-recopy names {strangers[0]}, which does not run.", remedy="Name a flow of the file."
         )
-    for warning in configuration.warnings:
+    for warning in configuration.warnings if options.worker_number is None else ():  # the parent has said them
         log.warning("config", why=warning)
+    if options.workers > 1:
+        return processes.run_workers(arguments, options.workers, log)
     beyond = {settings.flow for settings in configuration.heartbeats} - flows
     log.info(
         "worker.starting",
@@ -300,7 +272,9 @@ def run(arguments: Sequence[str]) -> int:
     gc.set_threshold(50_000, 20, 100)
 
     async def main_task() -> int:
-        herder, connections = make_herder(configuration, recopies, log)
+        herder, connections = make_herder(configuration, recopies, log, composition.Sharing(file, options.apply))
+        if options.worker_number is not None:
+            processes.watch_parent(herder.stop, log)
         return await run_worker(herder, connections, log)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -320,6 +294,11 @@ def main() -> NoReturn:
     finally:
         _flush_output()
     sys.exit(code)
+
+
+def _write_out(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _say(text: str) -> None:

@@ -48,6 +48,11 @@ class HeartbeatConnector:
                 task.cancel()
             await asyncio.gather(working, stopped, return_exceptions=True)
 
+    @property
+    def leaves_doubt(self) -> bool:
+        """What it writes stands for itself, whenever it comes."""
+        return False
+
     async def drain(self) -> None:
         """Emit no more."""
         self._stopped.set()

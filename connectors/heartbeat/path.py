@@ -19,7 +19,6 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.heartbeat.task import lasting_pause_s
 from connectors.heartbeat.topic import PARTITION
-from connectors.heartbeat.trouble import Trouble
 from mm2py.clock import Clock
 from mm2py.connector import PathStatus
 from mm2py.errors import Mm2Error
@@ -31,6 +30,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, 
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
 from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
+from mm2py.trouble import Trouble
 
 SILENT_AFTER_INTERVALS: Final = 10
 SILENT_AFTER_LEAST_S: Final = 15.0
@@ -241,6 +241,11 @@ class PathConnector:
             if pause_s > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), pause_s)
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """What it writes stands for itself, whenever it comes."""
+        return False
 
     async def drain(self) -> None:
         """Read no more after the read that is under way."""

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from structlog.typing import FilteringBoundLogger
 
 from connectors.heartbeat.topic import PARTITION, find_or_make
-from connectors.heartbeat.trouble import Trouble
 from mm2py.clock import Clock
 from mm2py.config.settings import HeartbeatSettings
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -24,6 +23,7 @@ from mm2py.records.batch import build_batch
 from mm2py.records.compression import Codec
 from mm2py.records.heartbeat import Heartbeat, encode
 from mm2py.topics.replication_policy import HEARTBEATS
+from mm2py.trouble import Trouble
 
 
 def next_due_s(due_s: float, now_s: float, interval_s: float) -> float:

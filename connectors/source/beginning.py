@@ -34,6 +34,7 @@ from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.reconcile import Writer
 from mm2py.replication.steps import TargetRules
+from mm2py.worker.ownership import Ownership
 
 Key = tuple[str, int]
 """Source topic and partition."""
@@ -69,6 +70,7 @@ class Beginning:
         store: Callable[[Mapping[Key, StoredPosition]], Awaitable[None]],
         lives: EarlierLives,
         stopped: StoppedPartitions,
+        ownership: Ownership,
         shut_out: Callable[[TopicMetadata], Awaitable[bool]],
         allow_recopy: frozenset[str],
         met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
@@ -91,6 +93,7 @@ class Beginning:
         self._store = store
         self._lives = lives
         self._stopped = stopped
+        self._ownership = ownership
         self._shut_out = shut_out
         self._allow_recopy = allow_recopy
         self._met_gap = met_gap
@@ -102,6 +105,10 @@ class Beginning:
         """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
         self._log = log
         self._rules = RemoteRules(settings, source, target)
+
+    def change(self, settings: FlowSettings) -> None:
+        """Begin partitions by other settings from now on."""
+        self._settings = settings
 
     async def begin(
         self, pairs: Mapping[str, Pair], running: Mapping[Key, object], identity: ProducerIdentity
@@ -116,13 +123,16 @@ class Beginning:
             stored.setdefault(name, {})[number] = position
         for upstream, remote in pairs.values():
             own = stored.get(upstream.name, {})
-            self._width_at_first.setdefault(upstream.name, _known_width(own, len(upstream.partitions)))
+            self._width_at_first.setdefault(upstream.name, self.width_at_first(upstream, own))
             self._refuse_recreated(upstream, remote, own, refused)
         new = {
             (name, number): (upstream, remote)
             for name, (upstream, remote) in pairs.items()
             for number in upstream.partitions
-            if number in remote.partitions and (name, number) not in running and name not in refused
+            if number in remote.partitions
+            and (name, number) not in running
+            and name not in refused
+            and self._ownership.may_copy((name, number))
         }
         await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
         self._say_unused_recopies(new)
@@ -148,6 +158,16 @@ class Beginning:
         inherited = [part for part in copied if self._is_inherited(part.key)]
         jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
         return Begun(copied, jobs, inherited, len(copied) - len(starts), refused)
+
+    def width_at_first(self, upstream: TopicMetadata, stored: Mapping[int, StoredPosition]) -> int:
+        """Return how many partitions a topic had when it was first copied.
+
+        The story: with ``auto.offset.reset=latest`` a new topic's partitions go to two workers. The second of them
+        finds positions that the first has stored a moment ago, and takes its own for partitions that came later. So it
+        is the head's word that counts.
+        """
+        said = self._ownership.width(upstream.name)
+        return _known_width(stored, len(upstream.partitions)) if said is None else said
 
     def _has_grown_by(self, key: Key) -> bool:
         """Tell whether a partition came later than its topic, while we ran or while we were down."""
@@ -214,6 +234,8 @@ class Beginning:
     ) -> None:
         """A position speaks of one source topic and one remote topic, by id where there are ids.
 
+        Of partitions that are not for us to speak of their owners say what becomes of them: we do not hear of it.
+
         Partitions of a topic only become more. Fewer than there are positions for mean another topic, also where no id
         can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
         """
@@ -237,6 +259,7 @@ class Beginning:
             elif position.target_topic_id not in {None, remote.topic_id}:
                 text = f"{remote.name} on {self._flow.target} was deleted and made anew"
                 stale[name, number] = (GapKind.TARGET_DELETED, text)
+        stale = {key: found for key, found in stale.items() if self._ownership.speaks_for(key)}
         if not stale:
             return
         for met in dict.fromkeys(stale.values()):

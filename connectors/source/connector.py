@@ -11,16 +11,18 @@ import asyncio
 import random
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source import syncs
 from connectors.source.beginning import Beginning
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.discovery import Discovery, look_again_s
 from connectors.source.gap_keeper import GapKeeper
+from connectors.source.group_fences import GroupFences
+from connectors.source.handed_down import HandedDown
 from connectors.source.keep_alive import KeepAlive
+from connectors.source.loads import Loads
 from connectors.source.own_record import OwnRecord
 from connectors.source.preparation import Preparation, Prepared
 from connectors.source.quarantine import Quarantine
@@ -31,6 +33,7 @@ from connectors.source.resumption import Resumption
 from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
 from connectors.source.stopped import StoppedPartitions
+from connectors.source.syncs import Schedules
 from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
 from mm2py.clock import Clock
@@ -49,6 +52,8 @@ from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_budget import PositionBudget
 from mm2py.replication.position_store import PositionStore
+from mm2py.worker.ownership import Ownership
+from mm2py.worker.reach import Part
 
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a partition that is copied has no leader, on either side."""
@@ -56,6 +61,16 @@ FAILING_REPORT_S: Final = 60.0
 UNKNOWN_TOPIC: Final = 3
 SHOWN_MOST: Final = 3
 """So many topics stand in a guarantee."""
+
+
+class _Parts(NamedTuple):
+    """What works for a flow once it has been prepared."""
+
+    task: SourceTask
+    beginning: Beginning
+    handed_down: HandedDown
+    discovery: Discovery
+    schedules: Schedules
 
 
 class SourceConnector:
@@ -69,6 +84,7 @@ class SourceConnector:
         *,
         name: TransactionalId,
         claims: RemoteTopicClaims,
+        ownership: Ownership,
         allow_recopy: set[str],
         budget: MemoryBudget,
         position_budget: PositionBudget,
@@ -83,6 +99,7 @@ class SourceConnector:
         self._pulse = Pulse(clock)
         self._target = target = replace(target, brokers=Watched(target.brokers, self._pulse))
         self._claims = claims
+        self._ownership = ownership
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._allow_recopy = frozenset(allow_recopy)
         self._budget = budget
@@ -108,6 +125,12 @@ class SourceConnector:
             rng=rng,
             log=log,
         )
+        self._incarnation.announce_to_group = ownership.announce
+        self._gaps.speaks_for = ownership.speaks_for
+        self._settling = asyncio.Lock()
+        """Held while partitions begin, are let go, or go on behind a gap: one thing at a time."""
+        self._gained = asyncio.Event()
+        """Partitions have become ours since the last round, or others are to be copied."""
         self._resumption = Resumption(settings.flow, self._gaps, log)
         self._name = name
         self._keep_alive = KeepAlive(
@@ -119,13 +142,14 @@ class SourceConnector:
         self._record: OwnRecord | None = None
         self._lives: EarlierLives | None = None
         self._task: SourceTask | None = None
+        self._parts: _Parts | None = None
         self._refused = RefusedTopics(log)
         self._remotes_again_at_s = 0.0
         self._stopped = StoppedPartitions(self._incarnation, target.brokers, clock=clock, rng=rng)
         self._state = "starting"
         self._reason = ""
         self._say_failing_at_s = 0.0
-        self._draining = False
+        self._draining = self._drained = False
 
     # Life
 
@@ -144,14 +168,26 @@ class SourceConnector:
 
     async def _live(self) -> None:
         prepared = await self._preparation().run()
-        task, beginning, discovery = self._assemble(prepared)
+        parts = self._parts = self._assemble(prepared)
+        task, beginning, handed_down, discovery, schedules = parts
         self._task = task
+        fences = GroupFences(
+            self._target.brokers,
+            self._settings.offsets_topic,
+            prepared.offsets_partitions,
+            ownership=self._ownership,
+            fences=prepared.fences,
+            rng=self._rng,
+        )
         self._state, self._reason = "running", ""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
-                tasks.create_task(self._watch(task, beginning, discovery), name=f"{self._flow} watch")
-                tasks.create_task(self._keep_in_step(task, beginning, discovery), name=f"{self._flow} syncs")
+                tasks.create_task(self._watch(task, beginning, discovery, prepared), name=f"{self._flow} watch")
+                tasks.create_task(self._let_go(task, beginning, handed_down, fences), name=f"{self._flow} hand-over")
+                tasks.create_task(schedules.run(), name=f"{self._flow} syncs")
+                loads = Loads(task.partitions, self._ownership, self._clock)
+                tasks.create_task(loads.run(), name=f"{self._flow} loads")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
                 tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
                 tasks.create_task(self._pulse.run(), name=f"{self._flow} pulse")
@@ -165,10 +201,32 @@ class SourceConnector:
         self._draining = True
         if self._task is not None:
             await self._task.drain()
+            self._drained = True
             await self._gaps.close()
             incarnations = None if self._record is None else self._record.incarnations
             if incarnations is not None and not self._task.leaves_doubt:
                 await incarnations.leave()
+
+    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+        """Take other settings up while copying goes on; ``parts``, in-place ones all, are those that they concern."""
+        self._settings = settings
+        self._gaps.change(settings)
+        if self._parts is None:
+            return  # it is being prepared, and begins by these
+        self._parts.task.change(settings)
+        self._parts.beginning.change(settings)
+        self._parts.discovery.change(settings)
+        self._parts.schedules.change(settings, parts)
+        if Part.GAPS in parts:
+            self._gaps.tell_policy(self._parts.task.partitions.values())
+        if Part.TOPICS in parts:
+            self._gained.set()
+            self._parts.task.metadata_wanted.set()
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """See ``Connector``: a life without a task has written nothing but records of itself."""
+        return self._task is not None and (self._task.leaves_doubt or not self._drained)
 
     def _preparation(self) -> Preparation:
         return Preparation(
@@ -176,6 +234,7 @@ class SourceConnector:
             self._source,
             self._target,
             name=self._name,
+            ownership=self._ownership,
             incarnation=self._incarnation,
             gaps=self._gaps,
             pulse=self._pulse,
@@ -185,7 +244,7 @@ class SourceConnector:
             log=self._log,
         )
 
-    def _assemble(self, prepared: Prepared) -> tuple[SourceTask, Beginning, Discovery]:
+    def _assemble(self, prepared: Prepared) -> _Parts:
         settings, target = self._settings, self._target.brokers
         self._record, self._lives = prepared.record, prepared.lives
         writer = TopicWriter(
@@ -243,41 +302,46 @@ class SourceConnector:
             store=task.positions.store,
             lives=prepared.lives,
             stopped=self._stopped,
+            ownership=self._ownership,
             shut_out=prepared.shut_out,
             allow_recopy=self._allow_recopy,
             met_gap=self._gaps.met_topic,
             log=self._log,
         )
+        handed_down = HandedDown(settings, target, beginning=beginning, gaps=self._gaps, lives=prepared.lives)
         discovery = Discovery(
             settings,
             self._source.brokers,
             target,
+            source_id=prepared.source_id,
             task=task,
             beginning=beginning,
             gaps=self._gaps,
             stopped=self._stopped,
             claims=self._claims,
+            ownership=self._ownership,
+            handed_down=handed_down,
+            settling=self._settling,
             refused=self._refused,
             refused_configs=self._refused_configs,
             allow_recopy=self._allow_recopy,
             clock=self._clock,
             log=self._log,
         )
-        self._gaps.wake = task.metadata_wanted.set
-        return task, beginning, discovery
-
-    async def _keep_in_step(self, task: SourceTask, beginning: Beginning, discovery: Discovery) -> None:
-        await syncs.keep_in_step(
-            self._settings,
+        schedules = Schedules(
+            settings,
             self._source.brokers,
-            self._target.brokers,
+            target,
             task=task,
             beginning=beginning,
+            ownership=self._ownership,
             refused=self._refused_configs,
             begun=discovery.made,
             clock=self._clock,
             log=self._log,
         )
+        self._gaps.wake = task.metadata_wanted.set
+        return _Parts(task, beginning, handed_down, discovery, schedules)
 
     def _guarantee(self) -> str:
         """Say in words how often a record is there after crashes, and why not once, if so."""
@@ -287,7 +351,8 @@ class SourceConnector:
         unfenced = task.unfenced if task is not None else None
         of_positions = self._lives.unfenced if self._lives is not None else None
         unrecorded = self._record.missing if self._record is not None else None
-        reasons = [why for why in (self._incarnation.degraded, unrecorded, of_positions or unfenced) if why]
+        unfenced = of_positions or self._ownership.fates.unfenced or unfenced
+        reasons = [why for why in (self._incarnation.degraded, unrecorded, unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
         repeated, others = (task.repeated_topics, task.foreign_topics) if task is not None else ((), ())
@@ -297,14 +362,22 @@ class SourceConnector:
 
     # Watching
 
-    async def _watch(self, task: SourceTask, beginning: Beginning, discovery: Discovery) -> None:
-        settings = self._settings
-        interval_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
+    async def _watch(self, task: SourceTask, beginning: Beginning, discovery: Discovery, prepared: Prepared) -> None:
         backoff = Backoff(self._rng, first_s=0.2, most_s=5.0)
         discovering = True
+        was_head = not self._ownership.is_shared  # alone, strangers were met in the preparation
         while True:
-            pause_s = interval_s
+            settings = self._settings
+            pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
+            interval_s = pause_s
             try:
+                if was_head is not self._ownership.is_head:
+                    discovering = True
+                    if not was_head:
+                        await prepared.meet_strangers()
+                    was_head = not was_head
+                discovering = discovering or self._gained.is_set()
+                self._gained.clear()
                 asked = task.metadata_wanted.is_set()
                 task.metadata_wanted.clear()
                 metadata = await fetch_metadata(self._source.brokers, None, channel="watch")
@@ -314,7 +387,7 @@ class SourceConnector:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
                     pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await self._resumption.carry_out(task, beginning, self._stopped):
+                if not self._draining and await self._resume_stopped(task, beginning):
                     discovery.look_again()
                     discovering = True
                     task.metadata_wanted.set()
@@ -335,9 +408,56 @@ class SourceConnector:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(task, pause_s)
 
+    async def _resume_stopped(self, task: SourceTask, beginning: Beginning) -> bool:
+        async with self._settling:
+            return await self._resumption.carry_out(task, beginning, self._stopped)
+
+    async def _let_go(
+        self, task: SourceTask, beginning: Beginning, handed_down: HandedDown, fences: GroupFences
+    ) -> None:
+        """Hand partitions over that are to go to other workers, and have a round begin those that came to us.
+
+        Raises:
+            HandOverInDoubt: something that was sent was not answered; this life ends.
+            KafkaError: the group could not be told, which is tried for as long as this worker is part of it.
+        """
+        group = self._ownership
+        ours, was_head = set(group.mine()), group.is_head
+        while True:
+            async with self._settling:
+                group.changed.clear()
+                if group.is_head and fences.look():
+                    task.metadata_wanted.set()
+                if not self._draining:
+                    leaving = [key for key in task.partitions if not group.may_copy(key)]
+                    self._stopped.add(task.partitions[key] for key in leaving)
+                    await task.hand_over(leaving)
+                    await self._gaps.written()
+                    released = [*dict.fromkeys([*leaving, *group.to_release()])]
+                    handed_down.let_go(released)
+                    await group.release(released)
+                    if leaving:
+                        name, number = leaving[0]
+                        self._log.info("partitions.handed_over", partitions=len(leaving), first=f"{name}-{number}")
+            before, ours = (ours, was_head), set(group.mine())
+            if group.is_shared:
+                task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
+            was_head = group.is_head
+            if not ours <= before[0] or was_head is not before[1]:
+                self._gained.set()
+                task.metadata_wanted.set()
+            await group.changed.wait()
+
     async def _wait_for_news(self, task: SourceTask, pause_s: float | None) -> None:
-        """Until the next round is due, or a copier asks for fresh metadata; never twice within a tenth of a second."""
-        await asyncio.sleep(0.1)
+        """Until the next round is due, or a copier asks for fresh metadata: of those never two within a tenth of a
+        second. Partitions that are ours now begin at once.
+        """
+        try:
+            async with asyncio.timeout(0.1):
+                await self._gained.wait()
+                return
+        except TimeoutError:
+            pass
         try:
             async with asyncio.timeout(None if pause_s is None else max(0.0, pause_s - 0.1)):
                 await task.metadata_wanted.wait()
@@ -348,9 +468,12 @@ class SourceConnector:
         """Learn who leads the remote partitions; stop copying into a remote topic that was deleted under us."""
         now_s = self._clock.monotonic()
         leaderless = any(part.target_leader is None for part in task.partitions.values())
-        if not task.partitions or not (asked or leaderless or now_s >= self._remotes_again_at_s):
+        if not (task.partitions or task.fenced_topics) or not (
+            asked or leaderless or now_s >= self._remotes_again_at_s
+        ):
             return
-        self._remotes_again_at_s = now_s + look_again_s(self._settings)
+        if task.partitions:  # those that begin are looked at in their first round
+            self._remotes_again_at_s = now_s + look_again_s(self._settings)
         names = sorted({part.target_topic for part in task.partitions.values()} | {*task.fenced_topics})
         metadata = await fetch_metadata(self._target.brokers, names, channel="watch")
         task.learn_target(metadata)

@@ -14,10 +14,18 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import remote_topics
-from connectors.source.beginning import Beginning
+from connectors.source.beginning import Beginning, Key, Pair
 from connectors.source.claims import RemoteTopicClaims
 from connectors.source.gap_keeper import GapKeeper, positions_of
-from connectors.source.refusals import Recreated, RemoteNameIllegal, SeveralFlows, TopicRefused, Undecided
+from connectors.source.handed_down import HandedDown
+from connectors.source.refusals import (
+    Recreated,
+    RemoteNameIllegal,
+    SeveralFlows,
+    TopicRefused,
+    Undecided,
+    refuse_another_source,
+)
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
 from connectors.source.stopped import StoppedPartitions
@@ -28,11 +36,13 @@ from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
+from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Phase
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.selection import should_replicate
+from mm2py.worker.ownership import Ownership
 
 LOOK_AGAIN_MOST_S: Final = 30.0
 """How often, at least, refused topics are looked at again: the way out may have been taken."""
@@ -40,6 +50,9 @@ INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a topic that was just made has no leader yet."""
 INCOMPLETE_REPORT_S: Final = 5.0
 """How long topics may wait for their leaders before that is worth a line in the log."""
+
+UNLISTED_AFTER_S: Final = 60.0
+"""A topic that is not copied any more is shared out for so long all the same."""
 
 
 def look_again_s(settings: FlowSettings) -> float:
@@ -56,51 +69,75 @@ class Discovery:
         source: Brokers,
         target: Brokers,
         *,
+        source_id: str | None,
         task: SourceTask,
         beginning: Beginning,
         gaps: GapKeeper,
         stopped: StoppedPartitions,
         claims: RemoteTopicClaims,
+        ownership: Ownership,
+        handed_down: HandedDown,
+        settling: asyncio.Lock,
         refused: RefusedTopics,
         refused_configs: RefusedConfigs,
         allow_recopy: Collection[str],
         clock: Clock,
         log: FilteringBoundLogger,
     ) -> None:
+        """``settling`` is held while partitions begin: none is let go meanwhile."""
         self.made = asyncio.Event()
         """The first round has been looked at: what could begin has begun."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
         self._target = target
+        self._source_id = source_id
         self._task = task
         self._beginning = beginning
         self._gaps = gaps
         self._stopped = stopped
         self._claims = claims
+        self._ownership = ownership
+        self._handed_down = handed_down
+        self._settling = settling
         self._refused = refused
         self._refused_configs = refused_configs
         self._allow_recopy = frozenset(allow_recopy)
         self._clock = clock
         self._log = log
+        self._passed_over: set[str] = set()
+        """Topics that the source showed in the last round, and that are not to be copied."""
         self._look_again_at_s = 0.0
         self._vanished = Vanished()
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
+        self._unseen_since_s: dict[str, float] = {}
+        """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how many partitions were found and have to wait for a leader."""
+        """Begin what is new. Returns how many partitions were found and have to wait for a leader.
+
+        Raises: FlowRefused, where the group copies another cluster.
+        """
+        self._refuse_another_source()
         wanted = self._select(metadata)
-        self._refused.keep(metadata.topics)
+        self._refused.keep([name for name in metadata.topics if name not in self._passed_over])
         await self._drop_vanished(metadata)
+        await self._drop_passed_over()
         self._say_once_at_start(wanted, metadata)
         held = frozenset(self._remote(topic) for topic, _ in self._beginning.positions)
         held |= {part.target_topic for part in self._task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
         await self._claims.settled()
         missing = await self._begin_new(wanted)
+        await self._unlist(wanted)
         self.made.set()
         return missing
+
+    def change(self, settings: FlowSettings) -> None:
+        """Go by other settings from the next round on: refused topics are looked at again in it."""
+        self._settings = settings
+        self.look_again()
 
     def look_again(self) -> None:
         """Look at refused topics in the next round: what was in their way may be gone."""
@@ -128,13 +165,14 @@ class Discovery:
 
     async def end(self, kind: GapKind, name: str, why: str) -> None:
         """Stop copying a topic that is not what was copied, on either side; what is there of it is kept."""
-        await self._stop_copying(name)
+        await self._stop_copying({name})
         self._meet_gap(kind, name, why)
 
     # What is new
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
+        self._passed_over = set()
         for name, topic in metadata.topics.items():
             if topic.is_internal or topic.error_code or not topic.partitions:
                 continue
@@ -151,6 +189,8 @@ class Discovery:
                 continue
             if decision.replicate:
                 wanted[name] = topic
+            else:
+                self._passed_over.add(name)
         return wanted
 
     async def _begin_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
@@ -158,21 +198,41 @@ class Discovery:
         fresh = {
             name: topic
             for name, topic in wanted.items()
-            if name not in settled and any((name, number) not in self._task.partitions for number in topic.partitions)
+            if (self._lacks(name, topic) if name not in settled else self._fits(name, topic))
         }
         if not fresh:
-            return 0
+            return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
         if checked:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
-        return sum(
-            (name, number) not in self._task.partitions
-            for name, topic in fresh.items()
-            if name not in self._refused
-            for number in topic.partitions
+        return self._not_seen(wanted) + sum(
+            len(self._not_begun(name, topic)) for name, topic in fresh.items() if name not in self._refused
         )
+
+    def _lacks(self, name: str, topic: TopicMetadata) -> bool:
+        return bool(self._not_begun(name, topic)) or self._is_to_be_listed(name, topic)
+
+    def _not_begun(self, name: str, topic: TopicMetadata) -> list[Key]:
+        keys = [(name, number) for number in topic.partitions]
+        return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
+
+    def _fits(self, name: str, topic: TopicMetadata) -> bool:
+        """Whether something of a topic could begin whose remote topic is too narrow for all of it.
+
+        The story: the head finds that out in its first round, and partitions become its own only after it.
+        """
+        return any(number < self._refused.width(name) for _, number in self._not_begun(name, topic))
+
+    def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
+        group = self._ownership
+        return group.is_shared and group.is_head and group.listed.get(name, 0) < len(topic.partitions)
+
+    def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        """Return how many partitions are ours of topics that the head has seen, and this worker's broker not yet."""
+        seen = wanted.keys() | self._passed_over
+        return sum(name not in seen and name not in self._refused for name, _ in self._ownership.mine())
 
     def _settled_refusals(self) -> set[str]:
         """Return the topics that need not be looked at in this round: refused before, and not long ago."""
@@ -211,8 +271,30 @@ class Discovery:
         self._say_created(found)
         self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        begun = await self._beginning.begin(pairs, self._task.partitions, await self._stopped.identity_for(pairs))
-        refused |= begun.refused
+        await self._list(pairs)
+        async with self._settling:
+            refused |= await self._begin_pairs(pairs)
+
+    async def _list(self, pairs: Mapping[str, Pair]) -> None:
+        """Let the group share out partitions of topics whose remote topics are there."""
+        new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
+        if new:
+            stored = await self._handed_down.positions_of(new)
+            widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
+            partitions = {name: len(topic.partitions) for name, topic in new.items()}
+            await self._ownership.list_partitions(partitions, widths, source_cluster=self._source_id)
+
+    async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
+        source = self._source
+        ours = {name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0])}
+        if not ours:
+            return {}
+        self._refuse_another_source()  # whoever listed them may have been first only now
+        if self._ownership.is_shared:
+            await self._handed_down.receive(
+                [key for name, pair in ours.items() for key in self._not_begun(name, pair[0])]
+            )
+        begun = await self._beginning.begin(ours, self._task.partitions, await self._stopped.identity_for(ours))
         self._stopped.begun(begun.partitions)
         self._gaps.begun(begun.partitions, self._beginning)
         self._task.add(
@@ -230,6 +312,11 @@ class Discovery:
                 resumed=begun.resumed,
                 first=names[0],
             )
+        return begun.refused
+
+    def _refuse_another_source(self) -> None:
+        there = self._ownership.source_cluster
+        refuse_another_source(self._flow, self._settings.group, here=self._source_id, there=there)
 
     def _remote(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
@@ -244,8 +331,17 @@ class Discovery:
             await self.end(kind, name, made_anew or "it was deleted, or mm2py may not see it any more")
         say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
 
-    async def _stop_copying(self, name: str) -> None:
-        parts = [part for key, part in self._task.partitions.items() if key[0] == name]
+    async def _drop_passed_over(self) -> None:
+        """Stop copying topics that are not to be copied any more. Nothing is missing: should they be again, they go on
+        where they stand."""
+        names = sorted({name for name, _ in self._task.partitions} & self._passed_over)
+        if names:
+            async with self._settling:
+                await self._stop_copying(self._passed_over)
+            self._log.info("topics.left", topics=len(names), first=names[0], why="they are not to be copied any more")
+
+    async def _stop_copying(self, names: Collection[str]) -> None:
+        parts = [part for key, part in self._task.partitions.items() if key[0] in names]
         self._stopped.add(parts)
         await self._task.remove([part.key for part in parts])
         stood = {part.key: self._task.stored_form(part) for part in parts if part.copier.owns_position}
@@ -255,9 +351,24 @@ class Discovery:
         """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
         done = self._gaps.policy(kind)
         if done in {Done.STOPPED, Done.KEPT}:
-            self._gaps.met_topic(kind, name, positions_of(name, self._beginning), why)
+            self._gaps.met_topic(kind, name, self._positions_of(name), why)
         if done is Done.STOPPED:
             self._refused.note_one(name, Recreated(self._flow, name, why))
+
+    def _positions_of(self, name: str) -> dict[int, StoredPosition]:
+        found = positions_of(name, self._beginning)
+        return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
+
+    async def _unlist(self, wanted: Collection[str]) -> None:
+        """As the head, take topics from the list that have been gone for so long that every worker has seen it, and has
+        said what becomes of their partitions."""
+        listed = self._ownership.listed if self._ownership.is_head else {}
+        now_s = self._clock.monotonic()
+        gone = [name for name in listed if name not in wanted]
+        self._unseen_since_s = {name: self._unseen_since_s.get(name, now_s) for name in gone}
+        ended = {name: 0 for name, since_s in self._unseen_since_s.items() if now_s - since_s >= UNLISTED_AFTER_S}
+        if ended:
+            await self._ownership.list_partitions(ended, {})
 
     # Saying so
 
@@ -271,9 +382,7 @@ class Discovery:
             )
         gone = gone_while_down(self._beginning.positions, metadata.topics)
         for name in gone:
-            self._gaps.met_topic(
-                GapKind.DELETED, name, positions_of(name, self._beginning), "it was deleted while mm2py was down"
-            )
+            self._gaps.met_topic(GapKind.DELETED, name, self._positions_of(name), "it was deleted while mm2py was down")
         if gone:
             self._log.info(
                 "topics.gone",

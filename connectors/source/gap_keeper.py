@@ -62,6 +62,15 @@ class GapKeeper(KeptGaps):
     def policy(self, kind: GapKind) -> Done:
         return decide(kind, on_source_gap=self._settings.on_source_gap, on_target_loss=self._settings.on_target_loss)
 
+    def change(self, settings: FlowSettings) -> None:
+        """Decide by other settings from the next gap on."""
+        self._settings = settings
+
+    def tell_policy(self, partitions: Iterable[CopiedPartition]) -> None:
+        """Let partitions know whether they may pass over what has expired."""
+        for part in partitions:
+            part.copier.stops_when_expired = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
+
     def met(self, part: CopiedPartition, found: GapFound) -> None:
         """Take in what a copier met. Where it stalled and policy lets it go on, it begins again in the next round."""
         done = found.done if found.done is Done.CONTINUED else self.policy(found.kind)
@@ -141,16 +150,26 @@ class GapKeeper(KeptGaps):
 
     def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:
         """Where a partition began at an operator's position, nothing waits for an operator any more."""
+        partitions = list(partitions)
+        self.tell_policy(partitions)
         for part in partitions:
             self.held.discard(part.key)
             self.stalled.pop(part.key, None)
             self.wishes.pop(part.key, None)
-            part.copier.stops_when_expired = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
             stored = beginning.positions.get(part.key)
             if stored is not None and stored.by == BY_OPERATOR:
                 self.settle(part.key)
             else:
                 self._hold_stopped(part)
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """See ``KeptGaps.let_go``."""
+        keys = list(keys)
+        super().let_go(keys)
+        for key in keys:
+            self.held.discard(key)
+            self.stalled.pop(key, None)
+            self.wishes.pop(key, None)
 
     def _hold_stopped(self, part: CopiedPartition) -> None:
         """Stop a partition once more that an earlier life has stopped, as long as nobody has accepted why.

@@ -28,6 +28,7 @@ from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.transactional_ids import TransactionalId, parse
 from mm2py.records.status_record import IncarnationRecord, Life
 from mm2py.replication.status_log import StatusLog
+from mm2py.worker.ownership import Ownership
 
 LEAVE_S: Final = 3.0
 """How long a life that ends waits until it is known to have ended well."""
@@ -52,7 +53,7 @@ class UnrecordedLives:
         listed = await self._listed()
         if listed is None:
             return None
-        unknown = [transactional_id for transactional_id in listed if transactional_id not in known]
+        unknown = [text for text in listed if text not in known and not earlier.spares(text)]
         for transactional_id in unknown:
             earlier.meet(transactional_id, listed[transactional_id], -1)
             self.met.append(self.fenced(transactional_id, listed[transactional_id], -1))
@@ -95,12 +96,14 @@ class Incarnations:
         target: Brokers,
         status: StatusLog,
         *,
+        ownership: Ownership,
         clock: Clock,
         log: FilteringBoundLogger,
     ) -> None:
         self._flow = flow
         self._own = own
         self._status = status
+        self._ownership = ownership
         self._clock = clock
         self._unrecorded = UnrecordedLives(own, target, clock=clock, log=log)
         self._records: list[IncarnationRecord] = []
@@ -119,7 +122,7 @@ class Incarnations:
         if not own:
             return
         for name, record in lives[own[-1] + 1 :]:
-            if record.life is Life.WRITING:
+            if record.life is Life.WRITING and self._is_stranger(name):
                 raise TakenOver(self._flow, str(name), record.started_at_ms)
 
     async def enter(self, identity: ProducerIdentity, earlier: EarlierLives) -> None:
@@ -132,7 +135,16 @@ class Incarnations:
         await self._status.put([own])
         while own.key not in self._status.records:
             await self._status.read()
+        await self.meet(earlier)
+
+    async def meet(self, earlier: EarlierLives) -> None:
+        """Let ``earlier`` know of those that may still be writing, as far as they are for us to shut out.
+
+        Raises: KafkaError.
+        """
         for _, record in self._earlier():
+            if record.life is Life.WRITING and earlier.spares(record.transactional_id):
+                continue
             if record.life is Life.WRITING:
                 earlier.meet(record.transactional_id, record.producer_id, record.epoch)
             elif record.life is Life.DRAINED:
@@ -166,7 +178,9 @@ class Incarnations:
         return [
             name
             for name, record in self._earlier()
-            if record.life is Life.WRITING and record.producer_id not in earlier.known_ids
+            if record.life is Life.WRITING
+            and record.producer_id not in earlier.known_ids
+            and not earlier.spares(record.transactional_id)
         ]
 
     def is_own(self, other: TransactionalId) -> bool:
@@ -240,7 +254,7 @@ class Incarnations:
         if self._own not in mine:
             return
         for name, record in self._lives()[mine.index(self._own) + 1 :]:
-            if name.process != self._own.process and record.life is Life.WRITING:
+            if name.process != self._own.process and record.life is Life.WRITING and self._is_stranger(name):
                 raise Fenced(str(self._own))
 
     async def leave(self) -> None:
@@ -264,6 +278,10 @@ class Incarnations:
         return IncarnationRecord(
             transactional_id, identity.producer_id, identity.epoch, (str(self._flow),), self._clock.wall_ms()
         )
+
+    def _is_stranger(self, name: TransactionalId) -> bool:
+        """Whether a life is one of a process that our group has never heard of."""
+        return name.process not in self._ownership.fates.known
 
     def _lives(self) -> list[tuple[TransactionalId, IncarnationRecord]]:
         """Return the lives of this flow in this group, oldest first, by the record that each began with.

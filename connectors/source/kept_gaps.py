@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -54,6 +54,8 @@ class KeptGaps:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
+        self.speaks_for: Callable[[Key], bool] = lambda _: True
+        """Whether what operators say of a partition is for this worker."""
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to carry out."""
         self.on_read: Callable[[], Awaitable[None]] = _nothing
@@ -85,8 +87,9 @@ class KeptGaps:
         return bool(self.commands())
 
     def commands(self) -> Sequence[Command]:
-        """Return the commands that nobody has answered yet, oldest first."""
-        return () if self._status is None else self._status.unanswered()
+        """Return the commands that are for this worker and that nobody has answered yet, oldest first."""
+        found = () if self._status is None else self._status.unanswered()
+        return [command for command in found if self.speaks_for((command.topic, command.partition))]
 
     def of(self, key: Key) -> Sequence[Gap]:
         """Return the gaps of a partition that are known, the latest last."""
@@ -113,6 +116,25 @@ class KeptGaps:
         """Take in that a partition began at an operator's position, whatever the status topic says of it."""
         self._settled.add(key)
         self.accept_all(key)
+
+    async def read_again(self, keys: Collection[Key]) -> None:
+        """Learn what earlier owners met in partitions, and what became of it. Without the topic, nothing of that is
+        known, as at a start. Raises: as ``StatusLog.read``."""
+        if self._status is None:
+            return
+        await self._status.read()
+        for key in keys:
+            self._gaps.pop(key, None)
+        wanted = set(keys)
+        for gap in self._status.gaps():
+            if (gap.topic, gap.partition) in wanted:
+                self._gaps.setdefault((gap.topic, gap.partition), {})[gap.key] = gap
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Others look after these partitions now. What was met here is written all the same."""
+        for key in keys:
+            self._gaps.pop(key, None)
+            self._settled.discard(key)
 
     def _trim(self, key: Key) -> None:
         ours = self._gaps[key]

@@ -64,15 +64,8 @@ class Lanes:
         self._accounts: dict[BrokerId, MemoryAccount] = {}
         """What is read and not acknowledged yet, by target broker."""
         self._rate = RateLimit(settings.bytes_per_second_max)
-        self._reading = ReadSettings(
-            partition_max_bytes=settings.fetch_partition_max_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            min_bytes=settings.fetch_min_bytes,
-            max_wait_ms=settings.fetch_max_wait_ms,
-            read_committed=settings.read_committed,
-            copy_modes=settings.copy_modes,
-            linger_s=settings.linger_s,
-        )
+        self._part_of_rate = 1.0
+        self._reading = _reading(settings)
 
     def lead(self, partitions: Collection[CopiedPartition]) -> None:
         """Put every partition into the lanes of the brokers that lead it now."""
@@ -86,6 +79,20 @@ class Lanes:
                 self._produce_lane(part.target_leader).offer(part)
         for fetch_lane in self._fetch.values():
             fetch_lane.wake()
+
+    def take_part_of_rate(self, part: float) -> None:
+        """Read no faster than this part of ``bytes.per.second.max``: other workers read the rest."""
+        self._part_of_rate = part
+        most = self._settings.bytes_per_second_max
+        self._rate.change(None if most is None else max(1, int(most * part)), self._clock.monotonic())
+
+    def change(self, settings: FlowSettings) -> None:
+        """Take other settings up; reads under way are answered as they were asked for."""
+        self._settings = settings
+        self._reading = _reading(settings)
+        for lane in self._fetch.values():
+            lane.settings = self._reading
+        self.take_part_of_rate(self._part_of_rate)
 
     def offer_read(self, part: CopiedPartition) -> None:
         """It may be read."""
@@ -169,3 +176,15 @@ class Lanes:
                 self._log.warning("broker.lost", cluster=alias, broker=broker, why=problem)
 
         return report
+
+
+def _reading(settings: FlowSettings) -> ReadSettings:
+    return ReadSettings(
+        partition_max_bytes=settings.fetch_partition_max_bytes,
+        max_bytes=settings.fetch_max_bytes,
+        min_bytes=settings.fetch_min_bytes,
+        max_wait_ms=settings.fetch_max_wait_ms,
+        read_committed=settings.read_committed,
+        copy_modes=settings.copy_modes,
+        linger_s=settings.linger_s,
+    )

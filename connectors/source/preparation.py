@@ -21,7 +21,7 @@ from connectors.source.fences import Fences
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.incarnations import Incarnations, UnrecordedLives
 from connectors.source.own_record import OwnRecord
-from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable
+from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable, refuse_another_source
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -30,11 +30,13 @@ from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer_expiry import find_producer_expiry_ms
 from mm2py.kafka.pulse import Pulse
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
 from mm2py.replication.status_log import StatusLog
+from mm2py.worker.ownership import Ownership
 
 T = TypeVar("T")
 
@@ -65,6 +67,8 @@ class Prepared:
     """What was stored, by source topic and partition; nobody else can change it any more."""
     shut_out: Callable[[TopicMetadata], Awaitable[bool]]
     """Shuts all earlier lives out of a topic, and tells whether there are any."""
+    meet_strangers: Callable[[], Awaitable[None]]
+    """Shuts those out of the positions whom the group does not know; for the head, before it lists anything."""
 
 
 class Preparation:
@@ -77,6 +81,7 @@ class Preparation:
         target: Side,
         *,
         name: TransactionalId,
+        ownership: Ownership,
         incarnation: Incarnation,
         gaps: GapKeeper,
         pulse: Pulse,
@@ -92,6 +97,7 @@ class Preparation:
         self._target = target
         self._brokers = target.brokers
         self._name = name
+        self._ownership = ownership
         self._incarnation = incarnation
         self._gaps = gaps
         self._pulse = pulse
@@ -125,6 +131,7 @@ class Preparation:
         )
         if source_id is not None and source_id == target_id:
             raise OneCluster(self._flow, source_id)
+        refuse_another_source(self._flow, settings.group, here=source_id, there=self._ownership.source_cluster)
         await until_answered(
             lambda: start.refuse_live_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )
@@ -134,27 +141,18 @@ class Preparation:
         self._incarnations = incarnations = await self._open_incarnations()
         identity = await self._incarnation.start()
         producer_expiry_ms = await until_answered(
-            lambda: start.producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
+            lambda: find_producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
         )
         self._pulse.obey(producer_expiry_ms)
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
-        lives = EarlierLives(target, self._incarnation, self._name, rng=self._rng)
+        lives = EarlierLives(target, self._incarnation, self._name, ownership=self._ownership, rng=self._rng)
         fences = self._fences(lives, producer_expiry_ms)
         record = self._own_record(lives)
         if incarnations is not None and await self._enter(incarnations, identity, lives):
             record.entered(incarnations)
-        else:
-            unrecorded = UnrecordedLives(self._name, target, clock=self._clock, log=self._log)
-            await until_answered(
-                functools.partial(unrecorded.meet, {str(self._name)}, lives), "asking coordinators for earlier lives"
-            )
         self._gaps.on_read, self._gaps.on_made_anew = record.look, record.write_again
-        positions = await until_answered(
-            lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
-        )
-        if record.incarnations is not None:
-            await self._record_others(record.incarnations, lives, positions.values())
+        positions = await self._succeed(lives, record)
         return Prepared(
             source_id=source_id,
             target_id=target_id,
@@ -166,7 +164,28 @@ class Preparation:
             offsets_partitions=offsets_partitions,
             positions=positions,
             shut_out=functools.partial(self._shut_out, lives),
+            meet_strangers=functools.partial(self._meet_strangers, lives, record),
         )
+
+    async def _meet_strangers(self, lives: EarlierLives, record: OwnRecord) -> None:
+        incarnations = record.incarnations
+        if incarnations is not None:
+            await self._patience.until_answered(functools.partial(incarnations.meet, lives), "looking for strangers")
+        await self._succeed(lives, record)
+
+    async def _succeed(self, lives: EarlierLives, record: OwnRecord) -> dict[tuple[str, int], StoredPosition]:
+        """Shut those out that ``lives`` knows of, or coordinators do, and return what they have stored."""
+        if record.incarnations is None:
+            unrecorded = UnrecordedLives(self._name, self._brokers, clock=self._clock, log=self._log)
+            await self._patience.until_answered(
+                functools.partial(unrecorded.meet, {str(self._name)}, lives), "asking coordinators for earlier lives"
+            )
+        positions = await self._patience.until_answered(
+            lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
+        )
+        if record.incarnations is not None:
+            await self._record_others(record.incarnations, lives, positions.values())
+        return positions
 
     def _own_record(self, lives: EarlierLives) -> OwnRecord:
         return OwnRecord(
@@ -180,7 +199,15 @@ class Preparation:
         )
 
     def _make_incarnations(self, status: StatusLog) -> Incarnations:
-        return Incarnations(self._flow, self._name, self._brokers, status, clock=self._clock, log=self._log)
+        return Incarnations(
+            self._flow,
+            self._name,
+            self._brokers,
+            status,
+            ownership=self._ownership,
+            clock=self._clock,
+            log=self._log,
+        )
 
     async def _open_incarnations(self) -> Incarnations | None:
         status = await self._with_status(self._gaps.open, "opening the status topic")

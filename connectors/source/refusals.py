@@ -57,6 +57,24 @@ class OneCluster(FlowRefused):
         )
 
 
+class AnotherSource(FlowRefused):
+    """The other workers of the group copy the flow from another cluster."""
+
+    def __init__(self, flow: Flow, group: str, *, here: str, there: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {flow.source} is cluster {here} here, and cluster {there} for the workers of"
+            f" group {group} that copy it.",
+            remedy=f"Let {flow.source}.bootstrap.servers name the same cluster for all of them. Where that one has been"
+            " replaced by another, stop all of them first.",
+        )
+
+
+def refuse_another_source(flow: Flow, group: str, *, here: str | None, there: str | None) -> None:
+    """Raises: AnotherSource. An unknown cluster id fits all."""
+    if here is not None and there is not None and here != there:
+        raise AnotherSource(flow, group, here=here, there=there)
+
+
 class Mm2IsRunning(FlowRefused):
     """A live MirrorMaker 2 copies this flow."""
 
@@ -149,6 +167,7 @@ class RemoteTopicTooNarrow(TopicRefused):
             f"Remote topic {topic} has {remote_partitions} partitions, its upstream topic {upstream_partitions}: {why}",
             remedy=remedy or granted,
         )
+        self.remote_partitions = remote_partitions
 
 
 class TooManyPartitions(TopicRefused):

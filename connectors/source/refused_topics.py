@@ -27,6 +27,11 @@ class RefusedTopics:
     def names(self) -> set[str]:
         return {*self._refused, *self._narrow}
 
+    def width(self, name: str) -> int:
+        """Return how many partitions of a topic can be copied, going by what was found last; 0 if it is refused."""
+        narrow = self._narrow.get(name)
+        return 0 if narrow is None or name in self._refused else narrow.remote_partitions
+
     def shown(self) -> dict[str, str]:
         """Return why each of them is not copied, or not wholly."""
         return {name: str(error) for name, error in {**self._narrow, **self._refused}.items()}

@@ -42,7 +42,7 @@ class SourceEnds:
         """
         self._source = source
         self._partitions = partitions
-        self._unread_after_s = LOOK_EVERY_S + fetch_max_wait_s
+        self.fetch_max_wait_s = fetch_max_wait_s
         self._clock = clock
         self._asked: set[BrokerId] = set()
 
@@ -63,8 +63,9 @@ class SourceEnds:
         """Those of which nothing was heard for a while, and of which no records are known to wait; by their leaders."""
         found: dict[BrokerId, list[CopiedPartition]] = {}
         now_s = self._clock.monotonic()
+        unread_after_s = LOOK_EVERY_S + self.fetch_max_wait_s
         for part in self._partitions.values():
-            if now_s - part.read_at_s < self._unread_after_s:
+            if now_s - part.read_at_s < unread_after_s:
                 part.asked_end = 0
                 continue
             known_end = max(part.copier.end_offset or 0, part.log_end)

@@ -38,7 +38,7 @@ class Stalls:
 
     def __init__(self, flow: Flow, timeout_s: float, metrics: Metrics, log: FilteringBoundLogger) -> None:
         self._flow = flow
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._metrics = metrics
         self._log = log
         self._watches: dict[CopiedPartition, Watch] = {}
@@ -60,11 +60,11 @@ class Stalls:
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
-            if waited_s < self._timeout_s or part.copier.phase in _ENDING:
+            if waited_s < self.timeout_s or part.copier.phase in _ENDING:
                 continue
             part.stalled = why_stalled(circumstances(part))
             known = self._said[part] = said.get(part) or _Said()
-            if part.stalled not in known.reasons and now_s - known.at_s >= self._timeout_s:
+            if part.stalled not in known.reasons and now_s - known.at_s >= self.timeout_s:
                 known.reasons.add(part.stalled)
                 known.at_s = now_s
                 fresh.setdefault((part.source_topic, part.stalled), {})[part.partition] = waited_s

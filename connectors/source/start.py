@@ -17,7 +17,7 @@ from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FAC
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.kafka import admin
-from mm2py.kafka.admin import ConfigEntry, NewTopic
+from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
@@ -25,9 +25,6 @@ from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 
 UNREACHABLE_REPORT_S: Final = 5.0
 NO_LEADER: Final = 5
-NO_BROKER: Final = 8
-DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
-PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
 
 T = TypeVar("T")
 
@@ -117,7 +114,7 @@ async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: Filteri
     if not found.members:
         return
     is_connect = found.protocol_type == live_mm2.CONNECT
-    if not is_connect or not await live_mm2.only_emits_heartbeats(settings.mm2_configs_topic, brokers):
+    if not is_connect or not await live_mm2.only_emits_heartbeats(settings.configs_topic, brokers):
         raise Mm2IsRunning(settings.flow, group, found.members)
     log.info("mm2.only_heartbeats", group=group, effect="MirrorMaker 2 and mm2py both emit the heartbeats of this pair")
 
@@ -197,44 +194,3 @@ async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -
                 remedy=f"Set cleanup.policy=compact on it: with another one {table.keeps} would expire.",
             )
     return len(topic.partitions)
-
-
-async def producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -> int:
-    """Return how long the target remembers what a producer stored (C1); Kafka's default where it does not tell.
-
-    Raises:
-        KafkaError: nobody answered; what passes is asked again. Were a day assumed where the target forgets sooner,
-            batches would be sent again that it does not know any more.
-    """
-    found = await _broker_setting(brokers, PRODUCER_EXPIRY)
-    if found is None:  # brokers before 3.4 (KIP-854) go by the other one
-        found = await _broker_setting(brokers, "transactional.id.expiration.ms")
-        if isinstance(found, str) and found.isdecimal():
-            return min(int(found), DEFAULT_PRODUCER_EXPIRY_MS)
-    if isinstance(found, str) and found.isdecimal():
-        return int(found)
-    log.warning(
-        "producer_expiry.assumed",
-        assumed_ms=DEFAULT_PRODUCER_EXPIRY_MS,
-        why=str(found) if isinstance(found, BrokerRefused) else f"brokers answer {found!r} for {PRODUCER_EXPIRY}",
-        effect="should the target forget producers sooner, records may be there twice after a lost answer",
-        remedy=f"Grant DESCRIBE_CONFIGS on the cluster, or make sure that {PRODUCER_EXPIRY} is not lower there.",
-    )
-    return DEFAULT_PRODUCER_EXPIRY_MS
-
-
-async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | None:
-    """Ask one broker after the other until one answers; None if it has no such setting, or hides it."""
-    silent: KafkaError | None = None
-    for broker in (await fetch_metadata(brokers, [])).brokers:
-        try:
-            found = await admin.broker_config_entry(brokers, broker, key)
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            silent = error  # it may be down, and still be listed
-            continue
-        if isinstance(found, BrokerRefused) and reaction_to(found.code) in {Reaction.RETRY, Reaction.REFRESH}:
-            raise found
-        return found.value if isinstance(found, ConfigEntry) else found
-    raise silent or BrokerRefused(f"Asking for {key}", NO_BROKER, name_of(NO_BROKER))

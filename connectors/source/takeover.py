@@ -14,18 +14,14 @@ from dataclasses import replace
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.fencing import EarlierProducer, Fence, NotFenceable
 from mm2py.kafka.incarnation import Incarnation, OwnFence
-from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
-from mm2py.kafka.retry import name_of
-from mm2py.kafka.transactional_ids import TransactionalId, is_another
+from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.kafka.transactional_ids import TransactionalId, is_another, parse
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.log_reader import LogReader
-from mm2py.replication.reconcile import Tail, Writer
-from mm2py.replication.tail_stretch import TailStretch
+from mm2py.replication import proven_fence
+from mm2py.worker.ownership import Ownership
 
 SIDE_BY_SIDE: Final = 16
 """So many earlier producers are shut out at once: each takes some round trips, and a bad weekend leaves thousands."""
@@ -38,8 +34,17 @@ UNKNOWN_TOPIC: Final = 3
 class EarlierLives:
     """Who may still be writing what this flow writes now."""
 
-    def __init__(self, target: Brokers, incarnation: Incarnation, own: TransactionalId, *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        target: Brokers,
+        incarnation: Incarnation,
+        own: TransactionalId,
+        *,
+        ownership: Ownership,
+        rng: random.Random,
+    ) -> None:
         self._target = target
+        self._ownership = ownership
         self._incarnation = incarnation
         self._own = own
         self._rng = rng
@@ -59,7 +64,21 @@ class EarlierLives:
     @property
     def known_ids(self) -> frozenset[int]:
         """Producer ids of all lives of this flow, this one too."""
-        return frozenset({*self._incarnation.ids, *self._producers, *self.drained, *self.forgotten})
+        group = self._ownership.fates.producers
+        return frozenset({*self._incarnation.ids, *self._producers, *self.drained, *self.forgotten, *group})
+
+    def spares(self, transactional_id: str | None) -> bool:
+        """Whether it is not for this life to shut somebody out on its own account.
+
+        Members of our group are shut out by its leader, once they have fallen silent; who is in nobody's group any more
+        by the flow's head, before it lists a partition. Lives of this process are always for the next one.
+        """
+        if not self._ownership.is_shared:
+            return False
+        name = None if transactional_id is None else parse(transactional_id, self._own.group)
+        if name is not None and name.process == self._own.process:
+            return False
+        return not self._ownership.is_head or (name is not None and name.process in self._ownership.fates.live)
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
         """Learn of an earlier producer, or more of one."""
@@ -68,17 +87,30 @@ class EarlierLives:
             known = EarlierProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
             self._producers[producer_id] = known
         known.epoch = max(known.epoch, epoch)
+        raised = self._ownership.fates.fence_epochs.get(producer_id)
+        if raised is not None:
+            known.was_taken_over(raised)
         return known
 
     def fence_of(self, stored: StoredPosition) -> Fence | None:
-        """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped."""
+        """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped.
+
+        A member of the group that still writes has stopped writing here: else the partition would not be ours.
+        """
         if stored.producer_id is None or stored.producer_epoch is None:
             raise AssertionError("a position that names no producer has nobody to be shut out")
         if stored.producer_id in self._incarnation.ids:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
-        if stored.producer_id in self.drained:
+        if stored.producer_id in self.drained or self._has_let_go(stored.by, stored.producer_id):
             return None
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
+
+    def _has_let_go(self, transactional_id: str | None, producer_id: int) -> bool:
+        fates = self._ownership.fates
+        if producer_id in fates.writing:
+            return True
+        name = None if transactional_id is None else parse(transactional_id, self._own.group)
+        return name is not None and name.process in fates.drained
 
     def learn_asked(self, stored: StoredPosition | None) -> None:
         """Meet whom the position of a partition names that is to be copied from elsewhere, another group's too."""
@@ -94,7 +126,7 @@ class EarlierLives:
         for stored in positions:
             if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
                 continue
-            if stored.producer_id in self.forgotten:
+            if stored.producer_id in self.forgotten or self.spares(stored.by):
                 continue
             self.fence_of(stored)
 
@@ -112,7 +144,9 @@ class EarlierLives:
         async def take_turns() -> None:
             for producer in waiting:
                 try:
-                    await self._shut_one_out(producer, topic, clock)
+                    await proven_fence.shut_out(
+                        self._target, producer, [topic], clock=clock, rng=self._rng, on_fenced=self.on_fenced
+                    )
                 except NotFenceable as error:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)
@@ -159,35 +193,3 @@ class EarlierLives:
             except TimeoutError:
                 unproven.update(keys)
         return unproven
-
-    async def _shut_one_out(self, producer: EarlierProducer, topic: TopicMetadata, clock: Clock) -> None:
-        left = ends = await self._ends(topic)
-        writer = Writer(producer.producer_id, producer.epoch, 0)
-        while left:  # once more if a partition's leader was away, and its marker was left out (C3)
-            epoch = await producer.shut_out([(topic.name, number) for number in left])
-            stretches = [
-                TailStretch(topic.name, topic.topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
-                for number, end in left.items()
-            ]
-            await LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile").read(
-                stretches, lambda _: None
-            )
-            left = {part.partition: ends[part.partition] for part in stretches if not part.tail.is_whole}
-            for number in (part.partition for part in stretches if part.tail.is_whole):
-                self.on_fenced((topic.name, number), producer, epoch, topic.partitions[number].leader_epoch)
-
-    async def _ends(self, topic: TopicMetadata) -> dict[int, int]:
-        by_leader: dict[BrokerId, list[int]] = {}
-        for number, part in topic.partitions.items():
-            if part.leader is not None:
-                by_leader.setdefault(part.leader, []).append(number)
-        ends: dict[int, int] = {}
-        for leader, numbers in by_leader.items():
-            keys = [(topic.name, number) for number in numbers]
-            answers = await admin.list_offsets(self._target, leader, keys, admin.LATEST)
-            for (name, number), answer in answers.items():
-                if answer.error_code:
-                    what = f"Finding the end of {name}-{number}"
-                    raise BrokerRefused(what, answer.error_code, name_of(answer.error_code))
-                ends[number] = answer.offset
-        return ends

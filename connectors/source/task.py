@@ -31,6 +31,7 @@ from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Fenced, Incarnation
@@ -78,6 +79,17 @@ class PositionsNotStored(Mm2Error):
         super().__init__(
             f"{positions} position(s) could not be stored within {FINAL_POSITIONS_S:g} s: {problem or 'no answer'}.",
             remedy="Nothing is lost, and nothing repeated: the next start finds out from the remote partitions.",
+        )
+
+
+class HandOverInDoubt(Mm2Error):
+    """Partitions are to go to another worker, and something sent for them was not answered."""
+
+    def __init__(self, flow: Flow, partitions: int) -> None:
+        super().__init__(
+            f"Flow {flow} is begun anew: {partitions} partition(s) are to go to another worker, and the target did not"
+            " answer for all of them in time.",
+            remedy="Nothing is lost: who goes on shuts this one out, and looks up what has arrived.",
         )
 
 
@@ -273,6 +285,9 @@ class SourceTask:
         """Drain partitions, store where they stand, and forget them. What cannot be stored soon is stored later."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
+        self._forget(leaving)
+
+    def _forget(self, leaving: Iterable[CopiedPartition]) -> None:
         for part in leaving:
             self.partitions.pop(part.key, None)
             self.positions.forget(part)
@@ -280,6 +295,18 @@ class SourceTask:
             self._reports.forget(part)
             self._inquiries.forget(part)
             self._lanes.forget(part)
+
+    async def hand_over(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Drain partitions that another worker goes on with, and forget them: nothing is sent for them later.
+
+        Raises:
+            HandOverInDoubt: something was not answered in time. A next life need not wait: it shuts this one out.
+        """
+        leaving = [self.partitions[key] for key in keys if key in self.partitions]
+        left, not_stored = await self._drain(leaving, patience_s=FINAL_POSITIONS_S)
+        if left or not_stored or any(part.copier.is_unsettled for part in leaving):
+            raise HandOverInDoubt(self._settings.flow, len(leaving))
+        self._forget(leaving)
 
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing.
@@ -293,6 +320,19 @@ class SourceTask:
             raise DrainIncomplete(left)
         if not_stored:
             raise PositionsNotStored(not_stored, self.positions.problem)
+
+    def take_part_of_rate(self, part: float) -> None:
+        """See ``Lanes``."""
+        self._lanes.take_part_of_rate(part)
+
+    def change(self, settings: FlowSettings) -> None:
+        """Take other settings up at the next request; nothing under way ends."""
+        self._settings = settings
+        self._lanes.change(settings)
+        self._stalls.timeout_s = settings.stall_timeout_s
+        self._source_ends.fetch_max_wait_s = settings.fetch_max_wait_ms / 1000
+        for part in self.partitions.values():
+            part.copier.read_ahead(settings.fetch_partition_max_bytes)
 
     def stored_form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""

@@ -15,8 +15,8 @@ from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
 from mm2py.clock import Clock
-from mm2py.config.configuration import load_configuration
-from mm2py.config.settings import FlowSettings
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
@@ -26,7 +26,8 @@ from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.position_budget import PositionBudget
-from mm2py.worker.herder import Herder
+from mm2py.worker.herder import Herder, Plan
+from mm2py.worker.ownership import Alone
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
 from tests.checker.verdict import Verdict
@@ -36,9 +37,21 @@ from tests.fakes.virtual_time import VirtualClock
 CREATE_TIME = 1
 
 
-@lru_cache
 def flow_settings(extra: tuple[tuple[str, str], ...] = ()) -> FlowSettings:
     """Return the settings of flow A->B, read from a file as a worker reads them."""
+    (settings,) = [one for one in configuration(extra).flows if str(one.flow) == "A->B"]
+    return settings
+
+
+@lru_cache
+def configuration(extra: tuple[tuple[str, str], ...] = ()) -> Configuration:
+    """Return what a worker of flow A->B is to do, read from a file."""
+    return settings_file(extra).configuration()
+
+
+@lru_cache
+def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
+    """Return the file of a worker of flow A->B."""
     lines = {
         "clusters": "A,B",
         "A.bootstrap.servers": "a:1",
@@ -53,8 +66,7 @@ def flow_settings(extra: tuple[tuple[str, str], ...] = ()) -> FlowSettings:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "mm2.properties")
         path.write_text("\n".join(f"{key}={value}" for key, value in lines.items()))
-        (settings,) = load_configuration(path, None).flows
-    return settings
+        return read_settings_file(path, None)
 
 
 class World:
@@ -118,6 +130,7 @@ class World:
                 _side("B", self.target if through is None else through(self.target)),
                 name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
                 claims=claims,
+                ownership=Alone(),
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,
                 position_budget=self.position_budget,
@@ -128,8 +141,9 @@ class World:
             )
 
         herder = Herder(
-            {ConnectorName(self.settings.flow, Kind.SOURCE): begin},
+            {ConnectorName(self.settings.flow, Kind.SOURCE): Plan(begin)},
             {},
+            groups={},
             is_refusal=lambda error: isinstance(error, FlowRefused),
             rng=random.Random(self.rng.random()),
             log=self.log,

@@ -345,6 +345,24 @@ def test_what_gaps_cannot_do_is_said_in_one_line(run: Run, tmp_path: Path, argum
     assert line.endswith(end) if dots else line == wanted
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], "The following arguments are required: FILE Try mm2py apply --help."),
+        (["FILE", "--yes", "--dry-run"], "Argument --dry-run: not allowed with argument --yes. ..."),
+        (["FILE", "--clusters", "A"], "FILE: No source->target replication flows into A ..."),
+        (["missing"], "Cannot read missing ..."),
+    ],
+    ids=str,
+)
+def test_what_apply_cannot_do_is_said_in_one_line(run: Run, tmp_path: Path, arguments: list[str], wanted: str) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text(GOOD + "emit.heartbeats.enabled = false\n")
+    named = [str(file) if argument == "FILE" else argument for argument in arguments]
+    line = one_line(run("apply", *named)).replace(str(file), "FILE")
+    assert line.startswith(wanted.partition(" ...")[0].removesuffix(" Try mm2py apply --help."))
+
+
 def test_gaps_takes_its_arguments_in_any_order() -> None:
     from mm2py.gaps_command import parse_arguments as parse
 

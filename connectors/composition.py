@@ -1,0 +1,279 @@
+"""The connectors of a worker's flows, its groups, and the herder over them, joined as a configuration says.
+
+Answers to what MirrorMaker.java does with its herders in dedicated mode. Connections, clock and randomness are passed
+in, so that tests run whole workers between models of clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.heartbeat.connector import HeartbeatConnector
+from connectors.heartbeat.path import PathConnector
+from connectors.source.claims import RemoteTopicClaims
+from connectors.source.connector import SourceConnector
+from connectors.source.refusals import FlowRefused
+from connectors.source.start import refuse_live_mm2
+from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
+from mm2py.connector import Connector, ConnectorName, Kind, Side
+from mm2py.flow import Flow
+from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.metrics import Metrics
+from mm2py.records.connector_config import ConfigTooNew
+from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import Share
+from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.position_budget import PositionBudget
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.selection import should_replicate
+from mm2py.worker.config_log import ConfigLog
+from mm2py.worker.config_watch import ConfigWatch
+from mm2py.worker.config_writer import ConfigWriter
+from mm2py.worker.control_topic import ControlLogUnusable
+from mm2py.worker.entrance import Entrance
+from mm2py.worker.group import Group
+from mm2py.worker.herder import Herder, Plan
+from mm2py.worker.settled_turn import Current, HeartbeatTurn, PathTurn, SettledTurn
+from mm2py.worker.terms import GroupRefused
+from mm2py.worker.turns import MemberTurn
+
+REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
+"""Errors after which a connector is not begun again."""
+
+Connect = Callable[[Flow, ClusterSettings, float], Side]
+"""Opens connections to a cluster, for a flow, with a time-out of requests in seconds. Each call opens its own: what one
+part does never delays another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the parts of one worker share."""
+
+    connect: Connect
+    clock: Clock
+    rng: random.Random
+    budget: MemoryBudget
+    log: FilteringBoundLogger
+    name: str
+    """Of the worker, for people."""
+    metrics: Metrics = field(default_factory=Metrics)
+    position_budget: PositionBudget = field(default_factory=PositionBudget)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The settings of flows are shared by their workers; see ``docs/configuration.md``."""
+
+    file: SettingsFile
+    """This worker's, of which its configuration was read."""
+    apply: bool = False
+    """All workers are to run by it."""
+
+
+def make_herder(
+    configuration: Configuration, recopies: Mapping[Flow, set[str]], means: Means, sharing: Sharing | None = None
+) -> Herder:
+    """Join the parts of a worker.
+
+    Args:
+        recopies: topics that may be copied once more from their start, by flow.
+        sharing: None: flows run by the configuration alone, and nothing is stored of it.
+    """
+    targets = {settings.flow.target for settings in configuration.flows}
+    claims = {
+        target: RemoteTopicClaims(frozenset(s.flow for s in configuration.flows if s.flow.target == target))
+        for target in targets
+    }
+    run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
+    wanted = {one.flow.target for one in run}  # not where all flows are refused
+    entrances = {at: _entrance(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
+    groups = {
+        at: Group(way_in.member, clock=means.clock, rng=means.rng, log=way_in.log) for at, way_in in entrances.items()
+    }
+    beating = {one.flow: one for one in configuration.heartbeats}
+    plans: dict[ConnectorName, Plan] = {}
+    currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
+    for settings in configuration.flows:
+        flow, current = settings.flow, currents[settings.flow]
+        group, entrance = groups[flow.target], entrances[flow.target]
+        to = means.connect(flow, settings.target, settings.target_request_timeout_s)
+        turn: SettledTurn | MemberTurn = MemberTurn(group, entrance, flow)
+        if sharing is not None:
+            turn = _settled_turn(settings, current, group, entrance, to=to, means=means, sharing=sharing)
+        copying = _Copying(settings, to, turn, means, claims=claims[flow.target], recopies=recopies.get(flow, set()))
+        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
+        plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
+    for emitted in configuration.heartbeats:
+        current = currents.get(emitted.flow) or Current(None, emitted)
+        at = emitted.flow.target
+        turn_of_share = HeartbeatTurn(groups[at], entrances[at], Share(emitted.flow, Kind.HEARTBEAT), current)
+        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, turn_of_share, means)
+    return Herder(
+        plans,
+        configuration.refused,
+        groups=groups,
+        is_refusal=lambda error: isinstance(error, REFUSALS),
+        rng=means.rng,
+        log=means.log,
+    )
+
+
+class _Copying:
+    """Makes the source connectors of one flow, life after life."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        to: Side,
+        turn: SettledTurn | MemberTurn,
+        means: Means,
+        *,
+        claims: RemoteTopicClaims,
+        recopies: set[str],
+    ) -> None:
+        self._settings = settings
+        self._turn = turn
+        self._claims = claims
+        self._recopies = recopies
+        self._means = means
+        self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
+        self._targets = {settings.target_request_timeout_s: to}
+
+    def begin(self, life: int) -> Connector:
+        """Return the connector of the given life, by the settings that count by now."""
+        turn, means = self._turn, self._means
+        settings = turn.settings if isinstance(turn, SettledTurn) else self._settings
+        member, flow = turn.member, settings.flow
+        to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        connector = SourceConnector(
+            settings,
+            self._side(self._sources, settings.source_request_timeout_s, of_source=True),
+            replace(to, brokers=member.leased(to.brokers)),
+            name=TransactionalId(settings.group, member.id, life, str(flow)),
+            claims=self._claims,
+            ownership=member.shares(flow),
+            allow_recopy=set(self._recopies),
+            budget=means.budget,
+            position_budget=means.position_budget,
+            metrics=means.metrics,
+            clock=means.clock,
+            rng=means.rng,
+            log=means.log.bind(flow=str(flow)),
+        )
+        if isinstance(turn, SettledTurn):
+            turn.change = connector.change
+        return connector
+
+    def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
+        """Connections are opened anew for another time-out only."""
+        if timeout_s not in known:
+            known[timeout_s] = self._connect(timeout_s, of_source)
+        return known[timeout_s]
+
+    def _connect(self, timeout_s: float, of_source: bool) -> Side:
+        cluster = self._settings.source if of_source else self._settings.target
+        return self._means.connect(self._settings.flow, cluster, timeout_s)
+
+
+def _settled_turn(
+    settings: FlowSettings,
+    current: Current,
+    group: Group,
+    entrance: Entrance,
+    *,
+    to: Side,
+    means: Means,
+    sharing: Sharing,
+) -> SettledTurn:
+    flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
+    name = f"{socket.gethostname()}:{os.getpid()}"
+
+    def make_watch(runners: Callable[[], Collection[str]]) -> ConfigWatch:
+        config_log = ConfigLog(
+            to.brokers,
+            settings.configs_topic,
+            flow,
+            ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
+            replication_factor=settings.configs_topic_replication_factor,
+            worker=name,
+            clock=clock,
+            rng=rng,
+        )
+        return ConfigWatch(flow, sharing.file, config_log, runners=runners, apply=sharing.apply, log=log)
+
+    return SettledTurn(
+        group,
+        entrance,
+        flow,
+        current,
+        make_watch,
+        may_store=lambda: refuse_live_mm2(settings, to.brokers, log),
+        clock=clock,
+        rng=rng,
+        log=log,
+    )
+
+
+def _heartbeats(settings: HeartbeatSettings, turn: HeartbeatTurn, means: Means) -> Plan:
+    brokers = means.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
+    log = means.log.bind(flow=str(settings.flow))
+    return Plan(
+        lambda _: HeartbeatConnector(turn.settings, brokers, clock=means.clock, rng=means.rng, log=log),
+        turn,
+    )
+
+
+def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
+    log = means.log.bind(flow=str(flow))
+    turn = PathTurn(current, remote_heartbeats)
+    return Plan(
+        lambda _: PathConnector(
+            flow, turn.topic, to.brokers, interval_s=turn.interval_s, clock=means.clock, rng=means.rng, log=log
+        ),
+        turn,
+    )
+
+
+def _entrance(configuration: Configuration, settings: GroupSettings, means: Means) -> Entrance:
+    """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat."""
+    flows = [one for one in configuration.flows if one.flow.target == settings.target]
+    beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
+    first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
+    log = means.log.bind(group=settings.name, target=settings.target)
+    # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
+    hasty = replace(first.target, request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s))
+    return Entrance(
+        settings,
+        means.connect(first.flow, hasty, settings.session_timeout_s / 2),
+        flows,
+        [one.flow for one in beating],
+        name=means.name,
+        clock=means.clock,
+        rng=means.rng,
+        log=log,
+    )
+
+
+def remote_heartbeats(settings: FlowSettings) -> str | None:
+    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
+    topic = settings.policy.heartbeats_topic()
+    try:
+        decision = should_replicate(
+            topic,
+            policy=settings.policy,
+            topic_filter=settings.topic_filter,
+            heartbeats_replication=settings.heartbeats_replication,
+            target_alias=settings.flow.target,
+        )
+    except PatternTooSlow:
+        return None
+    return settings.policy.format_remote_topic(settings.flow.source, topic) if decision.replicate else None

@@ -1,0 +1,305 @@
+"""``mm2py apply FILE``: makes the workers of all flows run by a file, and says first what that changes.
+
+What they share of a flow's settings is stored on its target (``mm2-configs.A.internal``); workers notice a change
+within two seconds. Addresses and credentials are none of it: each worker has them in its own file. ``--previous`` takes
+the last change back, and itself again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import random
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.flow_properties import is_enabled
+from mm2py.config.secrets import shown_value
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow
+from mm2py.kafka.access import Access
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers
+from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.worker.config_log import ConfigLog, ConfigTable, Lost
+from mm2py.worker.config_watch import merged
+from mm2py.worker.config_writer import ConfigWriter
+from mm2py.worker.flow_config import Difference, changed, difference, swapped
+from mm2py.worker.reach import reach
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+DEADLINE_S: Final = 30.0
+"""How long a cluster may take to be read, or written to."""
+
+T = TypeVar("T")
+
+
+class ApplyFailed(Mm2Error):
+    """The configuration of a flow cannot be read or written."""
+
+
+class Connected(Brokers, Protocol):
+    """The brokers of a cluster, and the connections to them."""
+
+    async def close(self) -> None: ...
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``apply`` on the command line."""
+
+    file: Path
+    clusters: list[str] | None
+    previous: bool
+    yes: bool
+    dry_run: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py apply --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``apply`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = _Parser(
+        prog="mm2py apply",
+        description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
+        "stored, or there was nothing to do; 1 a cluster did not answer, a flow is refused, or somebody else changed "
+        "it meanwhile; 2 wrong file or arguments.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
+    parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
+    parser.add_argument(
+        "--previous", action="store_true", help="take the last change back; FILE only says how to reach the clusters"
+    )
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--yes", action="store_true", help="do not ask, on a terminal")
+    way.add_argument("--dry-run", action="store_true", help="only print what would change")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be stored for one flow, if anything."""
+
+    settings: FlowSettings
+    stored: FlowConfig | None
+    wanted: FlowConfig | None
+    difference: Difference
+    note: str = ""
+
+    @property
+    def flow(self) -> Flow:
+        return self.settings.flow
+
+
+def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable[[str], object]) -> int:
+    """Do what the command line says, and return the exit code; ``write`` gets the output, ``warn`` whole lines.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``load_configuration``.
+    """
+    options = parse_arguments(arguments)
+    file = read_settings_file(options.file, options.clusters)
+    configuration = file.configuration()
+    flows = [*configuration.flows, *_switched_off(file)]
+    for error in configuration.refused.values():
+        warn(str(error))
+    code = asyncio.run(
+        apply(options, file, flows, write, warn, connect=_connect, clock=SystemClock(), confirm=_confirm)
+    )
+    return EXIT_FAILED if configuration.refused else code
+
+
+def _switched_off(file: SettingsFile) -> list[FlowSettings]:
+    """Return the flows that the file switches off, as far as it says how to reach their clusters."""
+    found: list[FlowSettings] = []
+    for flow in file.switched_off():
+        try:
+            flows = file.switching_on(flow).configuration().flows
+        except ConfigError:
+            continue
+        found += [settings for settings in flows if settings.flow == flow]
+    return found
+
+
+async def apply(
+    options: Arguments,
+    file: SettingsFile,
+    flows: Sequence[FlowSettings],
+    write: Callable[[str], object],
+    warn: Callable[[str], object],
+    *,
+    connect: Callable[[FlowSettings, random.Random], Connected],
+    clock: Clock,
+    confirm: Callable[[str], bool],
+) -> int:
+    """Say for each flow what changes, then store it; returns the exit code.
+
+    A cluster that does not answer keeps nothing of the others back.
+    """
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    plans: list[Plan] = []
+    code = EXIT_DONE
+    opened: dict[Flow, Connected] = {}
+    try:
+        for settings in flows:
+            brokers = opened[settings.flow] = connect(settings, rng)
+            try:
+                plan = await _within(settings, _plan(options, file, settings, brokers, rng), "reading")
+            except Mm2Error as error:
+                warn(f"{settings.flow}: {error}")
+                code = EXIT_FAILED
+                continue
+            write(plan_text(plan))
+            plans.append(plan)
+        waiting = [plan for plan in plans if plan.wanted is not None]
+        if not waiting or options.dry_run:
+            return code
+        if not options.yes and not confirm("Store this?"):
+            write("Nothing was stored.\n")
+            return code
+        for plan in waiting:
+            work = _store(plan, opened[plan.flow], clock, rng)
+            try:
+                write(await _within(plan.settings, work, "writing"))
+            except Mm2Error as error:
+                warn(f"{plan.flow}: {error}")
+                code = EXIT_FAILED
+        return code
+    finally:
+        for brokers in opened.values():
+            await brokers.close()
+
+
+async def _plan(
+    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, rng: random.Random
+) -> Plan:
+    flow = settings.flow
+    table = ConfigTable(brokers, settings.configs_topic)
+    await table.read_patiently(rng)
+    stored = table.config
+    if options.previous:
+        wanted = swapped(stored)
+        if wanted is None:
+            return Plan(settings, stored, None, (), "there is no configuration before this one")
+        if is_enabled(wanted.properties):
+            merged(file.switching_on(flow), flow, wanted)
+    else:
+        properties = file.shared(flow)
+        if stored is None and not is_enabled(properties):
+            return Plan(settings, stored, None, (), "it is switched off, and nobody runs it")
+        wanted = changed(stored, properties, Writer.APPLY)
+    found = difference({} if stored is None else stored.properties, wanted.properties)
+    if stored is not None and not found and stored.by is not Writer.MM2:
+        return Plan(settings, stored, None, (), "nothing to do")
+    return Plan(settings, stored, wanted, found)
+
+
+async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
+    assert plan.wanted is not None  # noqa: S101
+    settings = plan.settings
+    log = ConfigLog(
+        brokers,
+        settings.configs_topic,
+        plan.flow,
+        ConfigWriter(settings, brokers, f"apply-{uuid.uuid4().hex[:12]}", clock=clock, rng=rng),
+        replication_factor=settings.configs_topic_replication_factor,
+        worker="mm2py apply",
+        clock=clock,
+        rng=rng,
+    )
+    outcome = await log.write(plan.wanted, instead_of=plan.stored)
+    if isinstance(outcome, Lost):
+        raise ApplyFailed("Somebody else changed it meanwhile.", remedy="Look at the difference again: apply it anew.")
+    return f"{plan.flow}: version {outcome.config.version} is stored.\n"
+
+
+async def _within(settings: FlowSettings, work: Coroutine[Any, Any, T], doing: str) -> T:
+    topic, target = settings.configs_topic, settings.flow.target
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await work
+    except TimeoutError as error:
+        raise ApplyFailed(
+            f"{target} does not answer: {doing} {topic} took more than {DEADLINE_S:g} s.",
+            remedy=f"Check {target}.bootstrap.servers and the network.",
+        ) from error
+    except BrokerRefused as error:
+        raise ApplyFailed(error.what, remedy=error.remedy) from error
+
+
+def plan_text(plan: Plan) -> str:
+    """Return what an operator should see before anything is stored."""
+    if plan.wanted is None:
+        return f"{plan.flow}: {plan.note}{_version(plan.stored)}.\n"
+    if plan.stored is None:
+        lines = [f"{plan.flow} is new:"]
+        lines += [f"  {name} = {shown_value(name, value)}" for name, value in plan.wanted.properties.items()]
+    else:
+        lines = [f"{plan.flow}{_version(plan.stored)}:"]
+        lines += [f"  {change}" for change in plan.difference]
+        if not plan.difference:
+            lines.append("  the same settings; from now on they are mm2py's")
+        parts = reach(change.name for change in plan.difference)
+        if any(not part.is_in_place for part in parts):
+            lines.append("  The flow is drained and begun anew for this; nothing is copied twice.")
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def _version(stored: FlowConfig | None) -> str:
+    if stored is None:
+        return ""
+    if stored.by is Writer.MM2:
+        return " (written by MirrorMaker 2)"
+    return f" (version {stored.version}, by {stored.by}, {_time(stored.at_ms)})"
+
+
+def _time(at_ms: int) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _printable(line: str) -> str:
+    """What others wrote into the topic must not steer a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+
+
+def _confirm(question: str) -> bool:
+    """Ask where somebody can answer; a script has decided already."""
+    if not sys.stdin.isatty():
+        return True
+    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _connect(settings: FlowSettings, rng: random.Random) -> Cluster:
+    target = settings.target
+    return Cluster(
+        target.alias,
+        target.bootstrap_servers,
+        rng=rng,
+        client_id=target.client_id or f"{settings.flow}|mm2py-apply",
+        request_timeout_s=settings.target_request_timeout_s,
+        admin_timeout_s=target.request_timeout_s,
+        access=Access(target.alias, target.security, rng=rng, report=lambda _: None),
+    )

@@ -1,0 +1,237 @@
+"""``mm2py apply``: what it shows, what it stores, and that the workers of the flow run by it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mm2py.apply_command import EXIT_DONE, EXIT_FAILED, Connected, _switched_off, apply, parse_arguments
+from mm2py.config.configuration import read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError
+from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from mm2py.worker.config_log import ensure_configs_topic
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, put_as_mm2, stored_in
+from tests.scenarios.gate import Request
+from tests.scenarios.world import World
+
+
+class Link:
+    """A connection of the command to a cluster; ``meets`` hears of each request, and may raise."""
+
+    def __init__(self, cluster: Brokers, meets: Callable[[Request], None]) -> None:
+        self._cluster = cluster
+        self._meets = meets
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> Any:
+        self._meets(request)
+        return await self._cluster.send(broker, request, channel=channel)
+
+    async def close(self) -> None:
+        pass
+
+
+class Shell:
+    """Runs the command with a file."""
+
+    def __init__(self, world: World, folder: Path, *, meets: Callable[[Request], None] = lambda _: None) -> None:
+        self.out = ""
+        self.warnings: list[str] = []
+        self.asked = 0
+        self.says_yes = True
+        self._world = world
+        self._path = folder / "mm2.properties"
+        self._meets = meets
+
+    async def run(self, settings: dict[str, str], *arguments: str) -> int:
+        self.out, self.warnings = "", []
+        self._path.write_text("".join(f"{key} = {value}\n" for key, value in {**ADDRESSES, **settings}.items()))
+        options = parse_arguments([str(self._path), *arguments])
+        file = read_settings_file(options.file, options.clusters)
+        flows = [*file.configuration().flows, *_switched_off(file)]
+        return await apply(
+            options,
+            file,
+            flows,
+            self._write,
+            self.warnings.append,
+            connect=self._connect,
+            clock=self._world.clock,
+            confirm=self._confirm,
+        )
+
+    def _connect(self, settings: FlowSettings, rng: random.Random) -> Connected:
+        return cast("Connected", Link(self._world.target, self._meets))
+
+    def _write(self, text: str) -> None:
+        self.out += text
+
+    def _confirm(self, question: str) -> bool:
+        self.asked += 1
+        return self.says_yes
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    run_virtual(scenario, limit_s=600)
+
+
+def writes(world: World) -> int:
+    return len(world.target.records(TOPIC, 0)) if TOPIC in world.target.topics else 0
+
+
+def test_a_difference_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(1)
+        worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
+        await worker.start()
+        assert await shell.run({"topics": "two", "bytes.per.second.max": "9"}) == EXIT_DONE
+        head, *changes, last = shell.out.splitlines()
+        assert head.startswith("A->B (version 1, by file, 20")
+        assert changes == ["  bytes.per.second.max: (default) -> '9'", "  topics: 'one' -> 'two'"]
+        assert last == "A->B: version 2 is stored."
+        await asyncio.sleep(2)
+        assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
+        assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
+        assert shell.out.startswith("A->B: nothing to do (version 2, by apply, 20")
+        assert writes(world) == 8
+
+    run(scenario())
+
+
+def test_the_last_change_is_taken_back_and_back_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(2)
+        worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
+        await worker.start()
+        assert await shell.run({"topics": "x"}, "--previous") == EXIT_DONE
+        assert shell.out.startswith("A->B: there is no configuration before this one (version 1, by file")
+        await shell.run({"topics": "two"})
+        assert await shell.run({"topics": "not looked at"}, "--previous") == EXIT_DONE
+        assert "  topics: 'two' -> 'one'\n" in shell.out
+        stored = await stored_in(world)
+        assert stored is not None
+        assert (stored.version, stored.by, stored.properties["topics"]) == (3, "apply", "one")
+        await shell.run({}, "--previous")
+        await asyncio.sleep(2)
+        assert worker.settings is not None and worker.settings.topic_filter.should_replicate("two")
+        assert [version for version, _, _ in worker.heard] == [4], "what came and went within a moment is not news"
+
+    run(scenario())
+
+
+def test_what_mirrormaker_2_stored_can_be_had_back_without_its_secrets(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(3)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        await put_as_mm2(world, BY_MM2 | {"source.cluster.sasl.jaas.config": "hunter2"})
+        shell = Shell(world, tmp_path)
+        assert await shell.run({"topics": "one"}) == EXIT_DONE
+        assert shell.out.startswith("A->B (written by MirrorMaker 2):\n  topics: 'java' -> 'one'\n")
+        await shell.run({}, "--previous")
+        stored = await stored_in(world)
+        assert stored is not None and stored.properties == {"enabled": "true", "topics": "java"}
+        ours = b"".join(record.value or b"" for record in world.target.records(TOPIC, 0)[1:])
+        assert b"hunter2" not in ours and b"a:1" not in ours
+        assert "hunter2" not in shell.out
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("way", ["--dry-run", "no"])
+def test_without_a_yes_nothing_is_stored(tmp_path: Path, way: str) -> None:
+    async def scenario() -> None:
+        world = World(4)
+        shell = Shell(world, tmp_path)
+        shell.says_yes = False
+        assert await shell.run({"topics": "one"}, *([way] if way == "--dry-run" else [])) == EXIT_DONE
+        assert shell.out.startswith("A->B is new:\n  enabled = 'true'\n  topics = 'one'\n")
+        assert shell.asked == (0 if way == "--dry-run" else 1)
+        assert TOPIC not in world.target.topics
+        assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
+        assert writes(world) == 4
+
+    run(scenario())
+
+
+def test_a_flow_that_the_file_switches_off_is_switched_off(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(5)
+        worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
+        assert await shell.run({"A->B.enabled": "false"}) == EXIT_DONE
+        assert shell.out == "A->B: it is switched off, and nobody runs it.\n"
+        await worker.start()
+        assert await shell.run({"A->B.enabled": "false", "topics": "one"}) == EXIT_DONE
+        assert "  enabled: 'true' -> 'false'\n  The flow is drained" in shell.out
+        await asyncio.sleep(2)
+        assert worker.settings is None
+        assert await shell.run({"A->B.enabled": "false"}, "--previous") == EXIT_DONE
+        await asyncio.sleep(2)
+        assert worker.settings is not None
+
+    run(scenario())
+
+
+def test_what_begins_the_flow_anew_is_said_before(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(6)
+        worker, shell = FlowWorker(world, "w1", {}), Shell(world, tmp_path)
+        await worker.start()
+        await shell.run({"replication.policy.separator": "_"}, "--dry-run")
+        assert "  The flow is drained and begun anew for this" in shell.out
+        await shell.run({"topics": "x"}, "--dry-run")
+        assert "begun anew" not in shell.out
+
+    run(scenario())
+
+
+def test_who_changed_it_between_the_question_and_the_answer_is_not_overwritten(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(7)
+        worker, other = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path / "other")
+        (tmp_path / "other").mkdir()
+        await worker.start()
+        tasks: list[asyncio.Task[int]] = []
+
+        def meets(request: Request) -> None:
+            if not isinstance(request, ProduceRequest) and shell.asked and not tasks:
+                tasks.append(asyncio.ensure_future(other.run({"topics": "two"})))
+
+        shell = Shell(world, tmp_path, meets=meets)
+        assert EXIT_FAILED in {await shell.run({"topics": "three"}), *[await task for task in tasks]}
+        stored = await stored_in(world)
+        assert stored is not None and stored.version in {2, 4}
+        (warning,) = [*shell.warnings, *other.warnings]
+        assert warning.startswith("A->B: Somebody else changed it meanwhile.")
+
+    run(scenario())
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        def meets(_: Request) -> None:
+            raise BrokerUnreachable("b:1", "connection refused")
+
+        shell = Shell(World(8), tmp_path, meets=meets)
+        assert await shell.run({}) == EXIT_FAILED
+        (warning,) = shell.warnings
+        assert warning.startswith("A->B: B does not answer: reading mm2-configs.A.internal took more than 30 s.")
+
+    run(scenario())
+
+
+def test_wrong_files_and_arguments_are_refused_as_always(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        shell = Shell(World(9), tmp_path)
+        with pytest.raises(ConfigError, match="line 6: topics"):
+            await shell.run({"topics": "("})
+        with pytest.raises(ConfigError, match=r"Try mm2py apply --help\."):
+            await shell.run({}, "--yes", "--dry-run")
+
+    run(scenario())

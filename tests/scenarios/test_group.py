@@ -1,0 +1,137 @@
+"""Workers that share a flow between two cluster models: what is copied while they come, stop and die."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
+
+SEEDS = range(3)
+
+
+async def settled(world: SharedWorld, workers: int) -> None:
+    for _ in range(workers):
+        world.start()
+    await world.until(world.is_shared_out)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_three_workers_copy_ten_topics_once_and_share_their_partitions_evenly(seed: int) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(seed)
+        names = world.make_topics(10, 3)
+        await settled(world, 3)
+        traffic = asyncio.create_task(world.traffic(names))
+        await asyncio.sleep(5)
+        traffic.cancel()
+        assert all(9 <= len(process.owns(world.flow)) <= 11 for process in world.processes)
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("suspended", [None, False, True])
+@pytest.mark.parametrize("leads", [False, True])
+def test_what_a_killed_or_frozen_worker_copied_is_copied_again_a_second_after_its_session_ended(
+    leads: bool, suspended: bool | None
+) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(5)
+        names = world.make_topics(10, 2)
+        await settled(world, 3)
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        await asyncio.sleep(5)
+        dead = next(process for process in world.up if process.is_leader is leads)
+        had = dead.owns(world.flow)
+        others = [process for process in world.up if process is not dead]
+        world.pauses.clear()
+        if suspended is None:
+            dead.kill()
+        else:
+            dead.freeze(suspended=suspended)
+        await asyncio.sleep(8)
+        assert all(world.pauses[f"A.{name}", number] < SESSION_S + 1.0 for name, number in had), world.pauses
+        moved = {key for process in others for key in process.owns(world.flow)}
+        assert moved == world.keys()
+        dead.thaw()
+        await asyncio.sleep(5)
+        for task in tasks:
+            task.cancel()
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_second(seed: int) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(seed)
+        names = world.make_topics(10, 2)
+        await settled(world, 2)
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        await asyncio.sleep(5)
+        joined = world.start()
+        await world.until(lambda: len(joined.owns(world.flow)) >= 5)
+        await asyncio.sleep(3)
+        for process in world.processes[:2]:
+            assert await process.stop() == 0
+            await world.until(world.is_shared_out, within_s=3)
+            await asyncio.sleep(3)
+        for task in tasks:
+            task.cancel()
+        assert max(world.pauses.values()) < 1.0, world.pauses
+        await world.finish()
+        assert world.promises_once
+        assert not joined.said("member.put_out")
+
+    run(scenario(), seed)
+
+
+def test_a_flow_whose_last_worker_has_stopped_goes_on_with_the_next() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        names = world.make_topics(4, 2)
+        await settled(world, 2)
+        for process in world.processes:
+            assert await process.stop() == 0
+        for name in names:
+            world.write(name, 5)
+        begun_s = world.clock.monotonic()
+        world.start()
+        await world.until(world.is_copied)
+        assert world.clock.monotonic() - begun_s < SESSION_S
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4])
+def test_a_worker_that_is_stopped_while_it_begins_ends_in_order(after_s: float) -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        world.make_topics(2, 2)
+        await settled(world, 1)
+        late = world.start()
+        await asyncio.sleep(after_s)
+        assert await late.stop() == 0
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_worker_that_is_stopped_while_the_target_does_not_answer_ends_in_order() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        process = world.start()
+        process.cut_off_from.add("B")
+        await asyncio.sleep(5)
+        assert await process.stop() == 0
+        assert world.findings() == []
+
+    run(scenario())

@@ -1,0 +1,608 @@
+"""What can go wrong between workers of a group, one story each: in doubt, unfenced, refused, stopped, moved back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from connectors.source.connector import SourceConnector
+from connectors.source.refusals import ExactlyOnceImpossible
+from mm2py.connector import ConnectorName, Kind
+from mm2py.flow import parse_flow
+from mm2py.kafka.port import ProduceRequest
+from mm2py.records.source_offset import partition_of
+from mm2py.records.status_record import Answer, Command, Gap, StatusRecord, decode, encode_value
+from tests.fakes.record_batch import Record
+from tests.scenarios.gate import Request
+from tests.scenarios.shared_world import SESSION_S, Key, Process, SharedWorld, run
+
+OFFSETS = "mm2-offsets.A.internal"
+STATUS = "mm2-status.A.internal"
+HEARTBEATS = ConnectorName(parse_flow("A->B"), Kind.HEARTBEAT)
+
+
+async def settled(world: SharedWorld, workers: int) -> list[Process]:
+    begun = [world.start() for _ in range(workers)]
+    await world.until(lambda: world.is_shared_out() and world.is_copied())
+    return begun
+
+
+def late(topic: str, after_s: float) -> Callable[[str, Request], float]:
+    """What is written to a topic arrives so late."""
+
+    def late_s(cluster: str, request: Request) -> float:
+        return after_s if isinstance(request, ProduceRequest) and request.topics[0].name == topic else 0.0
+
+    return late_s
+
+
+def owner(world: SharedWorld, key: Key) -> Process:
+    (found,) = [process for process in world.up if key in process.owns(world.flow)]
+    return found
+
+
+def guarantees(world: SharedWorld) -> set[str]:
+    return {flow.guarantee for process in world.up for flow in process.herder.status()}
+
+
+def producers(world: SharedWorld, topic: str, partition: int) -> list[int]:
+    return [batch.producer_id for batch in world.target.batches(topic, partition) if not batch.control]
+
+
+# B1, B10: in doubt
+
+
+@pytest.mark.parametrize("ends", ["stopped", "killed", "frozen"])
+@pytest.mark.parametrize("topic", ["A.t0", OFFSETS])
+def test_what_a_worker_sent_and_heard_no_answer_to_is_shut_out_before_others_go_on(topic: str, ends: str) -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 4)
+        await settled(world, 3)
+        left = owner(world, (name, 0))
+        left.late_s = late(topic, 70.0)
+        for _ in range(3):
+            world.write(name)
+            await asyncio.sleep(0.2)
+        if ends == "stopped":
+            await left.stop()
+        elif ends == "killed":
+            left.kill()
+        else:
+            left.freeze()
+        await world.until(lambda: world.is_copied() and bool(world.owners().get((name, 0))), within_s=60)
+        world.write(name, 5)
+        await asyncio.gather(*left.under_way)
+        left.late_s = lambda *_: 0.0
+        left.thaw()
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_life_that_failed_with_something_unanswered_is_shut_out_of_what_moves_from_its_process() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 6)
+        (first,) = await settled(world, 1)
+        first.late_s = late("A.t0", 40.0)
+        world.write(name)
+        await asyncio.sleep(0.3)
+        first.late_s = lambda *_: 0.0
+        world.start()
+        await world.until(lambda: first.herder.connectors[0].lives > 1, within_s=60)
+        await world.until(world.is_copied)
+        await asyncio.gather(*first.under_way)
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_worker_that_is_put_out_while_it_drains_does_not_come_back() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 4)
+        first, second = await settled(world, 2)
+        first.late_s = late("A.t0", 25.0)
+        world.write(name)
+        await asyncio.sleep(0.3)
+        stopping = asyncio.create_task(first.stop())
+        await asyncio.sleep(0.1)
+        first.cut_off_from.add("B")
+        await asyncio.sleep(SESSION_S + 3)
+        assert second.said("member.put_out")
+        first.cut_off_from.clear()
+        world.write(name, 3)
+        await stopping
+        assert len(first.said("member.joined")) == 1
+        assert first.herder.connectors[0].lives == 1
+        await asyncio.gather(*first.under_way)
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+# B2, B3: who cannot be fenced
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_dead_worker_whose_id_the_target_has_forgotten_lowers_the_guarantee_only_if_nobody_may_fence(
+    may: bool,
+) -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        names = world.make_topics(2, 3)
+        await settled(world, 3)
+        dead = owner(world, (names[0], 0))
+        world.target.coordinator.transactional_ids.clear()
+        if not may:
+            world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        dead.kill()
+        await world.until(world.is_shared_out)
+        for name in names:
+            world.write(name)
+        await world.until(world.is_copied)
+        if may:
+            assert guarantees(world) == {"exactly-once"}
+        else:
+            assert all(text.startswith("at-least-once (") for text in guarantees(world)), guarantees(world)
+        await world.finish()
+        assert world.promises_once is may
+
+    run(scenario())
+
+
+def test_a_dead_worker_whose_earlier_id_may_still_write_positions_lowers_the_guarantee() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 6)
+        dead, _ = await settled(world, 2)
+        dead.late_s = late("A.t0", 40.0)
+        world.write(name)
+        world.start()
+        await world.until(lambda: dead.herder.connectors[0].lives > 1, within_s=60)
+        dead.late_s = lambda *_: 0.0
+        await world.until(lambda: world.is_shared_out() and world.is_copied())
+        await asyncio.sleep(5)
+        assert dead.member is not None
+        known = world.target.coordinator.transactional_ids
+        for earlier in [text for text in known if f"{dead.member.id}-0" in text]:
+            del known[earlier]
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        dead.kill()
+        await world.until(world.is_shared_out)
+        await world.until(lambda: all(text.startswith("at-least-once (") for text in guarantees(world)), within_s=1)
+
+    run(scenario())
+
+
+def test_where_exactly_once_is_a_must_a_dead_worker_that_cannot_be_fenced_stops_the_flow() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"B.exactly.once.source.support": "enabled"})
+        names = world.make_topics(2, 3)
+        await settled(world, 3)
+        dead = owner(world, (names[0], 0))
+        world.target.coordinator.transactional_ids.clear()
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+        dead.kill()
+        await asyncio.sleep(20)
+        others = [process for process in world.processes if process is not dead]
+        assert all(process.said("flow.refused") for process in others), world.logs()
+
+    run(scenario())
+
+
+# B4: recopies
+
+
+def test_what_a_dead_worker_sent_does_not_land_among_records_that_policy_has_copied_once_more() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"on.target.loss": "recopy"})
+        (name,) = world.make_topics(1, 3)
+        await settled(world, 2)
+        dead = owner(world, (name, 1))
+        dead.late_s = late("A.t0", 30.0)
+        world.write(name)
+        await asyncio.sleep(0.5)
+        dead.kill()
+        world.target.delete_topic("A.t0")
+        await world.until(world.is_copied)
+        await asyncio.gather(*dead.under_way)
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+# B5: fences
+
+
+def test_a_fence_of_positions_that_the_leader_put_up_is_put_up_again_where_it_is_lost() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 3)
+        await settled(world, 3)
+        dead = owner(world, (name, 0))
+        producer_id = producers(world, "A.t0", 0)[-1]
+        number = partition_of_position(world, name, 0)
+        await asyncio.sleep(3)
+        dead.kill()
+        await world.until(world.is_shared_out)
+        await asyncio.sleep(3)
+        assert is_shut_out(world, producer_id, number)
+        log = world.target.partition(OFFSETS, number).log
+        marker = next(batch for batch in log.batches if batch.control and batch.producer_id == producer_id)
+        world.target.truncate(OFFSETS, number, marker.base_offset)
+        assert not is_shut_out(world, producer_id, number)
+        await world.until(lambda: is_shut_out(world, producer_id, number), within_s=60)
+        await world.finish()
+
+    run(scenario())
+
+
+def partition_of_position(world: SharedWorld, name: str, partition: int) -> int:
+    """Return the partition of the offsets topic that holds a position."""
+    for number in range(len(world.target.topics[OFFSETS].partitions)):
+        for record in world.target.records(OFFSETS, number):
+            if (
+                record.key
+                and f'"topic":"{name}"'.encode() in record.key.replace(b" ", b"")
+                and str(partition).encode() in record.key
+            ):
+                return number
+    raise AssertionError("no position is stored")
+
+
+def is_shut_out(world: SharedWorld, producer_id: int, partition: int) -> bool:
+    known = world.target.partition(OFFSETS, partition)
+    producer = known.replicas[known.leader].table.producers.get(producer_id)
+    return producer is not None and producer.epoch > 0
+
+
+# B7, B9, B12, B13: heads and moves
+
+
+def test_a_new_head_keeps_configurations_in_step_at_once() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"sync.topic.configs.interval.seconds": "3600"})
+        (name,) = world.make_topics(1, 3)
+        await settled(world, 2)
+        (head,) = [process for process in world.up if process.is_head(world.flow)]
+        await asyncio.sleep(5)
+        world.source.configure_topic(name, {"retention.ms": "1234567"})
+        head.kill()
+        await world.until(
+            lambda: world.target.topics["A.t0"].overrides.get("retention.ms") == "1234567", within_s=SESSION_S + 5
+        )
+
+    run(scenario())
+
+
+def test_partitions_that_move_away_and_back_in_one_life_go_on_where_the_other_worker_was() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 6)
+        (first,) = await settled(world, 1)
+        traffic = asyncio.create_task(world.traffic([name], 0.05))
+        for _ in range(3):
+            second = world.start()
+            await world.until(lambda second=second: len(second.owns(world.flow)) >= 2)  # type: ignore[misc]
+            await asyncio.sleep(2)
+            assert await second.stop() == 0
+            await world.until(world.is_shared_out)
+        traffic.cancel()
+        assert first.herder.connectors[0].lives == 1
+        await world.finish()
+        assert world.promises_once
+        assert guarantees(world) == {"exactly-once"}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_members_of_the_group_are_no_foreign_writers(killed: bool) -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        names = world.make_topics(2, 4)
+        await settled(world, 3)
+        traffic = asyncio.create_task(world.traffic(names, 0.05))
+        await asyncio.sleep(3)
+        if killed:
+            world.processes[0].kill()
+        else:
+            await world.processes[0].stop()
+        await asyncio.sleep(SESSION_S + 3)
+        world.start()
+        await asyncio.sleep(5)
+        traffic.cancel()
+        await world.finish()
+        assert guarantees(world) == {"exactly-once"}
+        assert not any(process.said("foreign.writer") for process in world.processes)
+
+    run(scenario())
+
+
+# B8: what cannot be read
+
+
+def test_partitions_that_wait_for_a_partition_of_the_offsets_topic_say_so_and_begin_when_it_is_back() -> None:
+    async def scenario() -> None:
+        world = SharedWorld()
+        world.make_topics(1, 6)
+        first, second = await settled(world, 2)
+        part = world.target.partition(OFFSETS, 0)
+        leader, part.leader = part.leader, -1
+        dead = first if not first.is_leader else second
+        left = second if dead is first else first
+        dead.kill()
+        await asyncio.sleep(30)
+        said = [event for event in left.events if OFFSETS in str(event.get("why"))]
+        assert said, world.logs()
+        part.leader = leader
+        await world.finish()
+
+    run(scenario())
+
+
+# B14: a flow that one worker may not run
+
+
+TWO_FLOWS = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_flow_that_one_worker_refuses_is_copied_by_the_others(first: bool) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra=TWO_FLOWS)
+        other = world.another_cluster("C")
+        world.make_topics(2, 3)
+        if first:
+            wrong = world.start(A=world.target, C=other)
+            await asyncio.sleep(3)
+            world.start(C=other)
+        else:
+            world.start(C=other)
+            await world.until(world.is_copied)
+            wrong = world.start(A=world.target, C=other)
+        await world.until(lambda: bool(wrong.said("flow.refused")))
+        await world.until(world.is_copied)
+        world.write("t0")
+        world.write("t1")
+        await world.until(world.is_copied, within_s=10)
+        assert wrong.is_up
+        assert not wrong.owns(world.flow)
+        assert not any(process.said("member.put_out") for process in world.processes)
+        other.create_topic("c0", 4)
+        other.append("c0", 3, [b"x"])
+        await world.until(lambda: "C.c0" in world.target.topics and bool(world.target.records("C.c0", 3)))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("unanswered", [True, False])
+def test_a_flow_that_a_worker_refuses_after_it_has_copied_is_copied_on_by_the_others(unanswered: bool) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={**TWO_FLOWS, "B.exactly.once.source.support": "enabled"})
+        other = world.another_cluster("C")
+        (name,) = world.make_topics(1, 6)
+        for _ in range(2):
+            world.start(C=other)
+        await world.until(lambda: world.is_shared_out() and world.is_copied())
+        refused, left = world.processes
+        if unanswered:
+            refused.late_s = late("A.t0", 20.0)
+        world.write(name, 2)
+        await asyncio.sleep(0.3)
+        running = refused.herder.connectors[0]
+        assert isinstance(running.connector, SourceConnector)
+        assert running.connector._task is not None
+        task = running.connector._task
+        task._start(raise_refused(world), "a refusal")
+        await world.until(lambda: bool(refused.said("flow.refused")))
+        await world.until(lambda: left.owns(world.flow) >= world.keys())
+        await asyncio.gather(*refused.under_way)
+        world.write(name, 2)
+        await world.until(world.is_copied)
+        assert refused.is_up
+        assert refused.member is not None
+        wrong = world.findings()
+        assert not wrong, wrong
+
+    run(scenario())
+
+
+async def raise_refused(world: SharedWorld) -> None:
+    raise ExactlyOnceImpossible(world.flow, "somebody took a right away")
+
+
+# B15: heartbeats
+
+
+def test_heartbeats_are_emitted_by_one_worker_and_by_another_when_it_is_gone() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"emit.heartbeats.enabled": "true", "emit.heartbeats.interval.seconds": "1"})
+        world.make_topics(1, 3)
+        await settled(world, 3)
+        await asyncio.sleep(10)
+        beats = len(world.target.records("heartbeats", 0))
+        assert 8 <= beats <= 14
+        for gone in ("killed", "stopped"):
+            emitting = [
+                process
+                for process in world.up
+                if any(running.is_up for running in process.herder.connectors if running.name == HEARTBEATS)
+            ]
+            assert len(emitting) == 1
+            if gone == "killed":
+                emitting[0].kill()
+            else:
+                assert await emitting[0].stop() == 0
+            before = len(world.target.records("heartbeats", 0))
+            await asyncio.sleep(SESSION_S + 7 if gone == "killed" else 5)
+            assert len(world.target.records("heartbeats", 0)) >= before + 4, gone
+
+    run(scenario())
+
+
+# B16: latest
+
+
+def test_under_latest_a_new_topic_of_several_workers_begins_at_its_end_and_what_is_added_at_its_start() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"A.consumer.auto.offset.reset": "latest", "topics.watch.interval.ms": "1000"})
+        (name,) = world.make_topics(1, 6)
+        for _ in range(3):
+            world.start()
+        await world.until(world.is_shared_out)
+        await asyncio.sleep(3)
+        world.source.create_topic("t1", 6)
+        world.write("t1", 3)
+        await world.until(lambda: world.is_shared_out() and "A.t1" in world.target.topics)
+        await asyncio.sleep(3)
+        assert all(not producers(world, f"A.{name}", number) for name in ("t0", "t1") for number in range(6))
+        world.source.add_partitions("t1", 9)
+        for number in (6, 7, 8):
+            world.source.append("t1", number, [b"first"])
+        await world.until(lambda: world.is_shared_out() and len(world.target.topics["A.t1"].partitions) == 9)
+        world.write(name)
+        world.write("t1")
+        await world.until(world.is_copied)
+        counts = [len(world.target.records("A.t1", number)) for number in range(9)]
+        assert counts == [1, 1, 1, 1, 1, 1, 2, 2, 2]
+        assert [len(world.target.records("A.t0", number)) for number in range(6)] == [1] * 6
+
+    run(scenario())
+
+
+# B17: gaps
+
+
+def kept(world: SharedWorld) -> list[StatusRecord]:
+    table: dict[bytes, StatusRecord] = {}
+    for number in range(len(world.target.topics[STATUS].partitions)):
+        for record in world.target.records(STATUS, number):
+            if record.value is None:
+                table.pop(record.key or b"", None)
+            elif (found := decode(record.key or b"", record.value)) is not None:
+                table[record.key or b""] = found
+    return list(table.values())
+
+
+def gaps(world: SharedWorld) -> list[Gap]:
+    return [one for one in kept(world) if isinstance(one, Gap)]
+
+
+def answers(world: SharedWorld) -> list[Answer]:
+    found = []
+    for number in range(len(world.target.topics[STATUS].partitions)):
+        for record in world.target.records(STATUS, number):
+            one = None if record.value is None else decode(record.key or b"", record.value)
+            if isinstance(one, Answer):
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("moves", ["killed", "stopped", "joined", "stays"])
+def test_a_stopped_partition_that_moves_stays_stopped_and_goes_on_once_when_its_owner_is_told(moves: str) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"on.source.gap": "stop"})
+        (name,) = world.make_topics(1, 4)
+        await settled(world, 2)
+        await asyncio.sleep(3)
+        had = owner(world, (name, 0))
+        world.source.truncate(name, 0, 2)
+        await world.until(lambda: [str(one.done) for one in gaps(world)] == ["stopped"])
+        (gap,) = gaps(world)
+        if moves == "killed":
+            had.kill()
+        elif moves == "stopped":
+            assert await had.stop() == 0
+        elif moves == "joined":
+            world.start()
+        await asyncio.sleep(SESSION_S + 4)
+        world.source.append(name, 0, [b"after"])
+        await asyncio.sleep(5)
+        assert [str(one.done) for one in gaps(world)] == ["stopped"]
+        assert all(record.value != b"after" for record in world.target.records("A.t0", 0))
+        assert gap.position is not None
+        one = Command("c1", name, 0, gap.position, 1)
+        partitions = len(world.target.topics[STATUS].partitions)
+        world.target.append(STATUS, partition_of(one.key, partitions), [Record(encode_value(one), key=one.key)])
+        await world.until(lambda: bool(answers(world)))
+        await asyncio.sleep(5)
+        assert [found.carried_out for found in answers(world)] == [True], answers(world)
+        world.source.append(name, 0, [b"more"])
+        await world.until(lambda: world.target.records("A.t0", 0)[-1].value == b"more")
+        assert not any(process.said("flow.failed") for process in world.processes)
+
+    run(scenario())
+
+
+def test_a_topic_that_is_made_anew_stops_on_all_workers_and_each_partition_goes_on_when_it_is_accepted() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"on.source.gap": "stop", "topics.watch.interval.ms": "1000"})
+        (name,) = world.make_topics(1, 4)
+        await settled(world, 3)
+        await asyncio.sleep(3)
+        world.source.recreate_topic(name, 4)
+        await world.until(lambda: len([one for one in gaps(world) if str(one.done) == "stopped"]) == 4)
+        world.write(name)
+        await asyncio.sleep(5)
+        partitions = len(world.target.topics[STATUS].partitions)
+        for gap in gaps(world):
+            assert gap.position is not None
+            one = Command(f"c{gap.partition}", name, gap.partition, gap.position, 1)
+            world.target.append(STATUS, partition_of(one.key, partitions), [Record(encode_value(one), key=one.key)])
+        await world.until(lambda: len(answers(world)) >= 4)
+        await world.until(world.is_copied)
+        assert [found.carried_out for found in answers(world)] == [True] * 4
+
+    run(scenario())
+
+
+# B20: plain producer ids
+
+
+def test_workers_with_plain_producer_ids_copy_all_and_say_that_records_may_be_there_twice() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(nodes=3)
+        world.target.transactions_available = False
+        names = world.make_topics(2, 3)
+        for _ in range(3):
+            world.start()
+        await world.until(world.is_shared_out, within_s=300)
+        traffic = asyncio.create_task(world.traffic(names))
+        await asyncio.sleep(5)
+        world.up[0].kill()
+        await asyncio.sleep(SESSION_S + 5)
+        assert await world.up[0].stop() == 0
+        world.start()
+        await asyncio.sleep(5)
+        traffic.cancel()
+        await world.finish(within_s=300)
+        assert all(text.startswith("at-least-once") for text in guarantees(world))
+
+    run(scenario())
+
+
+# the end
+
+
+def test_a_worker_none_of_whose_flows_may_run_leaves_its_group() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"emit.heartbeats.enabled": "false"})
+        world.make_topics(1, 3)
+        await settled(world, 1)
+        wrong = world.start(A=world.target)
+        await world.until(lambda: not wrong.is_up)
+        assert wrong.life.task is not None
+        assert wrong.life.task.result() == 1
+        await asyncio.sleep(SESSION_S + 3)
+        assert not world.processes[0].said("member.put_out")
+
+    run(scenario())

@@ -1,0 +1,41 @@
+"""Remote topics with fewer partitions than their upstream topics, which may not grow: what fits is copied."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
+
+
+def test_what_fits_into_a_narrow_remote_topic_is_copied_at_once_by_whoever_gets_it() -> None:
+    """It was passed over with refused topics: what became a worker's own after it had seen that waited for a minute."""
+
+    async def scenario() -> None:
+        world = SharedWorld(1, extra={"A->B.remote.partitions.max": "3"})
+        world.source.create_topic("narrow", 4)
+        world.target.create_topic("A.narrow", 3, replication_factor=3)
+        written: list[bytes] = []
+
+        def write(value: bytes) -> None:
+            written.append(value)
+            for number in range(3):
+                world.source.append("narrow", number, [value])
+
+        def is_copied() -> bool:
+            copies = [[record.value for record in world.target.records("A.narrow", number)] for number in range(3)]
+            return copies == [written] * 3
+
+        write(b"1")
+        first, second = world.start(), world.start()
+        assert await world.until(is_copied) < 10
+        await world.until(lambda: bool(first.owns(world.flow)) and bool(second.owns(world.flow)))
+        assert await world.until(lambda: all(process.said("topic.too_narrow") for process in world.up)) < 10
+        await asyncio.sleep(5)
+        write(b"2")
+        assert await world.until(is_copied) < 5
+        first.kill()
+        write(b"3")
+        assert await world.until(is_copied) < SESSION_S + 2
+        assert await second.stop() == 0
+
+    run(scenario())

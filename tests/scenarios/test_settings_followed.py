@@ -1,0 +1,379 @@
+"""Workers in a group that run a flow by what is stored of it: what a change reaches and when, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Mapping
+
+from mm2py.kafka.port import FetchRequest
+from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
+from mm2py.worker.config_log import Written
+from mm2py.worker.flow_config import changed
+from tests.scenarios.config_world import FLOW, TOPIC, log_of, put, stored_in
+from tests.scenarios.gate import Request
+from tests.scenarios.shared_world import Process, SharedWorld, run
+
+HEARD_S = 2.0
+
+
+def world_of(extra: Mapping[str, str] | None = None, *, seed: int = 1) -> SharedWorld:
+    world = SharedWorld(seed, extra={"config.storage.replication.factor": "1", **(extra or {})})
+    world.shares_settings = True
+    return world
+
+
+async def apply(world: SharedWorld, **settings: str) -> int:
+    """Change some settings as ``mm2py apply`` does; returns the version."""
+    log = await log_of(world, f"operator-{world.rng.random()}")
+    await log.read_patiently(world.rng)
+    stored = log.config
+    assert stored is not None
+    outcome = await log.write(changed(stored, {**stored.properties, **settings}, Writer.APPLY), instead_of=stored)
+    assert isinstance(outcome, Written)
+    return outcome.config.version
+
+
+def applied(world: SharedWorld) -> list[int]:
+    """Return the versions that the workers have told their group, as one of them reads it."""
+    member = world.up[0].member
+    assert member is not None
+    return [one.applied.get(FLOW, 0) for one in member.view.members.values()]
+
+
+async def reach_all(world: SharedWorld, version: int, *, within_s: float = HEARD_S) -> None:
+    await world.until(lambda: applied(world) == [version] * len(world.up), within_s=within_s)
+
+
+@contextlib.asynccontextmanager
+async def traffic(world: SharedWorld, names: Collection[str]) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(world.traffic(names, 0.05)), asyncio.ensure_future(world.watch())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def stored(world: SharedWorld) -> FlowConfig:
+    found = await stored_in(world)
+    assert found is not None
+    return found
+
+
+def lives(world: SharedWorld) -> list[int]:
+    return [len(process.said("flow.ready")) for process in world.processes]
+
+
+def copies(world: SharedWorld, name: str) -> int:
+    return sum(len(partition.log.batches) for partition in world.target.topics[f"A.{name}"].partitions)
+
+
+async def started(world: SharedWorld, workers: int, **extra: str) -> list[Process]:
+    found = [world.start(extra) for _ in range(workers)]
+    await world.until(lambda: all(process.said("flow.ready") for process in found))
+    await reach_all(world, applied(world)[0])
+    return found
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+
+
+def test_other_topics_are_copied_within_two_seconds_and_nothing_else_pauses() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(3, 4)
+        await started(world, 2, topics="t0,t1")
+        await world.until(lambda: {"A.t0", "A.t1"} <= world.target.topics.keys())
+        async with traffic(world, names):
+            await asyncio.sleep(5)
+            world.pauses.clear()
+            await reach_all(world, await apply(world, topics="t1,t2"))
+            await world.until(lambda: "A.t2" in world.target.topics and copies(world, "t2") > 0, within_s=HEARD_S)
+            before = copies(world, "t0")
+            await asyncio.sleep(10)
+            assert copies(world, "t0") == before
+            assert max(pause_s for (name, _), pause_s in world.pauses.items() if name == "A.t1") < 0.3
+            await reach_all(world, await apply(world, topics="t0,t1,t2"))
+            await world.until(lambda: copies(world, "t0") > before, within_s=HEARD_S)
+        assert lives(world) == [1, 1]
+        await world.finish()
+        assert not [line for process in world.processes for line in process.events if "gap" in line["event"]]
+        assert not [
+            process.said("partitions.not_begun") for process in world.processes if process.said("partitions.not_begun")
+        ]
+
+    run(scenario())
+
+
+def test_another_rate_holds_at_once_for_reads_that_wait() -> None:
+    async def scenario() -> None:
+        world = world_of({"bytes.per.second.max": "200"})
+        world.make_topics(1, 2)
+        await started(world, 2)
+        world.write("t0", 500)
+        await asyncio.sleep(30)
+        assert not world.is_copied()
+        await reach_all(world, await apply(world, **{"bytes.per.second.max": "50000000"}))
+        await world.until(world.is_copied, within_s=HEARD_S)
+        assert lives(world) == [1, 1]
+        await world.finish()
+
+    run(scenario())
+
+
+def test_the_next_reads_are_made_as_is_applied() -> None:
+    async def scenario() -> None:
+        waits: list[int] = []
+
+        def note(cluster: str, request: Request) -> float:
+            if cluster == "A" and isinstance(request, FetchRequest):
+                waits.append(request.max_wait_ms)
+            return 0.0
+
+        world = world_of()
+        world.make_topics(1, 2)
+        (worker,) = await started(world, 1)
+        await world.until(world.is_copied)
+        worker.late_s = note
+        await asyncio.sleep(5)
+        assert 123 not in waits
+        await reach_all(world, await apply(world, **{"source.consumer.fetch.max.wait.ms": "123"}))
+        await asyncio.sleep(1)
+        waits.clear()
+        await asyncio.sleep(5)
+        assert set(waits) <= {0, 50, 123}
+        assert 123 in waits
+        assert lives(world) == [1]
+
+    run(scenario())
+
+
+def test_heartbeats_begin_and_end_with_their_setting_and_copying_hears_nothing_of_it() -> None:
+    def beats(world: SharedWorld) -> int:
+        return len(world.target.records("heartbeats", 0)) if "heartbeats" in world.target.topics else 0
+
+    async def scenario() -> None:
+        world = world_of({"heartbeats.topic.replication.factor": "1"})
+        world.make_topics(1, 2)
+        await started(world, 2)
+        assert beats(world) == 0
+        await reach_all(world, await apply(world, **{"emit.heartbeats.enabled": "true"}))
+        await world.until(lambda: beats(world) > 0, within_s=4)
+        before = beats(world)
+        await asyncio.sleep(10)
+        assert 9 <= beats(world) - before <= 11  # one of them emits, one a second
+        await reach_all(world, await apply(world, **{"emit.heartbeats.interval.seconds": "5"}))
+        before = beats(world)
+        await asyncio.sleep(20)
+        assert 3 <= beats(world) - before <= 5
+        await reach_all(world, await apply(world, **{"emit.heartbeats.enabled": "false"}))
+        before = beats(world)
+        await asyncio.sleep(20)
+        assert beats(world) == before
+        assert lives(world) == [1, 1]
+
+    run(scenario())
+
+
+def test_another_number_of_tasks_moves_partitions_and_begins_no_flow_anew() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 3)
+        workers = await started(world, 2)
+        await world.until(world.is_shared_out)
+        assert all(process.owns(FLOW) for process in workers)
+        await reach_all(world, await apply(world, **{"tasks.max": "1"}))
+        await world.until(lambda: sorted(len(process.owns(FLOW)) for process in workers) == [0, 6], within_s=5)
+        await reach_all(world, await apply(world, **{"tasks.max": "2"}))
+        await world.until(lambda: all(process.owns(FLOW) for process in workers), within_s=5)
+        assert lives(world) == [1, 1]
+        await world.finish()
+
+    run(scenario())
+
+
+def test_the_schedule_of_topic_settings_begins_anew_when_it_is_to_carry_over_more() -> None:
+    async def scenario() -> None:
+        world = world_of({"config.properties.exclude": r"retention\\.ms"})
+        world.make_topics(1, 2)
+        world.source.topics["t0"].overrides["retention.ms"] = "777000"
+        await started(world, 2)
+        await world.until(lambda: "A.t0" in world.target.topics)
+        await asyncio.sleep(5)
+        assert "retention.ms" not in world.target.topics["A.t0"].overrides
+        await reach_all(world, await apply(world, **{"config.properties.exclude": "flush.ms"}))
+        await world.until(
+            lambda: world.target.topics["A.t0"].overrides.get("retention.ms") == "777000", within_s=HEARD_S
+        )
+        assert lives(world) == [1, 1]
+
+    run(scenario())
+
+
+# -- what begins the tasks anew ----------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_reaches_everything_drains_the_flow_and_nothing_is_copied_twice() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(3, 4)
+        workers = await started(world, 2)
+        members = [process.member for process in workers]
+        async with traffic(world, names):
+            await asyncio.sleep(5)
+            world.pauses.clear()
+            version = await apply(world, **{"source.consumer.isolation.level": "read_committed"})
+            await reach_all(world, version)
+            await asyncio.sleep(10)
+        assert lives(world) == [2, 2]
+        assert [process.member for process in workers] == members
+        assert not any(process.said("drain.failed") or process.said("flow.failed") for process in workers)
+        assert not any(process.herder._in_doubt for process in workers)  # drained, and not just ended
+        assert max(world.pauses.values()) < HEARD_S
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_flow_is_switched_off_and_on() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(2, 3)
+        workers = await started(world, 2)
+        async with traffic(world, names):
+            await asyncio.sleep(3)
+            await reach_all(world, await apply(world, enabled="false"))
+            before = copies(world, "t0")
+            await asyncio.sleep(20)
+            assert copies(world, "t0") == before
+            assert all(process.is_up for process in workers)
+            await reach_all(world, await apply(world, enabled="true"))
+            await world.until(lambda: copies(world, "t0") > before, within_s=HEARD_S)
+        assert lives(world) == [2, 2]
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_flow_that_is_switched_off_waits_from_the_start_and_its_worker_stops_in_order() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 2)
+        (first,) = await started(world, 1)
+        await reach_all(world, await apply(world, enabled="false"))
+        assert await first.stop() == 0
+        second = world.start()
+        await world.until(lambda: bool(world.up) and world.up[0].member is not None)
+        await world.until(lambda: applied(world) == [2])
+        await asyncio.sleep(10)
+        assert not second.said("flow.ready")
+        assert await second.stop() == 0
+
+    run(scenario())
+
+
+# -- whose settings count ----------------------------------------------------------------------------------------------
+
+
+def test_a_different_file_beside_a_worker_that_runs_is_drift_and_said_once() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        await started(world, 1, topics="t0")
+        late = world.start({"topics": "t.*"})
+        await world.until(lambda: bool(late.said("flow.ready")))
+        await asyncio.sleep(20)
+        (drift,) = late.said("config.drift")
+        assert drift["difference"] == ["topics: 't0' -> 't.*'"]
+        assert "A.t1" not in world.target.topics
+        assert set(applied(world)) == {(await stored(world)).version}
+
+    run(scenario())
+
+
+def test_apply_on_the_command_line_makes_those_that_run_go_by_this_file_once() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        await started(world, 1, topics="t0")
+        late = world.start({"topics": "t.*"}, apply=True)
+        await world.until(lambda: "A.t1" in world.target.topics)
+        await reach_all(world, 2)
+        assert (await stored(world)).by is Writer.APPLY
+        version = await apply(world, **{"source.consumer.isolation.level": "read_committed", "topics": "t0"})
+        await reach_all(world, version)
+        await asyncio.sleep(10)
+        assert len(late.said("flow.ready")) == 2
+        assert (await stored(world)).version == version  # begun anew, it has not applied its file once more
+
+    run(scenario())
+
+
+def test_workers_that_start_together_with_a_changed_file_store_it() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        for process in await started(world, 2, topics="t0"):
+            assert await process.stop() == 0
+        workers = [world.start({"topics": "t.*"}) for _ in range(3)]
+        await world.until(lambda: all(process.said("flow.ready") for process in workers))
+        await reach_all(world, 2)
+        assert sum(len(process.said("config.replaced")) for process in workers) == 1
+        assert not any(process.said("config.drift") for process in workers)
+        await world.finish()
+
+    run(scenario())
+
+
+def test_a_flow_whose_settings_cannot_be_kept_runs_by_its_file_and_says_so_once() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
+        names = world.make_topics(1, 2)
+        workers = await started(world, 2)
+        async with traffic(world, names):
+            await asyncio.sleep(90)
+        await world.finish()
+        for process in workers:
+            (said,) = process.said("config.unshared")
+            assert "cleanup.policy is delete" in said["why"]
+            assert said["remedy"]
+        assert set(applied(world)) == {0}
+
+    run(scenario())
+
+
+def test_once_they_can_be_kept_the_settings_are_stored_and_nothing_begins_anew() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
+        world.make_topics(1, 2)
+        await started(world, 2)
+        world.target.topics[TOPIC].overrides["cleanup.policy"] = "compact"
+        await reach_all(world, 1, within_s=35)
+        assert lives(world) == [1, 1]
+        await reach_all(world, await apply(world, topics="t.*,other"))
+
+    run(scenario())
+
+
+def test_what_a_younger_mm2py_has_stored_is_not_acted_on() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(1, 2)
+        (first,) = await started(world, 1)
+        await put(world, (FLOW_KEY, b'{"format": 9, "readable_from": 9, "mm2py": "9.0"}'))
+        late = world.start()
+        await world.until(lambda: bool(late.said("flow.refused")))
+        assert "Run mm2py 9.0 or later." in late.said("flow.refused")[0]["why"]
+        async with traffic(world, names):
+            await asyncio.sleep(70)
+        await world.until(world.is_copied)
+        assert len(first.said("config.unshared")) == 1
+        assert lives(world)[0] == 1
+
+    run(scenario())

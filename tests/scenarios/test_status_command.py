@@ -1,0 +1,797 @@
+"""``mm2py status`` on broker models: what it tells of workers by the control log, whether any of them runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mm2py.clock import Clock
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import ClusterSettings
+from mm2py.connector import Kind
+from mm2py.flow import Flow, parse_flow
+from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.port import BrokerId
+from mm2py.logs import make_logger
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    ControlRecord,
+    Fenced,
+    Joined,
+    Left,
+    Listed,
+    MemberId,
+    Ownership,
+    Share,
+    Snapshot,
+    Writer,
+    Writes,
+)
+from mm2py.status.asking import FAILING_S, PROBE_S
+from mm2py.status.group_inquiry import HELD_UP_S
+from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status_command import EXIT_UNREACHABLE, EXIT_WAITS, EXIT_WELL, parse_arguments, show
+from mm2py.topics.internal import control_log
+from mm2py.worker.control_log import ControlLog
+from mm2py.worker.membership import View
+from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
+from tests.scenarios.world import World
+
+A_TO_B = parse_flow("A->B")
+W1, W2 = MemberId("00000001"), MemberId("00000002")
+LOG = control_log("mm2py", producer_expiry_ms=86_400_000)
+FILE = """\
+clusters = A, B
+A.bootstrap.servers = a:1
+B.bootstrap.servers = b:1
+A->B.enabled = true
+A->B.topics = orders, payments
+emit.heartbeats.enabled = false
+offset.storage.partitions = 3
+"""
+
+
+def joined(member: MemberId, name: str, url: str = "") -> Joined:
+    return Joined(member, name, "0.1.0", url, (A_TO_B,), (), {}, "cluster-B", "log", 3000)
+
+
+def shares(*keys: tuple[str, int]) -> list[Share]:
+    return [Share(A_TO_B, Kind.SOURCE), *(Share(A_TO_B, Kind.SOURCE, *key) for key in keys)]
+
+
+class WrongClock:
+    """The clock of a machine that is set wrong."""
+
+    def __init__(self, right: Clock, off_ms: int) -> None:
+        self._right = right
+        self._off_ms = off_ms
+
+    def monotonic(self) -> float:
+        return self._right.monotonic()
+
+    def boottime(self) -> float:
+        return self._right.boottime()
+
+    def wall_ms(self) -> int:
+        return self._right.wall_ms() + self._off_ms
+
+
+class Link:
+    """A connection of the command to a cluster; ``is_up`` tells of each request whether it gets through."""
+
+    def __init__(self, cluster: ClusterModel, is_up: Callable[[BrokerId, Request], bool]) -> None:
+        self._cluster = cluster
+        self._is_up = is_up
+
+    async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+        if not self._is_up(broker, request):
+            raise BrokerUnreachable("b:1", "connection refused")
+        return await self._cluster.send(broker, request, channel=channel)
+
+    async def close(self) -> None:
+        pass
+
+
+class Scene(World):
+    """Two clusters, a control log that the test writes, and the command."""
+
+    def __init__(self, seed: int, folder: Path, *, text: str = FILE, nodes: int = 3) -> None:
+        super().__init__(seed, nodes=nodes)
+        self.file = folder / "mm2.properties"
+        self.file.write_text(text)
+        self.is_up: dict[str, Callable[[BrokerId, Request], bool]] = {}
+
+    async def append(self, *records: ControlRecord) -> None:
+        await (await self.log_of_members()).append(records)
+
+    async def log_of_members(self) -> ControlLog:
+        log = ControlLog(
+            self.target,
+            LOG,
+            replication_factor=3,
+            poll_s=0.5,
+            append_timeout_s=2.0,
+            clock=self.clock,
+            rng=random.Random(1),
+            log=make_logger("error", "text", io.StringIO()),
+        )
+        await log.open()
+        return log
+
+    async def form_group(self, *partitions: tuple[str, int], topics: dict[str, int]) -> None:
+        """Two members; the first leads, and they own the partitions by turns."""
+        owners = {share: (W1, W2)[at % 2] for at, share in enumerate(shares(*partitions))}
+        await self.append(
+            joined(W1, "host1-10", "http://user:hunter2@host1:8083/x"),
+            joined(W2, "host2-20"),
+            Claim(W1, 1, "c1"),
+            Ownership(W1, 1, 1, {Share(A_TO_B, Kind.SOURCE): W1}),
+            Listed(W1, A_TO_B, topics),
+            Ownership(W1, 1, 2, owners),
+        )
+
+    @asynccontextmanager
+    async def beating(self, *members: MemberId) -> AsyncIterator[None]:
+        """While the block runs, members beat twice a second."""
+        log = await self.log_of_members()
+
+        async def beat() -> None:
+            while True:
+                await log.append([Beat(member) for member in members])
+                await asyncio.sleep(0.5)
+
+        task = asyncio.ensure_future(beat())
+        try:
+            await asyncio.sleep(0.1)
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def inquiry(self, clock: Clock | None = None) -> Inquiry:
+        return Inquiry(
+            load_configuration(self.file, None), self._connect, clock=clock or self.clock, rng=random.Random(2)
+        )
+
+    def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
+        model = self.source if cluster.alias == "A" else self.target
+
+        def is_up(broker: BrokerId, request: Request) -> bool:
+            rule = self.is_up.get(f"{flow} {cluster.alias}") or self.is_up.get(cluster.alias)
+            return rule is None or rule(broker, request)
+
+        return Link(model, is_up)
+
+    async def status(self, *arguments: str, clock: Clock | None = None) -> tuple[int, str]:
+        """Run the command once and return its exit code and what it wrote."""
+        inquiry, out = self.inquiry(clock), io.StringIO()
+        options = parse_arguments([str(self.file), *arguments])
+        code = await show(options, inquiry, out.write, asyncio.Event(), clock=self.clock)
+        await inquiry.close()
+        return code, out.getvalue()
+
+    async def found(self, *, clock: Clock | None = None) -> Any:
+        """Return what the command says as an object."""
+        code, text = await self.status("--json", clock=clock)
+        found = json.loads(text)
+        assert found["exit_code"] == code
+        return found
+
+    async def copy(self, topic: str, values: Sequence[bytes], *, partitions: int = 1) -> None:
+        """Let a worker copy records of a new topic, and drain."""
+        self.source.create_topic(topic, partitions)
+        for partition in range(partitions):
+            self.source.append(topic, partition, list(values))
+        async with self.worker() as herder:
+            await self.copied({topic: f"A.{topic}"})
+            await self.stop(herder)
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    run_virtual(scenario, limit_s=3600)
+
+
+def kinds(found: Any) -> list[str]:
+    return [problem["kind"] for problem in found["problems"]]
+
+
+def test_where_no_worker_ever_ran_it_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(1, tmp_path)
+        scene.source.create_topic("orders", 2)
+        scene.source.append("orders", 1, [b"0", b"1"])
+        code, text = await scene.status()
+        assert code == EXIT_WAITS
+        assert "Group mm2py on B: none runs, and none ever did" in text
+        assert "A->B: unknown (it has not run yet)" in text
+        (row,) = [line.split() for line in text.splitlines() if line.startswith("orders")]
+        assert row[1:4] == ["2", "2", "-"], "two partitions, a lag of two, and no owner"
+        assert row[4:] == ["1", "not", "begun"]
+        assert not scene.target.topics, "looking makes no topic"
+        assert not {"request CreateTopics", "request Produce", "request InitProducerId"} & scene.target.counts.keys()
+
+    run(scenario())
+
+
+def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(2, tmp_path)
+        await scene.copy("orders", [b"0", b"1", b"2"], partitions=2)
+        scene.source.append("orders", 1, [b"3", b"4"])
+        await scene.form_group(("orders", 0), ("orders", 1), topics={"orders": 2})
+        async with scene.beating(W1, W2):
+            asked = scene.target.counts["request DescribeConfigs"]
+            code, text = await scene.status()
+            found = await scene.found()
+            assert scene.target.counts["request DescribeConfigs"] == asked, "whoever looks on may lack that right"
+        assert code == EXIT_WELL, text
+        assert "nothing is wrong" in text
+        assert "Group mm2py on B: leader host1-10, leader epoch 1, generation 2" in text
+        assert "A->B: exactly-once" in text
+        (group,) = found["groups"]
+        assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 1, 2)
+        first, second = group["members"]
+        assert (first["name"], first["state"], first["leads"], first["shares"]) == ("host1-10", "alive", True, 2)
+        assert (second["name"], second["state"], second["leads"], second["shares"]) == ("host2-20", "alive", False, 1)
+        assert 0 <= first["last_seen_ms_ago"] < 1000
+        (flow,) = found["flows"]
+        assert (flow["guarantee"], flow["head"], flow["lag"], flow["unowned"]) == ("exactly-once", W1, 2, 0)
+        assert [(task["member"], task["partitions"]) for task in flow["tasks"]] == [(W1, 1), (W2, 1)]
+        (topic,) = flow["topics"]
+        assert (topic["topic"], topic["partitions"], topic["lag"]) == ("orders", 2, 2)
+        assert topic["owners"] == {W1: "1", W2: "0"}
+
+    run(scenario())
+
+
+def test_what_was_copied_and_who_led_last_is_still_told_when_nobody_runs_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(3, tmp_path)
+        await scene.copy("orders", [b"0", b"1", b"2"])
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        async with scene.beating(W1, W2):
+            await asyncio.sleep(1)
+        await asyncio.sleep(60)
+        scene.source.append("orders", 0, [b"3"])
+        code, text = await scene.status()
+        assert code == EXIT_WAITS
+        assert "none runs, last record 60 s ago, leader epoch 1" in text or "none runs, last record 62 s" in text, text
+        found = await scene.found()
+        assert kinds(found) == ["nobody-runs"]
+        (group,), (flow,) = found["groups"], found["flows"]
+        assert (group["runs"], group["leader"], group["last_leader"]) == (False, None, W1)
+        assert {member["state"] for member in group["members"]} == {"stopped"}
+        assert (flow["lag"], flow["guarantee"], flow["unowned"], flow["tasks"]) == (1, "exactly-once", 0, [])
+
+    run(scenario())
+
+
+def test_a_group_that_has_left_in_order_does_not_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(4, tmp_path)
+        await scene.append(joined(W1, "host1-10"), Claim(W1, 1, "c1"), Left(W1, in_doubt=False))
+        found = await scene.found()
+        (group,) = found["groups"]
+        assert (group["runs"], group["members"], group["last_append_ms_ago"] is not None) == (False, [], True)
+        assert kinds(found) == ["nobody-runs"]
+
+    run(scenario())
+
+
+def test_an_operator_whose_clock_is_wrong_is_not_told_that_nobody_runs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for off_ms in (3_600_000, -3_600_000):
+            scene = Scene(5, tmp_path)
+            await scene.form_group(("orders", 0), topics={"orders": 1})
+            async with scene.beating(W1, W2):
+                found = await scene.found(clock=WrongClock(scene.clock, off_ms))
+            (group,) = found["groups"]
+            assert group["runs"] is True
+            assert all(member["last_seen_ms_ago"] < 1000 for member in group["members"])
+
+    run(scenario())
+
+
+def test_a_group_that_died_is_not_called_alive_by_an_operator_whose_clock_is_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(6, tmp_path)
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        await asyncio.sleep(1800)
+        found = await scene.found(clock=WrongClock(scene.clock, -3_600_000))
+        assert found["groups"][0]["runs"] is False
+        assert "nobody-runs" in kinds(found)
+
+    run(scenario())
+
+
+def test_a_member_that_fell_silent_is_named_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(7, tmp_path)
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        async with scene.beating(W1):
+            await asyncio.sleep(5)
+            found = await scene.found()
+        first, second = found["groups"][0]["members"]
+        assert (first["name"], first["state"]) == ("host2-20", "silent")
+        assert (second["name"], second["state"]) == ("host1-10", "alive")
+        assert first["last_seen_ms_ago"] > 4000
+        assert kinds(found) == ["member"], "the group sees to it by itself"
+        assert found["exit_code"] == EXIT_WELL
+
+    run(scenario())
+
+
+def test_shares_that_nobody_owns_wait_for_an_operator(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(8, tmp_path)
+        scene.source.create_topic("orders", 3)
+        await scene.form_group(("orders", 0), topics={"orders": 3})
+        async with scene.beating(W1, W2):
+            found = await scene.found()
+        assert found["exit_code"] == EXIT_WAITS
+        assert kinds(found) == ["unowned"]
+        (flow,) = found["flows"]
+        assert (flow["unowned"], flow["topics"][0]["unowned"]) == (2, 2)
+        assert flow["topics"][0]["owners"] == {W2: "0"}
+
+    run(scenario())
+
+
+def test_an_open_gap_is_a_problem_and_its_topic_comes_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(9, tmp_path)
+        for topic in ("orders", "payments"):
+            scene.source.create_topic(topic, 1)
+            scene.source.append(topic, 0, [b"0", b"1", b"2"])
+        async with scene.worker() as herder:
+            await scene.copied({"orders": "A.orders", "payments": "A.payments"})
+            await asyncio.sleep(5)
+            scene.source.truncate("payments", 0, 1)
+            scene.source.append("payments", 0, [b"other"])
+            await asyncio.sleep(20)
+            await scene.stop(herder)
+        scene.source.append("orders", 0, [b"more"] * 50)
+        found = await scene.found()
+        assert [(one["kind"], one["where"]) for one in found["problems"]] == [
+            ("nobody-runs", "group mm2py on B"),
+            ("gap", "A->B payments"),
+        ]
+        (flow,) = found["flows"]
+        assert [topic["topic"] for topic in flow["topics"]] == ["payments", "orders"]
+        (gap,) = flow["open_gaps"]
+        assert (gap["topic"], gap["kind"], gap["position"]) == ("payments", "truncated", 3)
+        assert (flow["topics"][0]["ahead"], flow["topics"][0]["lag"]) == (1, 0)
+        assert flow["topics"][1]["lag"] == 50
+
+    run(scenario())
+
+
+def test_a_source_that_does_not_answer_leaves_everything_else_to_be_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(10, tmp_path)
+        await scene.copy("orders", [b"0"])
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        scene.is_up["A"] = lambda *_: False
+        async with scene.beating(W1, W2):
+            code, text = await scene.status()
+            found = await scene.found()
+        assert code == EXIT_UNREACHABLE
+        assert "leader host1-10" in text
+        assert "lag ?" in text
+        assert [(one["kind"], one["where"]) for one in found["problems"]] == [("unreachable", "A")]
+        assert "connection refused" in found["problems"][0]["text"]
+        assert "keeps trying" not in text
+        (flow,) = found["flows"]
+        assert (flow["lag"], flow["guarantee"], flow["topics"][0]["owners"]) == (None, "exactly-once", {W2: "0"})
+
+    run(scenario())
+
+
+def test_a_target_that_never_answers_is_named_within_seconds_and_the_source_is_told_of(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(11, tmp_path)
+        scene.source.create_topic("orders", 2)
+        scene.target.hung_apis.add("Metadata")
+        begun_s = scene.clock.monotonic()
+        found = await scene.found()
+        assert scene.clock.monotonic() - begun_s < PROBE_S + 2
+        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert [cluster["answers"] for cluster in found["clusters"]] == [True, False]
+        assert found["problems"][0]["text"].startswith("B did not answer within 10 s.")
+        assert found["groups"][0]["runs"] is None, "nobody can tell"
+        (flow,) = found["flows"]
+        assert (flow["guarantee"], flow["topics"][0]["partitions"]) == ("unknown", 2)
+
+    run(scenario())
+
+
+def test_one_broker_of_the_source_that_is_away_hides_the_lag_of_its_partitions_only(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(12, tmp_path)
+        await scene.copy("orders", [b"0", b"1"], partitions=6)
+        for partition in range(6):
+            scene.source.append("orders", partition, [b"2"])
+        scene.is_up["A"] = lambda broker, _: broker != BrokerId(1)
+        begun_s = scene.clock.monotonic()
+        found = await scene.found()
+        assert FAILING_S <= scene.clock.monotonic() - begun_s < FAILING_S + 5
+        assert found["exit_code"] == EXIT_UNREACHABLE
+        (flow,) = found["flows"]
+        (topic,) = flow["topics"]
+        assert 0 < topic["unknown"] < 6
+        assert topic["lag"] == flow["lag"] == 6 - topic["unknown"]
+        assert flow["lag_is_partial"] is True
+
+    run(scenario())
+
+
+def test_the_control_log_that_cannot_be_read_keeps_no_lag_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(13, tmp_path)
+        await scene.copy("orders", [b"0"])
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        scene.target.deny(str(LOG.name))
+        found = await scene.found()
+        (group,), (flow,) = found["groups"], found["flows"]
+        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert (group["runs"], "mm2py needs DESCRIBE and READ on" in group["why_unread"]) == (None, True)
+        assert (flow["lag"], flow["guarantee"]) == (0, "exactly-once")
+
+    run(scenario())
+
+
+def test_a_record_of_a_younger_mm2py_is_named_with_the_version_that_reads_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(14, tmp_path)
+        await scene.form_group(topics={"orders": 1})
+        younger = {"format": 99, "kind": "Merge", "member": W1, "version": "9.9.9", "skippable": False}
+        scene.target.append(str(LOG.name), 0, [Record(json.dumps(younger).encode())])
+        found = await scene.found()
+        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert "9.9.9" in found["groups"][0]["why_unread"]
+
+    run(scenario())
+
+
+def test_reading_begins_at_the_newest_snapshot(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(15, tmp_path)
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        log, view = await scene.log_of_members(), View()
+        reader = await scene.log_of_members()
+        for entry in (await reader.open()).entries:
+            view.take(entry)
+        for _ in range(10):
+            await log.append([Beat(member) for member in (W1, W2) for _ in range(200)])
+        state = view.to_json()
+        await log.append([Snapshot(W1, 1, view.next_offset, "s1", state)])
+        await log.append([Fenced(W1, 1, None, {}, {7: "no coordinator"})])
+        found = await scene.found()
+        (group,) = found["groups"]
+        assert (group["runs"], group["leader"], group["generation"]) == (True, W1, 2)
+        assert group["unfenced"] == [{"producer_id": 7, "why": "no coordinator"}]
+        assert (found["flows"][0]["guarantee"], found["flows"][0]["guarantee_reasons"]) == (
+            "at-least-once",
+            ["1 producer id(s) could not be fenced: no coordinator"],
+        )
+
+    run(scenario())
+
+
+def test_a_member_that_writes_without_a_transactional_id_makes_it_at_least_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(16, tmp_path)
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        await scene.append(Writes(W2, Writer(A_TO_B, None, 77, 0)))
+        (flow,) = (await scene.found())["flows"]
+        assert flow["guarantee"] == "at-least-once"
+        assert flow["guarantee_reasons"] == ["host2-20 writes without a transactional id, and cannot be fenced surely"]
+
+    run(scenario())
+
+
+def test_nothing_secret_is_printed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        secured = FILE + (
+            "B.security.protocol = SASL_PLAINTEXT\nB.sasl.mechanism = PLAIN\n"
+            "B.sasl.jaas.config = org.apache.kafka.common.security.plain.PlainLoginModule required"
+            ' username="mirror" password="hunter2";\n'
+        )
+        scene = Scene(17, tmp_path, text=secured)
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        async with scene.beating(W1, W2):
+            text = (await scene.status("--all"))[1] + (await scene.status("--json"))[1]
+        assert "http://host1:8083/x" in text
+        assert "hunter2" not in text and "user:" not in text
+
+    run(scenario())
+
+
+def test_what_others_wrote_into_a_topic_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(18, tmp_path)
+        await scene.append(joined(W1, "host\x1b[2J\nfake line"), Claim(W1, 1, "c1"))
+        _, text = await scene.status()
+        assert "host\\x1b[2J\\nfake line" in text
+        assert "\x1b" not in text
+
+    run(scenario())
+
+
+class Watching:
+    """The command with ``--watch``, and what it has written so far."""
+
+    def __init__(self, scene: Scene, *arguments: str, screen: int | None = None, write: Any = None) -> None:
+        self.blocks: list[str] = []
+        self.stopped = asyncio.Event()
+        self._inquiry = scene.inquiry()
+        options = parse_arguments([str(scene.file), *arguments])
+        self._task = asyncio.ensure_future(
+            show(
+                options,
+                self._inquiry,
+                write or self.blocks.append,
+                self.stopped,
+                clock=scene.clock,
+                screen=None if screen is None else lambda: screen,
+            )
+        )
+
+    async def code(self) -> int:
+        return await self._task
+
+
+def test_watching_shows_what_has_changed_and_reads_nothing_twice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(19, tmp_path)
+        await scene.copy("orders", [b"0"])
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        await scene.append(*(Beat(W1) for _ in range(3000)))
+        async with scene.beating(W1, W2):
+            watching = Watching(scene, "--watch", "--json")
+            await asyncio.sleep(1)
+            (first,) = watching.blocks
+            scene.source.append("orders", 0, [b"1", b"2"])
+            before, opened = (scene.target.counts[what] for what in ("partitions asked for", "request ListOffsets"))
+            await asyncio.sleep(2)
+            first, second = watching.blocks
+            assert [json.loads(block)["flows"][0]["lag"] for block in (first, second)] == [0, 2]
+            assert all(block.count("\n") == 1 for block in watching.blocks), "one object a line"
+            assert scene.target.counts["partitions asked for"] - before < 20
+            assert scene.target.counts["request ListOffsets"] == opened, "the control log is opened once"
+            await asyncio.sleep(20)
+            watching.stopped.set()
+            assert await watching.code() == EXIT_WELL
+            assert 10 <= len(watching.blocks) <= 13
+
+    run(scenario())
+
+
+def test_watching_sees_a_group_die_come_back_and_its_log_made_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(20, tmp_path)
+        await scene.form_group(topics={})
+        watching = Watching(scene, "--watch", "1", "--json")
+
+        def runs() -> Any:
+            return json.loads(watching.blocks[-1])["groups"][0]["runs"]
+
+        async with scene.beating(W1, W2):
+            await asyncio.sleep(5)
+            assert runs() is True
+        await asyncio.sleep(20)
+        assert runs() is False
+        async with scene.beating(W1, W2):
+            await asyncio.sleep(5)
+            assert runs() is True
+        scene.target.delete_topic(str(LOG.name))
+        await asyncio.sleep(15)
+        assert runs() is False
+        assert {json.loads(block)["groups"][0]["why_unread"] for block in watching.blocks} == {None}
+        await scene.append(joined(W1, "host1-11"), Claim(W1, 1, "c9"))
+        async with scene.beating(W1):
+            await asyncio.sleep(5)
+            (member,) = json.loads(watching.blocks[-1])["groups"][0]["members"]
+            assert (runs(), member["name"], member["leads"]) == (True, "host1-11", True)
+        watching.stopped.set()
+        await watching.code()
+
+    run(scenario())
+
+
+def test_watching_goes_on_while_a_cluster_is_away_and_ends_at_once_when_told_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(21, tmp_path)
+        await scene.form_group(topics={})
+        async with scene.beating(W1, W2):
+            watching = Watching(scene, "--watch", screen=40)
+            await asyncio.sleep(3)
+            scene.is_up["B"] = lambda *_: False
+            await asyncio.sleep(5)
+            assert "connection refused" in watching.blocks[-1]
+            scene.is_up.clear()
+            await asyncio.sleep(5)
+            assert "connection refused" not in watching.blocks[-1]
+            assert all(block.startswith("\x1b[H") and block.endswith("\x1b[J") for block in watching.blocks)
+            scene.target.hung_apis.add("Metadata")
+            await asyncio.sleep(3)
+            stopped_s = scene.clock.monotonic()
+            watching.stopped.set()
+            assert await watching.code() == EXIT_WELL, "the last look that was shown"
+            assert scene.clock.monotonic() - stopped_s < 0.1
+
+    run(scenario())
+
+
+def test_on_a_small_screen_problems_stay_in_sight(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(22, tmp_path)
+        scene.source.create_topic("orders", 1)
+        watching = Watching(scene, "--watch", screen=5)
+        await asyncio.sleep(1)
+        watching.stopped.set()
+        await watching.code()
+        (block,) = watching.blocks
+        lines = block.splitlines()
+        assert block.count("\n") == 4
+        assert "! group mm2py on B: none runs" in lines[1]
+        assert "more lines: make the window larger" in lines[3]
+
+    run(scenario())
+
+
+def test_a_reader_that_has_seen_enough_ends_watching(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        def write(_: str) -> None:
+            raise BrokenPipeError
+
+        scene = Scene(23, tmp_path)
+        assert await Watching(scene, "--watch", write=write).code() == EXIT_WAITS
+
+    run(scenario())
+
+
+def test_watching_sees_topics_that_come_and_leaders_that_move(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(24, tmp_path)
+        scene.source.create_topic("orders", 1)
+        watching = Watching(scene, "--watch", "1", "--json")
+        await asyncio.sleep(3)
+        scene.source.move_leader("orders", 0)
+        scene.source.append("orders", 0, [b"0"])
+        await asyncio.sleep(4)
+        assert json.loads(watching.blocks[-1])["flows"][0]["lag"] == 1, "its new leader was asked"
+        scene.source.create_topic("payments", 1)
+        await asyncio.sleep(17)
+        watching.stopped.set()
+        await watching.code()
+        found = json.loads(watching.blocks[-1])
+        assert {topic["topic"]: topic["lag"] for topic in found["flows"][0]["topics"]} == {"orders": 1, "payments": 0}
+        assert found["flows"][0]["why_unread"] == []
+        assert scene.source.counts["request Metadata"] < 1.5 * len(watching.blocks), "not all topics at each look"
+
+    run(scenario())
+
+
+def test_positions_that_are_gone_are_not_remembered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(25, tmp_path)
+        await scene.copy("orders", [b"0", b"1"])
+        watching = Watching(scene, "--watch", "1", "--json")
+        await asyncio.sleep(3)
+        scene.target.delete_topic("mm2-offsets.A.internal")
+        await asyncio.sleep(5)
+        watching.stopped.set()
+        await watching.code()
+        first, last = (json.loads(watching.blocks[at])["flows"][0]["topics"][0] for at in (0, -1))
+        assert (first["lag"], first["not_begun"]) == (0, 0)
+        assert (last["lag"], last["not_begun"]) == (2, 1)
+
+    run(scenario())
+
+
+def test_positions_without_a_leader_leave_the_lag_of_theirs_unknown(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(26, tmp_path)
+        await scene.copy("orders", [b"0"], partitions=8)
+        offsets = scene.target.topics["mm2-offsets.A.internal"]
+        (lost, *_) = {replica for part in offsets.partitions for replica in part.replicas}
+        scene.target.stop_broker(lost)
+        await asyncio.sleep(20)
+        found = await scene.found()
+        (flow,) = found["flows"]
+        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert any("of mm2-offsets.A.internal have no leader" in why for why in flow["why_unread"]), flow["why_unread"]
+        assert 0 < flow["topics"][0]["unknown"] < 8
+        assert flow["topics"][0]["lag"] == 0
+
+    run(scenario())
+
+
+def test_records_of_an_open_transaction_are_no_lag_of_a_flow_that_reads_committed_ones(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for level, lag in (("read_committed", 1), ("read_uncommitted", 3)):
+            text = FILE + f"A->B.consumer.isolation.level = {level}\n"
+            scene = Scene(27, tmp_path, text=text)
+            scene.source.create_topic("orders", 1)
+            scene.source.append("orders", 0, [b"0"])
+            transaction = scene.source.transaction()
+            transaction.append("orders", 0, [b"1", b"2"])
+            (flow,) = (await scene.found())["flows"]
+            assert flow["lag"] == lag, level
+
+    run(scenario())
+
+
+def test_a_control_log_whose_leader_is_away_says_so_within_seconds_at_first_and_while_watching(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(28, tmp_path)
+        await scene.form_group(topics={})
+        leader = scene.target.partition(str(LOG.name), 0).leader
+        watching = Watching(scene, "--watch", "1", "--json")
+        async with scene.beating(W1, W2):
+            await asyncio.sleep(3)
+            scene.is_up["B"] = lambda broker, _: broker != leader
+            begun_s = scene.clock.monotonic()
+            found = await scene.found()
+            assert HELD_UP_S <= scene.clock.monotonic() - begun_s < HELD_UP_S + 3
+            await asyncio.sleep(10)
+            watching.stopped.set()
+            await watching.code()
+            assert json.loads(watching.blocks[0])["groups"][0]["runs"] is True
+            for group in (found["groups"][0], json.loads(watching.blocks[-1])["groups"][0]):
+                assert group["runs"] is None
+                assert "connection refused" in group["why_unread"]
+
+    run(scenario())
+
+
+def test_what_came_since_the_last_look_is_read_to_its_end_however_much_it_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(29, tmp_path)
+        await scene.form_group(topics={})
+        watching = Watching(scene, "--watch", "2", "--json")
+        await asyncio.sleep(1)
+        await scene.append(*[Snapshot(W1, 1, 1, f"s{at}", "x" * 400_000, 0, 2) for at in range(5)], Left(W2, False))
+        await asyncio.sleep(2)
+        watching.stopped.set()
+        await watching.code()
+        first, second = (json.loads(block)["groups"][0]["members"] for block in watching.blocks)
+        assert (len(first), len(second)) == (2, 1)
+
+    run(scenario())
+
+
+def test_a_cluster_that_lets_one_flow_in_and_the_other_not_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(30, tmp_path, text=FILE + "B->A.enabled = true\n")
+        scene.source.create_topic("orders", 1)
+        scene.is_up["A->B B"] = lambda *_: False
+        found = await scene.found()
+        assert {cluster["cluster"]: cluster["answers"] for cluster in found["clusters"]} == {"A": True, "B": False}
+        unread = {flow["flow"]: bool(flow["why_unread"]) for flow in found["flows"]}
+        assert unread == {"A->B": True, "B->A": False}
+
+    run(scenario())
+
+
+def test_a_look_that_takes_long_delays_the_next_one_no_further(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(31, tmp_path)
+        scene.target.hung_apis.add("Metadata")
+        watching = Watching(scene, "--watch", "10")
+        await asyncio.sleep(4 * PROBE_S + 1)
+        watching.stopped.set()
+        await watching.code()
+        assert len(watching.blocks) == 4
+
+    run(scenario())

@@ -1,0 +1,215 @@
+"""What the benches of several workers say of what they saw: shares, gaps in arrivals, partitions that stood still."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import failover_beside, new_topic, workers
+from bench.fault_mirrors import MM2PY, Plan, properties
+from bench.measure import Reading
+from bench.runs import Run
+from bench.shares import shared
+from bench.workloads import UNCOMPRESSED
+from mm2py.connector import Kind
+from mm2py.flow import parse_flow
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    ControlRecord,
+    Entry,
+    Joined,
+    Listed,
+    MemberId,
+    Ownership,
+    Released,
+    Share,
+)
+
+FLOW = parse_flow("A->B")
+ONE, TWO = MemberId("0a"), MemberId("0b")
+FACTS = {"date": "2026-11-22", "machine": {"cores": 2}}
+
+
+# Several workers
+
+
+def _joined(member: MemberId) -> Joined:
+    return Joined(member, "host", "1", "", (FLOW,), (), {}, "cluster", "log", 3_000)
+
+
+def _partition(number: int) -> Share:
+    return Share(FLOW, Kind.SOURCE, "orders", number)
+
+
+def _log(*records: ControlRecord) -> list[Entry]:
+    """Return the entries of a log, a second apart, the first at 1,000 ms."""
+    return [Entry(at, (at + 1) * 1_000, record) for at, record in enumerate(records)]
+
+
+def _reading(at_s: float, copied: int) -> Reading:
+    return Reading(at_s, copied, at_s * 0.5, at_s * 0.1, at_s * 0.4, at_s, at_s)
+
+
+def test_each_round_begins_with_another_number_of_workers() -> None:
+    assert [workers.order_of(number, [1, 2, 4]) for number in range(4)] == [[1, 2, 4], [2, 4, 1], [4, 1, 2], [1, 2, 4]]
+
+
+HEARTBEATS = Share(FLOW, Kind.SOURCE, "heartbeats", 0)
+BEGUN = (
+    *(_joined(ONE), _joined(TWO), Claim(ONE, 1, "c1"), Ownership(ONE, 1, 1, {Share(FLOW, Kind.SOURCE): ONE})),
+    Listed(ONE, FLOW, {"orders": 2, "heartbeats": 1}),
+)
+
+
+def test_partitions_are_shared_once_both_workers_have_some_and_wait_for_nobody() -> None:
+    log = _log(
+        *BEGUN,
+        Ownership(ONE, 1, 2, {_partition(0): ONE, _partition(1): ONE, HEARTBEATS: TWO}),
+        Ownership(ONE, 1, 3, {_partition(1): TWO}),
+        Beat(ONE),
+        Released(ONE, 3, frozenset([_partition(1)])),
+        Beat(TWO),
+    )
+    assert shared(log, "orders", partitions=2, workers=2) == (9_000, 0)
+    assert shared(log[:8], "orders", partitions=2, workers=2) == (None, 0)
+    assert shared(log, "orders", partitions=2, workers=1) == (None, 0)
+
+
+def test_partitions_that_move_after_all_was_shared_are_counted() -> None:
+    log = _log(
+        *BEGUN,
+        Ownership(ONE, 1, 2, {_partition(0): ONE, _partition(1): TWO, HEARTBEATS: ONE}),
+        Ownership(ONE, 1, 3, {_partition(0): TWO, HEARTBEATS: TWO}),
+        Beat(ONE),
+    )
+    assert shared(log, "orders", partitions=2, workers=2) == (6_000, 1)
+
+
+def test_before_all_is_shared_the_steady_time_has_not_begun() -> None:
+    readings = [_reading(at_s, copied) for at_s, copied in ((1, 0), (2, 1_000), (4, 3_000), (8, 8_000))]
+    found = workers.steady_measures(UNCOMPRESSED, readings, 3.0, _reading(9.0, 13_000))
+    assert found["records_per_s"] == pytest.approx(2_000)
+    assert found["mb_per_s"] == pytest.approx(2.048)
+    assert found["cpu_s_per_million_steady"] == pytest.approx(250)
+    assert found["source_cpu_steady"] == pytest.approx(50)
+    assert found["target_cpu_steady"] == pytest.approx(200)
+    assert found["cores"] == pytest.approx(1.0)
+
+
+def test_steady_time_begins_with_the_first_record_where_all_was_shared_before() -> None:
+    readings = [_reading(1, 0), _reading(2, 0), _reading(4, 1_000)]
+    found = workers.steady_measures(UNCOMPRESSED, readings, 0.5, _reading(9.0, 11_000))
+    assert found["records_per_s"] == pytest.approx(2_000)
+
+
+def test_a_copy_that_was_complete_before_all_was_shared_has_no_steady_time() -> None:
+    assert workers.steady_measures(UNCOMPRESSED, [_reading(1, 500)], 2.0, _reading(1.5, 1_000)) == {}
+
+
+def test_the_table_of_workers_says_how_many_times_one_worker_each_number_copies() -> None:
+    runs = [
+        Run("workers", workers.name_of(count), number, 10, {"mb_per_s": rate, "other_cpu_percent": 3.0})
+        for count, rates in ((1, (90.0, 100.0, 150.0)), (2, (170.0, 180.0)))
+        for number, rate in enumerate(rates)
+    ]
+    page = workers.report([*runs, Run("workers", "4 workers", 0, 10, failed="ended")], UNCOMPRESSED, [1, 2, 4], FACTS)
+    (one, two, four) = [line for line in page.splitlines() if line.startswith(("| 1", "| 2", "| 4"))][:3]
+    assert one.endswith("| 1.00x |")
+    assert "| 100 (90–150) |" in one
+    assert two.endswith("| 1.75x |")
+    assert four.endswith("| - |")
+    assert "Round 1, 4 workers, failed: ended" in page
+    assert "3 % of a core at most" in page
+
+
+# A new topic
+
+
+def test_a_gap_that_reaches_into_a_window_counts_whole_and_one_before_it_does_not() -> None:
+    assert new_topic.longest_gap_s([1.0, 9.0, 10.5, 11.0, 19.8], 10.0, 20.0) == pytest.approx(8.8)
+    assert new_topic.longest_gap_s([1.0, 9.9, 10.0, 10.1], 10.0, 10.1) == pytest.approx(0.1)
+    assert new_topic.longest_gap_s([4.0, 10.5, 11.0], 10.0, 11.0) == pytest.approx(6.5)
+
+
+def test_a_partition_that_never_goes_on_has_a_gap_up_to_the_end_of_the_window() -> None:
+    assert new_topic.longest_gap_s([9.0, 9.9, 12.0], 10.0, 20.0) == pytest.approx(8.0)
+    assert new_topic.longest_gap_s([9.0], 10.0, 20.0) == pytest.approx(11.0)
+    assert new_topic.longest_gap_s([], 10.0, 20.0) == pytest.approx(10.0)
+
+
+def test_the_longest_gap_of_any_partition_is_compared_with_the_quiet_window_before() -> None:
+    steady = [at / 10 for at in range(400)]
+    held_up = [at for at in steady if not 20.5 < at < 22.0]
+    found = new_topic.gap_measures({"A.a": steady, "A.b": steady, "A.c": held_up}, steady, 20.0, 10.0)
+    assert found["quiet_s"] == pytest.approx(0.1)
+    assert found["around_s"] == pytest.approx(1.5)
+    assert found["more_s"] == pytest.approx(1.4)
+    assert found["around_median_s"] == pytest.approx(0.1)
+    assert found["around_writer_s"] == pytest.approx(0.1)
+
+
+def test_the_sample_is_spread_over_all_topics() -> None:
+    assert new_topic.sampled(1_000, 4) == ["topic-0000", "topic-0250", "topic-0500", "topic-0750"]
+    assert len(set(new_topic.sampled(1_000, 100))) == 100
+
+
+def test_the_page_of_a_new_topic_names_the_longest_gap_of_all_creations() -> None:
+    runs = [Run("new topic", "mm2py", at, 1_000, {"around_s": gap}) for at, gap in enumerate((0.1, 0.2, 0.9))]
+    page = new_topic.report([*runs, Run("new topic", "mm2py", 3, 1_000, failed="late")], 1_000, 100, 10.0, FACTS)
+    assert f"| {new_topic.ROWS['around_s']} | 0.200 s | 0.900 s |" in page
+    assert page.endswith("Creation 4 failed: late\n")
+
+
+# Failover beside MirrorMaker 2
+
+ASSIGNED = (
+    "10:00:00.000 [DistributedHerder-connect-1] INFO DistributedHerder - [Worker clientId=sx->tx, groupId=sx-mm2] "
+    "Joined group at generation 3 with protocol version 2 and got assignment: Assignment{{error=0, "
+    "offset=9, connectorIds=[MirrorSourceConnector], taskIds=[{tasks}], revokedConnectorIds=[], "
+    "revokedTaskIds=[MirrorSourceConnector-3], delay=0}} with rebalance delay: 0"
+)
+
+
+def test_a_worker_of_mm2_has_the_copying_tasks_of_its_last_assignment_in_that_flow() -> None:
+    first = ASSIGNED.format(tasks="MirrorSourceConnector-0, MirrorSourceConnector-1")
+    last = ASSIGNED.format(tasks="MirrorSourceConnector-2, MirrorHeartbeatConnector-0, MirrorSourceConnector-0")
+    other = ASSIGNED.format(tasks="MirrorSourceConnector-1").replace("clientId=sx->tx", "clientId=tx->sx")
+    found = failover_beside.source_tasks("\n".join([first, last, other, "something else"]), "sx->tx")
+    assert found == ["MirrorSourceConnector-2", "MirrorSourceConnector-0"]
+    assert failover_beside.source_tasks(ASSIGNED.format(tasks=""), "sx->tx") == []
+
+
+def test_tasks_are_shared_when_each_has_one_worker_and_each_worker_one_at_least() -> None:
+    assert failover_beside.tasks_are_shared([["t-0", "t-1", "t-2"], ["t-3"]], 4)
+    assert not failover_beside.tasks_are_shared([["t-0", "t-1", "t-2", "t-3"], []], 4)
+    assert not failover_beside.tasks_are_shared([["t-0", "t-1"], ["t-2"]], 4)
+    assert not failover_beside.tasks_are_shared([["t-0", "t-1", "t-2", "t-3"], ["t-3"]], 4)
+
+
+def test_the_partitions_of_the_dead_worker_are_those_that_stood_still() -> None:
+    found = failover_beside.stood_still({0: 100.02, 1: 103.5, 2: 100.9, 3: 104.0}, 100.0)
+    assert found == {1: pytest.approx(3.5), 3: pytest.approx(4.0)}
+
+
+def test_only_the_delay_tells_the_two_mm2_apart() -> None:
+    files = {}
+    for contender in failover_beside.CONTENDERS:
+        plan = Plan(
+            *(contender.mirror, "x", "source:1", "target:1", ["orders"]),
+            source_replicas=1,
+            target_replicas=1,
+            mm2_settings=failover_beside.mm2_settings(contender, 8_083),
+        )
+        files[contender.name] = properties(plan, rest_port=8_083)
+    assert files["mm2-0"].items() - files["mm2"].items() == {("tx.scheduled.rebalance.max.delay.ms", "0")}
+    assert files["mm2"]["dedicated.mode.enable.internal.rest"] == "true"
+    assert not {name for name in files[MM2PY] if "rest" in name or "tasks.max" in name}
+
+
+def test_a_kill_that_was_not_got_over_is_counted_and_told() -> None:
+    measures = [{"partitions": 12.0, "first_s": 1.0, "last_s": last_s} for last_s in (3.0, 9.0, 5.0)]
+    runs = [Run("failover", "mm2", number, 24, each) for number, each in enumerate(measures)]
+    page = failover_beside.report([*runs, Run("failover", "mm2", 3, 24, failed="no record within 400 s")], FACTS)
+    assert "| MM2, defaults | 4 | 12 | 1.00 s | 3.00 s | 5.00 s | 9.00 s | 1 |" in page
+    assert "* MM2, defaults, kill 4: no record within 400 s" in page
+    assert "| mm2py | 0 | - | - | - | - | - | 0 |" in page

@@ -1,0 +1,590 @@
+"""What ``mm2py status`` makes of facts: who runs, what is wrong, how large the lag is, which guarantee holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mm2py.connector import Kind
+from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow, parse_flow
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    ControlRecord,
+    Entry,
+    Fenced,
+    Joined,
+    Listed,
+    Loads,
+    MemberId,
+    Ownership,
+    PutOut,
+    Released,
+    Share,
+    Writer,
+    Writes,
+)
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Done, Gap, GapKind, IncarnationRecord
+from mm2py.status.facts import Facts, FlowFacts, GroupFacts
+from mm2py.status.guarantee import Level, guarantee_of
+from mm2py.status.printout import ROWS_MOST, object_of, text_of
+from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
+from mm2py.status.topics import TopicReport, ranges
+from mm2py.status_command import EXIT_UNREACHABLE, EXIT_WAITS, EXIT_WELL, exit_code_of, parse_arguments
+from mm2py.worker.membership import View
+from tests.scenarios.world import flow_settings
+
+A, B = ClusterAlias("A"), ClusterAlias("B")
+A_TO_B, C_TO_B = parse_flow("A->B"), parse_flow("C->B")
+W1, W2, W3 = MemberId("0000000a"), MemberId("0000000b"), MemberId("0000000c")
+SETTINGS = flow_settings(())
+NOW_MS = 1_000_000
+HEAD = Share(A_TO_B, Kind.SOURCE)
+
+
+def share(topic: str, partition: int, flow: Flow = A_TO_B) -> Share:
+    return Share(flow, Kind.SOURCE, topic, partition)
+
+
+def joined(member: MemberId, *, flows: tuple[Flow, ...] = (A_TO_B,), timeout_ms: int = 3000, url: str = "") -> Joined:
+    return Joined(member, f"host-{member}", "0.1.0", url, flows, flows, {}, "id-B", "log", timeout_ms)
+
+
+class Log:
+    """A control log in the making; each record is appended 100 ms after the one before."""
+
+    def __init__(self, at_ms: int = NOW_MS) -> None:
+        self.view = View()
+        self.at_ms = at_ms
+
+    def take(self, *records: ControlRecord) -> Log:
+        for record in records:
+            self.view.take(Entry(self.view.next_offset, self.at_ms, record))
+            self.at_ms += 100
+        return self
+
+    def beat_for_5_s(self, *members: MemberId) -> Log:
+        for _ in range(5):
+            self.at_ms += 1000 - 100 * len(members)
+            self.take(*map(Beat, members))
+        return self
+
+    def facts(self, **extra: Any) -> GroupFacts:
+        return GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", self.view, **extra)
+
+
+def two_members(owners: Mapping[Share, MemberId], topics: Mapping[str, int]) -> Log:
+    return Log().take(
+        joined(W1),
+        joined(W2),
+        Claim(W1, 1, "c"),
+        Ownership(W1, 1, 1, {HEAD: W1, Share(A_TO_B, Kind.HEARTBEAT): W2}),
+        Listed(W1, A_TO_B, topics),
+        Ownership(W1, 1, 2, owners),
+    )
+
+
+def of_flow(**extra: Any) -> FlowFacts:
+    return FlowFacts(SETTINGS, **{"selected": {}, **extra})
+
+
+def gap(kind: GapKind = GapKind.EXPIRED, topic: str = "orders", done: Done = Done.STOPPED, partition: int = 0) -> Gap:
+    return Gap(kind, topic, partition, 5, 9, done, 5, "gone", 1_000)
+
+
+def reported(
+    *flows: FlowFacts,
+    group: GroupFacts | None = None,
+    at_ms: int = NOW_MS + 1000,
+    clusters: Mapping[ClusterAlias, str] | None = None,
+    refused: Mapping[Flow, str] | None = None,
+) -> Report:
+    return report_of(
+        Facts(at_ms, clusters or {A: "", B: ""}, [] if group is None else [group], flows or [of_flow()], refused or {})
+    )
+
+
+def topic_of(report: Report, name: str = "orders") -> TopicReport:
+    (flow,) = report.flows
+    return next(topic for topic in flow.topics if topic.topic == name)
+
+
+def kinds(report: Report) -> list[str]:
+    return [problem.kind for problem in report.problems]
+
+
+# Whether anybody runs
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "stopped"), [(0, False), (9_000, False), (9_001, True), (-2_000, False), (-2_001, True)]
+)
+def test_after_three_session_timeouts_or_with_a_record_of_the_future_only_looking_on_tells_who_runs(
+    age_ms: int, *, stopped: bool
+) -> None:
+    log = Log().take(joined(W1, timeout_ms=1000), joined(W2, timeout_ms=3000))
+    assert seems_stopped(log.view, log.view.log_time_ms + age_ms) is stopped
+
+
+def test_a_log_that_grows_has_a_writer_and_one_that_does_not_has_none_whatever_the_clocks_say() -> None:
+    log = Log().take(joined(W1), Claim(W1, 1, "c"))
+    for at_ms in (NOW_MS - 3_600_000, NOW_MS + 3_600_000):
+        (alive,) = reported(group=log.facts(has_grown=True), at_ms=at_ms).groups
+        (dead,) = reported(group=log.facts(has_grown=False), at_ms=at_ms).groups
+        assert (alive.runs, dead.runs) == (True, False)
+        assert alive.last_append_ms == 0
+        assert alive.members[0].last_seen_ms == 0
+
+
+def test_a_member_that_wrote_before_the_last_record_was_seen_longer_ago_than_that() -> None:
+    log = Log().take(joined(W1), joined(W2), Claim(W1, 1, "c"), *[Beat(W1)] * 5)
+    at_ms = log.view.log_time_ms + 300
+    (group,) = reported(group=log.facts(), at_ms=at_ms).groups
+    assert group.last_append_ms == 300
+    assert {member.member: member.last_seen_ms for member in group.members} == {W1: 300, W2: 300 + 600}
+
+
+def test_of_a_group_that_nobody_ever_joined_nobody_runs_and_of_an_unread_one_nobody_knows() -> None:
+    missing = GroupFacts(B, "mm2py", "t", None)
+    assert reported(group=missing).groups[0].runs is False
+    assert kinds(reported(group=missing)) == ["nobody-runs"]
+    unread = replace(missing, unread="denied")
+    assert reported(group=unread).groups[0].runs is None
+    assert kinds(reported(group=unread)) == ["unreachable"]
+
+
+def test_a_silent_member_stands_before_the_leader_and_both_before_the_others() -> None:
+    log = Log().take(joined(W1), joined(W2), joined(W3), Claim(W2, 1, "c")).beat_for_5_s(W1, W2)
+    assert log.view.is_silent(W3)
+    report = reported(group=log.facts(), at_ms=log.at_ms)
+    assert [(one.member, one.state) for one in report.groups[0].members] == [
+        (W3, "silent"),
+        (W2, "alive"),
+        (W1, "alive"),
+    ]
+    assert "host-0000000c is silent" in report.problems[-1].text
+
+
+def test_a_group_without_a_leader_says_so_and_so_does_one_with_a_member_that_is_not_fenced() -> None:
+    log = Log().take(joined(W1), joined(W2), Claim(W1, 1, "c"), Writes(W2, Writer(A_TO_B, "t", 7, 0)))
+    log.beat_for_5_s(W1).take(PutOut(W1, 1, W2))
+    group = log.facts()
+    report = reported(group=group, at_ms=log.at_ms)
+    assert report.groups[0].being_fenced == (W2,)
+    assert any("was put out and is not fenced yet" in problem.text for problem in report.problems)
+    nobody_leads = Log().take(joined(W1))
+    assert any("nobody leads" in one.text for one in reported(group=nobody_leads.facts()).problems)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:hunter2@host:8083/a@b", "http://host:8083/a@b"),
+        ("https://host:8083", "https://host:8083"),
+        ("user:hunter2@host:8083", "host:8083"),
+        ("", ""),
+    ],
+)
+def test_a_password_in_a_members_address_is_not_shown(url: str, shown: str) -> None:
+    report = reported(group=Log().take(joined(W1, url=url)).facts())
+    assert report.groups[0].members[0].url == shown
+
+
+# Owners
+
+
+def test_owners_and_tasks_are_told_by_partition() -> None:
+    owners = {share("orders", 0): W1, share("orders", 1): W2, share("orders", 2): W1}
+    log = two_members(owners, {"orders": 3}).take(Loads(W1, {share("orders", 2): 500.0}))
+    report = reported(of_flow(selected={"orders": 3}), group=log.facts())
+    (flow,) = report.flows
+    assert topic_of(report).owners == {W1: "0,2", W2: "1"}
+    assert [(one.member, one.partitions, one.bytes_per_s) for one in flow.tasks] == [(W1, 2, 500), (W2, 1, 0)]
+    assert (flow.head, flow.heartbeats, flow.unowned) == (W1, W2, 0)
+    assert {one.member: one.shares for one in report.groups[0].members} == {W1: 3, W2: 2}
+    assert report.problems == ()
+
+
+def test_a_partition_on_its_way_is_owned_and_waits_until_it_is_released() -> None:
+    log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Ownership(W1, 1, 3, {share("orders", 0): W2}))
+    report = reported(of_flow(selected={"orders": 1}), group=log.facts())
+    assert (topic_of(report).waiting, report.flows[0].tasks[0].waiting, report.flows[0].unowned) == (1, 1, 0)
+    log.take(Released(W1, 3, frozenset({share("orders", 0)})))
+    assert topic_of(reported(of_flow(selected={"orders": 1}), group=log.facts())).waiting == 0
+
+
+def test_what_should_be_owned_and_is_not_is_a_problem_of_its_flow_only_while_somebody_runs() -> None:
+    log = two_members({share("orders", 0): W1}, {"orders": 3})
+    report = reported(of_flow(selected={"orders": 4}), group=log.facts())
+    assert (report.flows[0].unowned, topic_of(report).unowned, topic_of(report).not_listed) == (2, 2, 1)
+    assert kinds(report) == ["unowned"]
+    later = reported(of_flow(selected={"orders": 4}), group=log.facts(), at_ms=NOW_MS + 60_000)
+    assert (later.flows[0].unowned, topic_of(later).unowned, topic_of(later).not_listed) == (0, 0, 0)
+    assert kinds(later) == ["nobody-runs"]
+
+
+def test_a_flow_that_no_member_of_a_running_group_has_in_its_file_is_run_by_nobody() -> None:
+    log = Log().take(joined(W1, flows=(C_TO_B,)), Claim(W1, 1, "c"), Ownership(W1, 1, 1, {}))
+    report = reported(group=log.facts())
+    assert [(one.kind, one.where) for one in report.problems] == [("nobody-runs", "A->B")]
+
+
+# Lag
+
+
+def test_lag_is_the_sum_over_partitions_of_what_is_behind_their_positions() -> None:
+    facts = of_flow(
+        selected={"orders": 3, "payments": 1},
+        positions={("orders", 0): StoredPosition(10), ("orders", 1): StoredPosition(7)},
+        ends={("orders", 0): 10, ("orders", 1): 19, ("orders", 2): 5, ("payments", 0): 0},
+        starts={("orders", 2): 2, ("payments", 0): 0},
+    )
+    report = reported(facts)
+    orders, payments = topic_of(report), topic_of(report, "payments")
+    assert (orders.lag, orders.not_begun, orders.unknown) == (12 + 3, 1, 0)
+    assert (payments.lag, payments.not_begun) == (0, 0), "an empty partition has nothing to begin with"
+    assert (report.flows[0].lag, report.flows[0].lag_is_partial) == (15, False)
+
+
+def test_a_flow_that_begins_at_the_end_has_no_lag_where_it_has_not_begun() -> None:
+    facts = of_flow(selected={"orders": 1}, ends={("orders", 0): 9}, starts={("orders", 0): 2})
+    latest = replace(facts, settings=replace(SETTINGS, auto_offset_reset="latest"))
+    assert (topic_of(reported(facts)).lag, topic_of(reported(latest)).lag) == (7, 0)
+    assert topic_of(reported(latest)).not_begun == 1
+
+
+def test_a_source_that_ends_before_the_position_is_marked_and_takes_nothing_from_the_lag_of_others() -> None:
+    facts = of_flow(
+        selected={"orders": 2},
+        positions={("orders", 0): StoredPosition(100), ("orders", 1): StoredPosition(5)},
+        ends={("orders", 0): 40, ("orders", 1): 8},
+    )
+    assert (topic_of(reported(facts)).lag, topic_of(reported(facts)).ahead) == (3, 1)
+
+
+def test_partitions_that_the_source_does_not_tell_of_are_not_counted_as_copied() -> None:
+    facts = of_flow(
+        selected={"orders": 2},
+        positions={("orders", 0): StoredPosition(5), ("orders", 1): StoredPosition(5)},
+        ends={("orders", 0): 6},
+        source_unread=("broker 1 is away",),
+    )
+    report = reported(facts)
+    assert (topic_of(report).lag, topic_of(report).unknown) == (1, 1)
+    assert (report.flows[0].lag, report.flows[0].lag_is_partial) == (1, True)
+    assert [problem.text for problem in report.problems] == ["broker 1 is away"]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_without_positions_nobody_knows_the_lag(reset: Any) -> None:
+    facts = of_flow(selected={"orders": 1}, ends={("orders", 0): 6}, positions_unread="denied")
+    report = reported(replace(facts, settings=replace(SETTINGS, auto_offset_reset=reset)))
+    assert (topic_of(report).lag, topic_of(report).unknown, report.flows[0].lag) == (None, 1, None)
+
+
+def test_topics_come_from_positions_where_the_source_does_not_tell_which_there_are() -> None:
+    facts = of_flow(selected=None, positions={("orders", 4): StoredPosition(5)}, source_unread=("away",))
+    assert (topic_of(reported(facts)).partitions, topic_of(reported(facts)).lag) == (5, None)
+
+
+def test_a_topic_that_the_file_selects_no_more_is_left_out_and_one_with_an_open_gap_is_not() -> None:
+    positions = {("old", 0): StoredPosition(5), ("deleted", 0): StoredPosition(5)}
+    facts = of_flow(selected={}, positions=positions, gaps=[gap(GapKind.DELETED, "deleted")])
+    (flow,) = reported(facts).flows
+    (topic,) = flow.topics
+    assert (topic.topic, topic.is_gone, topic.open_gaps) == ("deleted", True, 1)
+    assert (topic.unknown, flow.lag, flow.lag_is_partial) == (0, 0, False), "there is nothing to copy any more"
+
+
+def test_topics_stand_in_the_order_of_their_need() -> None:
+    names = ["gap", "ahead", "behind", "fine"]
+    facts = of_flow(
+        selected=dict.fromkeys(reversed(names), 1),
+        positions={(name, 0): StoredPosition(10) for name in names},
+        ends={("gap", 0): 10, ("ahead", 0): 9, ("behind", 0): 1000, ("fine", 0): 10},
+        gaps=[gap(topic="gap"), gap(topic="fine", done=Done.CONTINUED)],
+    )
+    (flow,) = reported(facts).flows
+    assert [topic.topic for topic in flow.topics] == names
+    assert (len(flow.open_gaps), flow.gaps_passed) == (1, 1)
+
+
+def test_partitions_are_written_as_ranges() -> None:
+    assert [ranges(numbers) for numbers in ([], [3], [0, 1, 2], [0, 2, 3, 9])] == ["", "3", "0-2", "0,2-3,9"]
+
+
+# The guarantee
+
+
+def life(producer_id: int = 1) -> IncarnationRecord:
+    return IncarnationRecord("mm2py-g-0000000a-1-A->B", producer_id, 0, ("A->B",), 1)
+
+
+def test_a_flow_that_has_run_and_of_which_nothing_speaks_against_it_is_exactly_once() -> None:
+    assert guarantee_of(of_flow(lives=[life()]), None) == (Level.EXACTLY_ONCE, ())
+    assert guarantee_of(of_flow(), None).level is Level.UNKNOWN
+    assert guarantee_of(of_flow(), Log().take(joined(W1)).view).level is Level.EXACTLY_ONCE
+    assert guarantee_of(of_flow(), Log().take(joined(W1, flows=(C_TO_B,))).view).level is Level.UNKNOWN
+
+
+def test_what_cannot_be_read_leaves_the_guarantee_unknown_unless_it_is_known_to_be_worse() -> None:
+    facts = of_flow(lives=[life()], status_unread="denied")
+    assert guarantee_of(facts, None) == (Level.UNKNOWN, ("denied",))
+    many = replace(facts, settings=replace(SETTINGS, many_to_one=True))
+    assert guarantee_of(many, None) == (Level.AT_LEAST_ONCE, ("several flows write to one topic",))
+
+
+@pytest.mark.parametrize(
+    ("done", "level"),
+    [
+        (Done.STOPPED, Level.AT_LEAST_ONCE),
+        (Done.CONTINUED, Level.AT_LEAST_ONCE),
+        (Done.ACCEPTED, Level.EXACTLY_ONCE),
+    ],
+)
+def test_records_that_may_be_there_twice_count_until_an_operator_has_seen_to_it(done: Done, level: Level) -> None:
+    facts = of_flow(lives=[life()], gaps=[gap(GapKind.REPEATED, done=done)])
+    assert guarantee_of(facts, None).level is level
+
+
+def test_of_foreign_writers_is_told_although_our_own_records_are_there_once() -> None:
+    facts = of_flow(lives=[life()], gaps=[gap(GapKind.FOREIGN, topic) for topic in ("a", "b", "c", "d")])
+    assert guarantee_of(facts, None) == (
+        Level.EXACTLY_ONCE,
+        ("others write to the copies of a, b, c and 1 more as well",),
+    )
+
+
+def test_a_producer_id_that_was_not_fenced_counts_for_its_own_flow() -> None:
+    log = Log().take(joined(W1, flows=(A_TO_B, C_TO_B)), Claim(W1, 1, "c"))
+    log.take(Writes(W1, Writer(C_TO_B, "t", 8, 0)), Fenced(W1, 1, None, {}, {8: "no coordinator"}))
+    assert guarantee_of(of_flow(lives=[life()]), log.view).level is Level.EXACTLY_ONCE
+    log.take(Fenced(W1, 1, None, {}, {9: "no right"}))
+    assert guarantee_of(of_flow(lives=[life()]), log.view).reasons == (
+        "1 producer id(s) could not be fenced: no right",
+    ), "whose it was nobody knows"
+    log.take(Fenced(W1, 1, None, {9: 3}))
+    assert guarantee_of(of_flow(lives=[life()]), log.view).level is Level.EXACTLY_ONCE
+    own = guarantee_of(of_flow(lives=[life(8)]), log.view)
+    assert own.reasons == ("1 producer id(s) could not be fenced: no coordinator",)
+
+
+def test_writing_without_a_transactional_id_is_at_least_once() -> None:
+    plain = Log().take(joined(W1), Writes(W1, Writer(A_TO_B, None, 5, 0)))
+    assert guarantee_of(of_flow(), plain.view).reasons == (
+        "host-0000000a writes without a transactional id, and cannot be fenced surely",
+    )
+    of_another = Log().take(joined(W1, flows=(A_TO_B, C_TO_B)), Writes(W1, Writer(C_TO_B, None, 5, 0)))
+    assert guarantee_of(of_flow(), of_another.view).level is Level.EXACTLY_ONCE
+    stored = {("orders", 0): StoredPosition(5, producer_id=5)}
+    assert guarantee_of(of_flow(positions=stored), None).level is Level.AT_LEAST_ONCE
+    by_mm2 = {("orders", 0): StoredPosition(5)}
+    assert guarantee_of(of_flow(positions=by_mm2), None).level is Level.EXACTLY_ONCE
+
+
+# Problems and exit codes
+
+
+def test_problems_stand_in_the_order_in_which_they_matter_and_decide_the_exit_code() -> None:
+    well = reported(of_flow(lives=[life()]), group=two_members({}, {}).facts())
+    assert (well.problems, exit_code_of(well)) == ((), EXIT_WELL)
+    waits = reported(of_flow(gaps=[gap(), gap(partition=1)]), refused={C_TO_B: "no Kerberos"})
+    assert kinds(waits) == [ProblemKind.GAP, ProblemKind.REFUSED]
+    assert waits.problems[0].text == "stopped and waits for you: 2 expired. See mm2py gaps."
+    assert exit_code_of(waits) == EXIT_WAITS
+    both = reported(of_flow(gaps=[gap()]), clusters={A: "refused", B: ""})
+    assert kinds(both) == [ProblemKind.UNREACHABLE, ProblemKind.GAP]
+    assert exit_code_of(both) == EXIT_UNREACHABLE
+    for report in (waits, both):
+        assert not report.is_well
+
+
+def test_a_cluster_that_is_away_is_said_once() -> None:
+    facts = of_flow(positions_unread="B is away", status_unread="B is away", source_unread=("broker 2 is away",))
+    group = GroupFacts(B, "mm2py", "t", None, unread="B is away")
+    report = reported(facts, group=group, clusters={A: "", B: "B is away"})
+    assert [(one.where, one.text) for one in report.problems] == [("B", "B is away"), ("A->B", "broker 2 is away")]
+
+
+def test_flows_with_open_gaps_come_before_those_with_the_largest_lag() -> None:
+    three = [
+        FlowFacts(
+            replace(SETTINGS, flow=parse_flow(f"{name}->B")),
+            selected={"orders": 1},
+            positions={("orders", 0): StoredPosition(0)},
+            ends={("orders", 0): lag},
+            gaps=[gap()] if has_gap else [],
+        )
+        for name, lag, has_gap in (("A", 1, False), ("C", 50, False), ("D", 0, True))
+    ]
+    assert [str(flow.flow) for flow in reported(*three).flows] == ["D->B", "C->B", "A->B"]
+
+
+# What is printed
+
+
+def many_topics(count: int) -> Report:
+    names = [f"topic-{number:03}" for number in range(count)]
+    facts = of_flow(
+        selected=dict.fromkeys(names, 1),
+        positions={(name, 0): StoredPosition(0) for name in names},
+        ends={(name, 0): number for number, name in enumerate(names)},
+    )
+    return reported(facts, group=two_members({}, {}).facts())
+
+
+def test_long_lists_are_cut_for_people_and_never_for_programs() -> None:
+    report = many_topics(ROWS_MOST + 5)
+    cut, whole = text_of(report), text_of(report, everything=True)
+    assert cut.count("\ntopic-") == ROWS_MOST
+    assert "... and 5 more (--all)" in cut
+    assert "topic-024" in cut and "topic-004" not in cut, "the largest lag stays"
+    assert whole.count("\ntopic-") == ROWS_MOST + 5 and "more" not in whole
+    assert len(object_of(report, exit_code=0)["flows"][0]["topics"]) == ROWS_MOST + 5
+    assert "more" not in text_of(many_topics(ROWS_MOST))
+
+
+def test_only_a_terminal_gets_colours() -> None:
+    report = reported(of_flow(gaps=[gap()]))
+    assert "\x1b" not in text_of(report)
+    styled = text_of(report, styled=True)
+    assert "\x1b[31m! A->B orders: stopped" in styled
+    assert styled.count("\x1b[0m") == styled.count("\x1b[31m") + styled.count("\x1b[1m")
+
+
+def test_the_object_for_programs_keeps_its_shape() -> None:
+    """Whoever changes this changes what others' programs read: add fields, and keep those that are here."""
+    log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()])
+    found = json.loads(json.dumps(object_of(reported(facts, group=log.facts()), exit_code=3)))
+    assert (found["format"], found["exit_code"], found["at_ms"]) == (1, 3, NOW_MS + 1000)
+    assert {name: sorted(value[0]) for name, value in found.items() if isinstance(value, list)} == {
+        "problems": ["kind", "text", "where"],
+        "clusters": ["answers", "cluster", "why"],
+        "groups": [
+            "being_fenced",
+            "control_log",
+            "generation",
+            "group",
+            "last_append_ms_ago",
+            "last_leader",
+            "leader",
+            "leader_epoch",
+            "members",
+            "runs",
+            "target",
+            "unfenced",
+            "why_unread",
+        ],
+        "flows": [
+            "flow",
+            "gaps_passed",
+            "guarantee",
+            "guarantee_reasons",
+            "head",
+            "heartbeats",
+            "lag",
+            "lag_is_partial",
+            "open_gaps",
+            "tasks",
+            "tasks_max",
+            "topics",
+            "unowned",
+            "why_unread",
+        ],
+    }
+    assert sorted(found["groups"][0]["members"][0]) == [
+        "alive",
+        "bytes_per_s",
+        "flows",
+        "last_seen_ms_ago",
+        "leads",
+        "member",
+        "name",
+        "shares",
+        "state",
+        "url",
+        "version",
+    ]
+    assert sorted(found["flows"][0]["tasks"][0]) == ["bytes_per_s", "member", "partitions", "waiting"]
+    assert sorted(found["flows"][0]["topics"][0]) == [
+        "ahead",
+        "lag",
+        "not_begun",
+        "not_listed",
+        "on_source",
+        "open_gaps",
+        "owners",
+        "partitions",
+        "topic",
+        "unknown",
+        "unowned",
+        "waiting",
+    ]
+    assert sorted(found["flows"][0]["open_gaps"][0]) == [
+        "at_ms",
+        "first_offset",
+        "kind",
+        "last_offset",
+        "partition",
+        "position",
+        "text",
+        "topic",
+    ]
+
+
+def test_every_field_and_word_for_programs_is_described() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
+    log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()])
+    words = {*ProblemKind, *MemberState, *Level, *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3))}
+    undescribed = {word for word in words if f"`{word}`" not in page and f"`{word}[]`" not in page}
+    assert undescribed == {"format"}, "that one stands in the text as it is written"
+    assert '`"format": 1`' in page
+
+
+def fields_of(found: Any) -> set[str]:
+    if isinstance(found, list):
+        return set().union(*map(fields_of, found))
+    if not isinstance(found, dict):
+        return set()
+    names = {name for name in found if name not in {W1, W2}}
+    return names.union(*map(fields_of, found.values()))
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (0, "0.0 s"),
+        (9_940, "9.9 s"),
+        (61_000, "61 s"),
+        (300_000, "5 min"),
+        (7_200_000, "2 h"),
+        (864_000_000, "10 days"),
+    ],
+)
+def test_a_span_of_time_is_said_as_people_say_it(ms: int, said: str) -> None:
+    assert ago(ms) == said
+
+
+# The command line
+
+
+def test_watch_takes_seconds_or_none() -> None:
+    assert parse_arguments(["f"]).watch is None
+    assert parse_arguments(["f", "--watch"]).watch == 2
+    assert parse_arguments(["f", "--watch", "0.5", "--json"]).watch == 0.5
+    assert parse_arguments(["--watch", "5", "f"]).watch == 5
+
+
+@pytest.mark.parametrize("arguments", [[], ["f", "--watch", "0"], ["f", "--watch", "nan"], ["f", "--wat"], ["f", "g"]])
+def test_what_cannot_be_understood_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        parse_arguments(arguments)
