@@ -1,0 +1,339 @@
+"""What an operator is told of a cluster of workers, worked out of what both Kafka clusters say. Pure.
+
+Answers to the status of connectors and tasks in Connect's REST API, and to the lag that MirrorMaker 2 leaves to JMX.
+What is said here can be told from outside; a worker may know more of itself (``SourceConnector`` says its guarantee).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mm2py.connector import Kind
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.records.control_record import MemberId, Share
+from mm2py.records.status_record import Gap
+from mm2py.status.facts import Facts, FlowFacts, GroupFacts
+from mm2py.status.guarantee import Guarantee, guarantee_of
+from mm2py.status.topics import TopicReport, topics_of
+from mm2py.worker.group_state import GroupState
+
+SILENT_TIMES: Final = 3
+"""After so many session time-outs without any record nobody runs."""
+AHEAD_MS: Final = 2_000
+"""A record that is younger than our clock by more shows that the clocks differ."""
+
+
+class ProblemKind(StrEnum):
+    """What is wrong. The order is that in which an operator sees them."""
+
+    UNREACHABLE = "unreachable"
+    NOBODY_RUNS = "nobody-runs"
+    GAP = "gap"
+    UNOWNED = "unowned"
+    REFUSED = "refused"
+    MEMBER = "member"
+    """A member is silent, or not fenced yet. That mends itself, or shows in what is unowned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    kind: ProblemKind
+    where: str
+    """A cluster, a group, a flow, or a flow and its topic."""
+    text: str
+
+
+class MemberState(StrEnum):
+    ALIVE = "alive"
+    SILENT = "silent"
+    """Others have written for as long as its session time-out, and it has not."""
+    STOPPED = "stopped"
+    """Nobody of its group writes any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    member: MemberId
+    name: str
+    version: str
+    url: str
+    state: MemberState
+    leads: bool
+    last_seen_ms: int
+    """How long ago its last record was appended."""
+    flows: tuple[Flow, ...]
+    shares: int
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One group; without ``members`` nobody has ever joined, or the control log cannot be read (``unread``)."""
+
+    target: ClusterAlias
+    name: str
+    topic: str
+    unread: str
+    runs: bool | None
+    """None: nobody can tell."""
+    last_append_ms: int | None
+    """How long ago the last record was appended."""
+    leader: MemberId | None
+    leader_epoch: int
+    generation: int
+    members: tuple[MemberReport, ...]
+    being_fenced: tuple[MemberId, ...]
+    unfenced: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """The partitions of a flow that one member copies."""
+
+    member: MemberId
+    partitions: int
+    waiting: int
+    """How many of them it may not begin yet: their earlier owner has not let go."""
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReport:
+    flow: Flow
+    guarantee: Guarantee
+    head: MemberId | None
+    heartbeats: MemberId | None
+    tasks: tuple[TaskReport, ...]
+    tasks_max: int | None
+    unowned: int
+    """Shares that should be run by somebody and are not; 0 while nobody runs at all."""
+    lag: int | None
+    """In offsets, summed over what is known; None if nothing is."""
+    lag_is_partial: bool
+    topics: tuple[TopicReport, ...]
+    open_gaps: tuple[Gap, ...]
+    gaps_passed: int
+    """Gaps that wait for nobody."""
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    at_ms: int
+    clusters: Mapping[ClusterAlias, str]
+    groups: tuple[GroupReport, ...]
+    flows: tuple[FlowReport, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything answered."""
+        return all(problem.kind is not ProblemKind.UNREACHABLE for problem in self.problems)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing waits for an operator."""
+        return all(problem.kind is ProblemKind.MEMBER for problem in self.problems)
+
+
+def report_of(facts: Facts) -> Report:
+    """Return what there is to say, problems and the largest lag first."""
+    groups = tuple(_group_report(group, facts.at_ms) for group in facts.groups)
+    states = {group.target: group.state for group in facts.groups}
+    work = {
+        group.target: _Work(state) for group in groups if group.runs and (state := states[group.target]) is not None
+    }
+    flows = [
+        _flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target))
+        for each in facts.flows
+    ]
+    flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
+    problems = [*_cluster_problems(facts), *_group_problems(facts, groups)]
+    for flow in flows:
+        problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
+    order = list(ProblemKind)
+    problems.sort(key=lambda problem: order.index(problem.kind))
+    return Report(facts.at_ms, facts.clusters, groups, tuple(flows), tuple(dict.fromkeys(problems)))
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def seems_stopped(state: GroupState, now_ms: int) -> bool:
+    """Whether only looking on for a while can tell if anybody runs: the last record is old, or of the future.
+
+    The story of the wrong clock: the operator's machine is an hour ahead, or the broker's. By the age of the last beat
+    nobody would run, or a group that died half an hour ago would; so whether the log grows decides.
+    """
+    age_ms = now_ms - state.log_time_ms
+    return bool(state.members) and not -AHEAD_MS <= age_ms <= SILENT_TIMES * _session_timeout_ms(state)
+
+
+def _session_timeout_ms(state: GroupState) -> int:
+    return max((member.joined.session_timeout_ms for member in state.members.values()), default=0)
+
+
+def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
+    state = facts.state
+    if state is None:
+        runs = None if facts.unread else False
+        return GroupReport(facts.target, facts.name, facts.topic, facts.unread, runs, None, None, 0, 0, (), (), {})
+    runs = bool(state.members) and (facts.has_grown or (facts.has_grown is None and not seems_stopped(state, now_ms)))
+    # While the log grows the last record is of just now, whatever the clocks say.
+    age_ms = 0 if facts.has_grown else max(0, now_ms - state.log_time_ms)
+    members = [
+        MemberReport(
+            name,
+            member.joined.name,
+            member.joined.version,
+            _without_user(member.joined.url),
+            MemberState.STOPPED if not runs else MemberState.SILENT if member.silent else MemberState.ALIVE,
+            name == state.leader,
+            age_ms + state.log_time_ms - member.last_time_ms,
+            tuple(sorted({*member.joined.flows, *member.joined.heartbeats})),
+            len(state.owned_by(name)),
+            sum(state.loads.get(share, 0) for share in state.owned_by(name)),
+        )
+        for name, member in state.members.items()
+    ]
+    members.sort(key=lambda member: (member.state is MemberState.ALIVE, not member.leads, member.name, member.member))
+    return GroupReport(
+        facts.target,
+        facts.name,
+        facts.topic,
+        facts.unread,
+        runs,
+        age_ms if state.next_offset else None,
+        state.leader,
+        state.leader_epoch,
+        state.generation,
+        tuple(members),
+        tuple(sorted(state.out)),
+        dict(state.unfenced),
+    )
+
+
+def _without_user(url: str) -> str:
+    """A user and password in it are for whoever put them there."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url.rpartition("@")[2]
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+# -- flows -------------------------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """The shares of a running group by flow; of 50,000 shares each is looked at once."""
+
+    def __init__(self, state: GroupState) -> None:
+        self.state = state
+        self.unowned = Counter(share.flow for share in state.shares() if state.owner(share) is None)
+        tasks: dict[tuple[Flow, MemberId], list[Share]] = {}
+        for member in state.members:
+            for share in state.owned_by(member):
+                if share.is_partition:
+                    tasks.setdefault((share.flow, member), []).append(share)
+        self._tasks: dict[Flow, list[TaskReport]] = {}
+        for (flow, member), shares in tasks.items():
+            waiting = sum(state.owners[share].waits_for is not None for share in shares)
+            load = sum(state.loads.get(share, 0) for share in shares)
+            self._tasks.setdefault(flow, []).append(TaskReport(member, len(shares), waiting, load))
+
+    def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
+        """Whoever copies partitions of a flow runs a task of it; most loaded first."""
+        found = self._tasks.get(flow, [])
+        return tuple(sorted(found, key=lambda task: (-task.bytes_per_s, -task.partitions, task.member)))
+
+    def runs(self, flow: Flow) -> bool:
+        return flow in self.state.flows
+
+
+def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None) -> FlowReport:
+    """Work out one flow; ``work`` is None while nobody of its group runs."""
+    flow = facts.settings.flow
+    copied = work is not None and work.runs(flow)
+    topics = topics_of(facts, state if copied else None)
+    known = [topic.lag for topic in topics if topic.lag is not None]
+    unread = tuple(filter(None, (facts.positions_unread, facts.status_unread, *facts.source_unread)))
+    return FlowReport(
+        flow,
+        guarantee_of(facts, state),
+        work.state.owner(Share(flow, Kind.SOURCE)) if work is not None else None,
+        work.state.owner(Share(flow, Kind.HEARTBEAT)) if work is not None else None,
+        work.tasks(flow) if work is not None else (),
+        facts.settings.tasks_max,
+        work.unowned[flow] if work is not None else 0,
+        sum(known) if known or not unread else None,
+        any(topic.unknown for topic in topics) or bool(facts.source_unread),
+        topics,
+        tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
+        sum(not gap.is_open for gap in facts.gaps),
+        tuple(dict.fromkeys(unread)),
+    )
+
+
+def _is_open(gap: Gap) -> bool:
+    return gap.is_open
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+def _cluster_problems(facts: Facts) -> Iterable[Problem]:
+    for alias, why in facts.clusters.items():
+        if why:
+            yield Problem(ProblemKind.UNREACHABLE, alias, why)
+    for flow, why in facts.refused.items():
+        yield Problem(ProblemKind.REFUSED, str(flow), why)
+
+
+def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Problem]:
+    for group in groups:
+        where = f"group {group.name} on {group.target}"
+        if group.unread and not facts.clusters.get(group.target):
+            yield Problem(ProblemKind.UNREACHABLE, where, group.unread)
+        if group.runs is False:
+            since = "" if group.last_append_ms is None else f", the last record is {ago(group.last_append_ms)} old"
+            yield Problem(ProblemKind.NOBODY_RUNS, where, f"none runs{since}.")
+        if group.runs and group.leader is None:
+            yield Problem(ProblemKind.MEMBER, where, "nobody leads just now.")
+        for member in group.members:
+            if member.state is MemberState.SILENT:
+                text = f"{member.name} is silent, last seen {ago(member.last_seen_ms)} ago."
+                yield Problem(ProblemKind.MEMBER, where, text)
+        for name in group.being_fenced:
+            yield Problem(ProblemKind.MEMBER, where, f"{name} was put out and is not fenced yet: what it had waits.")
+
+
+def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
+    where = str(flow.flow)
+    for why in flow.unread:
+        if why not in clusters.values():  # said once is enough
+            yield Problem(ProblemKind.UNREACHABLE, where, why)
+    if work is not None and not work.runs(flow.flow):
+        yield Problem(ProblemKind.NOBODY_RUNS, where, "no member of the group runs this flow.")
+    kinds: dict[str, Counter[str]] = {}
+    for gap in flow.open_gaps:
+        kinds.setdefault(gap.topic, Counter())[gap.kind] += 1
+    for topic, counts in kinds.items():
+        what = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        text = f"stopped and waits for you: {what}. See mm2py gaps."
+        yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
+    if flow.unowned:
+        yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} share(s) are run by nobody.")
+
+
+def ago(ms: int) -> str:
+    """Return a span of time as people say it."""
+    seconds = ms / 1000
+    for most, unit, name in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} days"

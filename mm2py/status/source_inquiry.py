@@ -1,0 +1,127 @@
+"""Where the source partitions of a flow begin and end, and which topics its file selects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Container, Sequence
+from itertools import islice
+from typing import Final
+
+from mm2py.config.settings import FlowSettings
+from mm2py.flow import TopicName
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.port import BrokerId
+from mm2py.kafka.retry import name_of
+from mm2py.status.asking import Side
+from mm2py.status.facts import Key
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.selection import should_replicate
+
+TOPICS_KEPT_S: Final = 15.0
+"""How long a list of all topics serves while we watch: on a large cluster it is large."""
+KEYS_AT_ONCE: Final = 2_000
+"""Of so many partitions one request asks."""
+
+
+class SourceInquiry:
+    """Of one flow."""
+
+    def __init__(self, settings: FlowSettings, source: Side) -> None:
+        self.selected: dict[str, int] | None = None
+        self.starts: dict[Key, int] = {}
+        self.ends: dict[Key, int] = {}
+        self.unread: list[str] = []
+        self._settings = settings
+        self._source = source
+        self._topics: list[TopicMetadata] = []
+        self._listed_at_s: float | None = None
+        self._decided: dict[str, bool] = {}
+        self._errors: Counter[int] = Counter()
+
+    async def look(self, positions: Container[Key], *, with_starts: bool) -> None:
+        """Ask where all selected partitions end, and where those without a position begin.
+
+        Args:
+            positions: the partitions that have one.
+            with_starts: whether that is known.
+        """
+        self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
+        why = await self._source.why_not("listing its topics", self._list_topics)
+        if why:
+            self.selected = None
+            self.unread.append(why)
+            return
+        self._select()
+        leaders: dict[BrokerId, list[Key]] = {}
+        headless = 0
+        for topic in self._topics:
+            for number, part in topic.partitions.items():
+                if part.leader is None:
+                    headless += 1
+                else:
+                    leaders.setdefault(part.leader, []).append((topic.name, number))
+        if headless:
+            self.unread.append(f"{headless} partition(s) on {self._source.alias} have no leader.")
+        async with asyncio.TaskGroup() as tasks:
+            for leader, keys in leaders.items():
+                new = [key for key in keys if key not in positions] if with_starts else []
+                tasks.create_task(self._ask(leader, keys, new), name=f"status: {self._source.alias} {leader}")
+        for code, count in sorted(self._errors.items()):
+            self.unread.append(f"{count} partition(s) on {self._source.alias} are not told of: {name_of(code)}.")
+        if self.unread:
+            self._listed_at_s = None  # their leaders may have moved
+
+    async def _list_topics(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._listed_at_s is None or now_s - self._listed_at_s >= TOPICS_KEPT_S:
+            found = await fetch_metadata(self._source.brokers, None)
+            self._topics = [topic for topic in found.topics.values() if self._is_selected(topic.name)]
+            self._listed_at_s = now_s
+
+    def _is_selected(self, topic: str) -> bool:
+        if topic not in self._decided:
+            settings = self._settings
+            try:
+                self._decided[topic] = should_replicate(
+                    TopicName(topic),
+                    policy=settings.policy,
+                    topic_filter=settings.topic_filter,
+                    heartbeats_replication=settings.heartbeats_replication,
+                    target_alias=settings.flow.target,
+                ).replicate
+            except PatternTooSlow:
+                self._decided[topic] = False  # the worker says so in its log, and copies none of it
+        return self._decided[topic]
+
+    def _select(self) -> None:
+        self.selected = {topic.name: len(topic.partitions) for topic in self._topics}
+        refused = Counter(topic.error_code for topic in self._topics if topic.error_code)
+        for code, count in sorted(refused.items()):
+            self.unread.append(f"{count} topic(s) on {self._source.alias} are not told of: {name_of(code)}.")
+
+    async def _ask(self, leader: BrokerId, keys: Sequence[Key], new: Sequence[Key]) -> None:
+        async def ask() -> None:
+            for some in _in_parts(keys):
+                await self._offsets(leader, some, admin.LATEST, self.ends)
+            for some in _in_parts(new):
+                await self._offsets(leader, some, admin.EARLIEST, self.starts)
+
+        why = await self._source.why_not(f"asking broker {leader} for its offsets", ask)
+        if why:
+            self.unread.append(why)
+
+    async def _offsets(self, leader: BrokerId, keys: Sequence[Key], timestamp: int, into: dict[Key, int]) -> None:
+        committed = self._settings.read_committed and timestamp == admin.LATEST
+        answers = await admin.list_offsets(self._source.brokers, leader, keys, timestamp, read_committed=committed)
+        for key, answer in answers.items():
+            if answer.error_code:
+                self._errors[answer.error_code] += 1
+            else:
+                into[key] = answer.offset
+
+
+def _in_parts(keys: Sequence[Key]) -> list[list[Key]]:
+    rest = iter(keys)
+    return [part for _ in range(0, len(keys), KEYS_AT_ONCE) if (part := list(islice(rest, KEYS_AT_ONCE)))]

@@ -1,0 +1,134 @@
+"""How far each source topic of a flow is copied, and who owns its partitions. Pure.
+
+Lag is counted in offsets: markers of transactions and what compaction has removed are in it. It is that of the stored
+positions, which a running worker keeps at most about a second behind what it has copied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mm2py.connector import Kind
+from mm2py.records.control_record import MemberId, Share
+from mm2py.records.source_offset import StoredPosition
+from mm2py.status.facts import FlowFacts, Key
+from mm2py.worker.group_state import GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    topic: str
+    partitions: int
+    lag: int | None
+    """Of those that are known; None if none is."""
+    unknown: int
+    """Partitions of which nobody knows where they end, or where copying stands."""
+    not_begun: int
+    """Partitions that hold records and have no position."""
+    ahead: int
+    """Partitions that end before their position: the source was cut back, or the topic made anew."""
+    not_listed: int
+    """Partitions that the file selects and the flow's head has not listed; 0 while nobody runs the flow."""
+    unowned: int
+    waiting: int
+    open_gaps: int
+    is_gone: bool
+    """It is not on the source any more."""
+    owners: Mapping[MemberId, str]
+    """Partitions by owner, as ranges: ``0-3,7``. Empty while nobody runs the flow."""
+
+
+@dataclass(slots=True)
+class _Lag:
+    """Sums over the partitions of a topic."""
+
+    records: int = 0
+    known: int = 0
+    unknown: int = 0
+    not_begun: int = 0
+    ahead: int = 0
+
+
+def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, ...]:
+    """Return a report for each topic that is, or should be, copied; those that need somebody come first.
+
+    Args:
+        state: of the group that runs the flow; None if nobody does.
+    """
+    flow = facts.settings.flow
+    listed = {} if state is None else state.topics.get(flow, {})
+    gaps = Counter(gap.topic for gap in facts.gaps if gap.is_open)
+    stored: dict[str, int] = {}
+    for topic, partition in facts.positions:
+        stored[topic] = max(stored.get(topic, 0), partition + 1)
+    names = {*listed, *gaps} | (stored.keys() if facts.selected is None else facts.selected.keys())
+    reports = []
+    for topic in names:
+        count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
+        is_gone = facts.selected is not None and topic not in facts.selected
+        lag = _Lag() if is_gone else _lag_of(facts, topic, count)
+        owners: dict[MemberId, list[int]] = {}
+        unowned = waiting = 0
+        for partition in range(listed.get(topic, 0)):
+            owned = None if state is None else state.owners.get(Share(flow, Kind.SOURCE, topic, partition))
+            if owned is None or owned.member is None:
+                unowned += 1
+            else:
+                owners.setdefault(owned.member, []).append(partition)
+                waiting += owned.waits_for is not None
+        reports.append(
+            TopicReport(
+                topic,
+                count,
+                lag.records if lag.known or not count else None,
+                lag.unknown,
+                lag.not_begun,
+                lag.ahead,
+                0 if state is None or is_gone else max(0, count - listed.get(topic, 0)),
+                unowned,
+                waiting,
+                gaps[topic],
+                is_gone,
+                {member: ranges(numbers) for member, numbers in sorted(owners.items())},
+            )
+        )
+    return tuple(sorted(reports, key=_urgency))
+
+
+def _urgency(topic: TopicReport) -> tuple[object, ...]:
+    return (-topic.open_gaps, -topic.ahead, -topic.unowned, -topic.not_listed, -(topic.lag or 0), topic.topic)
+
+
+def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
+    lag = _Lag()
+    for partition in range(count):
+        key = (topic, partition)
+        end, position = facts.ends.get(key), facts.positions.get(key)
+        begin = _begin(facts, key, position)
+        if end is None or begin is None or (position is None and facts.positions_unread):
+            lag.unknown += 1
+            continue
+        lag.known += 1
+        lag.records += max(0, end - begin)
+        lag.ahead += begin > end
+        lag.not_begun += position is None and end > facts.starts.get(key, end)
+    return lag
+
+
+def _begin(facts: FlowFacts, key: Key, position: StoredPosition | None) -> int | None:
+    if position is not None:
+        return position.next_source
+    return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return ascending numbers as ``0-3,7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,209 @@
+"""``mm2py status FILE``: how it stands with workers, flows and lag, from what both clusters say. Asks no worker.
+
+Answers to what MirrorMaker 2 leaves to the REST interface of each Connect worker, and to its JMX metrics; this works
+when none of them runs. It writes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import ClusterSettings
+from mm2py.errors import ConfigError
+from mm2py.flow import Flow
+from mm2py.kafka.access import Access
+from mm2py.kafka.cluster import Cluster
+from mm2py.status.inquiry import Inquiry
+from mm2py.status.printout import object_of, text_of
+from mm2py.status.report import Report, report_of
+
+EXIT_WELL: Final = 0
+EXIT_UNREACHABLE: Final = 1
+EXIT_WAITS: Final = 3
+"""Something waits for an operator."""
+WATCH_EVERY_S: Final = 2.0
+_HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
+_CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+"""Whether a terminal cuts long lines or wraps them."""
+
+Write = Callable[[str], object]
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``status`` on the command line."""
+
+    file: Path
+    clusters: list[str] | None
+    json: bool
+    all: bool
+    watch: float | None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py status --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``status`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = _Parser(
+        prog="mm2py status",
+        description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
+        "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "
+        "file or arguments; 3 gaps are open, something is run by nobody, or a flow is refused. With --watch that of "
+        "the last look.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
+    parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
+    parser.add_argument("--json", action="store_true", help="one JSON object; with --watch one a line")
+    parser.add_argument("--all", action="store_true", help="do not cut long lists")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=WATCH_EVERY_S,
+        metavar="SECONDS",
+        help=f"look again every so often (default {WATCH_EVERY_S:g}) until Ctrl-C",
+    )
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 86400")
+    return seconds
+
+
+def run(arguments: Sequence[str], write: Write) -> int:
+    """Do what the command line says, and return the exit code; ``write`` gets the output.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``load_configuration``.
+    """
+    options = parse_arguments(arguments)
+    configuration = load_configuration(options.file, options.clusters)
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    styled = is_terminal and not os.environ.get("NO_COLOR")
+
+    async def main_task() -> int:
+        rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        inquiry = Inquiry(configuration, _connect, clock=SystemClock(), rng=rng)
+        stopped = asyncio.Event()
+        try:
+            if options.watch is not None:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopped.set)
+            screen = _screen_lines if is_terminal else None
+            return await show(options, inquiry, write, stopped, clock=SystemClock(), styled=styled, screen=screen)
+        finally:
+            await inquiry.close()
+
+    return asyncio.run(main_task())
+
+
+async def show(
+    options: Arguments,
+    inquiry: Inquiry,
+    write: Write,
+    stopped: asyncio.Event,
+    *,
+    clock: Clock,
+    styled: bool = False,
+    screen: Callable[[], int] | None = None,
+) -> int:
+    """Look once, or until ``stopped``; returns the exit code of the last look.
+
+    Args:
+        screen: tells how many lines there are to redraw while watching; None: append.
+    """
+    code = EXIT_WELL
+    while True:
+        begun_s = clock.monotonic()
+        report = await _look(inquiry, stopped)
+        if report is None:
+            return code
+        code = exit_code_of(report)
+        try:
+            write(_rendered(options, report, code, styled=styled, screen=screen))
+        except BrokenPipeError:  # whoever read it has seen enough
+            return code
+        if options.watch is None:
+            return code
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, begun_s + options.watch - clock.monotonic())):
+                await stopped.wait()
+                return code
+
+
+async def _look(inquiry: Inquiry, stopped: asyncio.Event) -> Report | None:
+    """Return a report; None if we were stopped before there was one."""
+    looking = asyncio.ensure_future(inquiry.look())
+    stopping = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait({looking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return report_of(looking.result()) if looking.done() else None
+    finally:
+        looking.cancel()
+        stopping.cancel()
+        await asyncio.gather(looking, stopping, return_exceptions=True)
+
+
+def _rendered(options: Arguments, report: Report, code: int, *, styled: bool, screen: Callable[[], int] | None) -> str:
+    watches = options.watch is not None
+    if options.json:
+        found = object_of(report, exit_code=code)
+        return json.dumps(found, indent=None if watches else 2) + "\n"
+    text = text_of(report, everything=options.all, styled=styled)
+    if not watches:
+        return text
+    if screen is None:
+        return text + "\n"
+    lines, most = text.splitlines(), max(2, screen() - 1)
+    if len(lines) > most:  # what comes first matters most: it must not be scrolled away
+        lines = [*lines[: most - 1], f"... and {len(lines) - most + 1} more lines: make the window larger"]
+    return _HOME + _CUT + "".join(f"{line}{_CLEAR_LINE}\n" for line in lines) + _WRAP + _CLEAR_REST
+
+
+def _screen_lines() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).lines or 24
+    except OSError:
+        return 24
+
+
+def exit_code_of(report: Report) -> int:
+    if not report.is_whole:
+        return EXIT_UNREACHABLE
+    return EXIT_WELL if report.is_well else EXIT_WAITS
+
+
+def _connect(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Cluster:
+    return Cluster(
+        cluster.alias,
+        cluster.bootstrap_servers,
+        rng=rng,
+        client_id=cluster.client_id or f"{flow}|mm2py-status",
+        request_timeout_s=timeout_s,
+        admin_timeout_s=cluster.request_timeout_s,
+        access=Access(cluster.alias, cluster.security, rng=rng, report=lambda _: None),
+    )
