@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined, unused-ignore]
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.running import wait_until
@@ -118,11 +118,12 @@ def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) ->
             while first < last:
                 message = consumer.poll(30)
                 assert message is not None, f"{topic}-{number} was not readable at {first}"
-                if message.error() is not None:
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     break  # what stands before the end are control records
                 messages.append(message)
-                first = message.offset() + 1
+                first = (message.offset() or 0) + 1
         return messages
     finally:
         consumer.close()

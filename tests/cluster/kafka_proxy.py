@@ -56,8 +56,14 @@ T = TypeVar("T")
 class KafkaProxy:
     """Stands before one cluster while the ``with`` block lasts."""
 
-    def __init__(self, bootstrap: str) -> None:
-        """``bootstrap``: the cluster's own addresses, as in ``bootstrap.servers``; hosts are IPv4 or names."""
+    def __init__(self, bootstrap: str, *, host: str = LOOPBACK) -> None:
+        """Stand before a cluster.
+
+        Args:
+            bootstrap: the cluster's own addresses, as in ``bootstrap.servers``; hosts are IPv4 or names.
+            host: the address of this machine at which clients meet it.
+        """
+        self._host = host
         self._bootstrap = [(host, int(port)) for host, port in (one.rsplit(":", 1) for one in bootstrap.split(","))]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kafka proxy", daemon=True)
@@ -92,7 +98,7 @@ class KafkaProxy:
     @property
     def bootstrap(self) -> str:
         """What a client writes as ``bootstrap.servers``."""
-        return ",".join(f"{LOOPBACK}:{self.port_of(address)}" for address in self._bootstrap)
+        return ",".join(f"{self._host}:{self.port_of(address)}" for address in self._bootstrap)
 
     def port_of(self, address: Address) -> int:
         """Return the port behind which a broker stands."""
@@ -193,7 +199,7 @@ class KafkaProxy:
             return reply
         self._broker_ids |= {address: broker for broker, address in brokers.items()}
         await self._listen(brokers.values())
-        return with_addresses(reply, {address: (LOOPBACK, self.port_of(address)) for address in brokers.values()})
+        return with_addresses(reply, {address: (self._host, self.port_of(address)) for address in brokers.values()})
 
     # Helpers
 
@@ -204,7 +210,7 @@ class KafkaProxy:
         async with self._listening:
             for address in addresses:
                 if address not in self._listeners:
-                    self._listeners[address] = await asyncio.start_server(self._accept(address), LOOPBACK, 0)
+                    self._listeners[address] = await asyncio.start_server(self._accept(address), self._host, 0)
 
     def _accept(self, address: Address) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -49,7 +49,7 @@ def one_way_properties(
 ) -> dict[str, Value]:
     """Return a file with the flow ``A->B`` for clusters of one node, without heartbeats.
 
-    Each call names a group of its own: tests share clusters, and of two processes of one group the older one stops.
+    Each call names a group of its own: tests share clusters, and two processes of one group share the work.
 
     Args:
         source: a cluster, or what to write as its ``bootstrap.servers``.
@@ -252,6 +252,18 @@ class Mm2py:
         """Run ``mm2py gaps`` with the same file; return its exit code and what it says as JSON."""
         ended = subprocess.run(
             [sys.executable, "-m", "mm2py", "gaps", str(self.file), *arguments, "--format", "json"],
+            capture_output=True,
+            timeout=90,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert ended.stdout, ended.stderr.decode()
+        return ended.returncode, json.loads(ended.stdout)
+
+    def status(self, *arguments: str) -> tuple[int, Any]:
+        """Run ``mm2py status`` with the same file, whether this runs or not; return its exit code and its JSON."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "mm2py", "status", str(self.file), *arguments, "--json"],
             capture_output=True,
             timeout=90,
             check=False,

@@ -7,6 +7,7 @@ that expired, a source or a remote partition that was cut back. All else is exac
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from tests.checker.judge import judge_partition
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.coordinator_model import TransactionState
 from tests.fakes.record_batch import StoredRecord
+from tests.simulation.group_judgement import FLOW, group_findings
 from tests.simulation.history import POISON_MS, PartitionHistory, Traffic
 from tests.simulation.life import tasks_left
 from tests.simulation.schedule import Schedule, TopicPlan
@@ -26,6 +28,7 @@ CREATE_TIME: Final = 1
 _EXPIRED: Final = re.compile(r"source offsets (\d+) to (\d+) were deleted")
 _STUCK: Final = frozenset({"source.truncated", "target.truncated", "target.refuses"})
 """Events after which a partition waits for an operator."""
+_AT_LEAST_ONCE: Final = ("writer.unfenced", "producer.degraded", "member.unfenced")
 _TRANSACTION_MOST_MS: Final = 60_000 + 10_000
 """The time-out of a fencing transaction, and how often the coordinator looks for those that took longer."""
 
@@ -48,6 +51,8 @@ class Judge:
         self._target = target
         self._traffic = traffic
         self._workers = workers
+        self.lasts: Sequence[Worker] = ()
+        """Those that bring the copy to its end."""
         self._committed = schedule.settings["A.consumer.isolation.level"] == "read_committed"
         self._quarantines = schedule.settings["A->B.on.poison.record"] == "quarantine"
 
@@ -55,20 +60,46 @@ class Judge:
     def strict(self) -> bool:
         """Whether nothing may be there twice: no worker has said that it cannot promise that."""
         return not any(
-            worker.said(event) for worker in self._workers for event in ("writer.unfenced", "producer.degraded")
+            worker.said(event)
+            for worker in self._workers
+            for event in ("writer.unfenced", "producer.degraded", "member.unfenced")
         ) and not any(
             event["guarantee"].startswith("at-least-once")
             for worker in self._workers
             for event in worker.said("flow.ready")
         )
 
-    def is_copied(self, last: Worker) -> bool:
-        return not self.missing(last)
+    def is_copied(self) -> bool:
+        return not self.missing()
 
-    def missing(self, last: Worker) -> list[str]:
+    def missing(self) -> list[str]:
         """Return the partitions of which the last record is not there, and nothing says why."""
-        stuck = _stuck(last)
+        stuck = _stuck(self.lasts)
         return [f"{plan.name}-{number}" for plan, number in self._partitions() if self._lacks(plan, number, stuck)]
+
+    def is_shared_out(self) -> bool:
+        """Whether each partition is one of the last workers', and no other's (I10)."""
+        owned: Counter[Key] = Counter()
+        for last in self.lasts:
+            if (member := last.member) is not None:
+                owned.update(member.shares(FLOW).mine())
+        return {(plan.name, number) for plan, number in self._partitions()} <= owned.keys() and all(
+            count == 1 for count in owned.values()
+        )
+
+    def views(self) -> list[str]:
+        """Return how the last workers' views of their group differ (I8)."""
+        seen = {
+            worker.number: (
+                view.leader,
+                view.leader_epoch,
+                view.generation,
+                view.members.keys() and sorted(view.members),
+            )
+            for worker in self.lasts
+            if (member := worker.member) is not None and (view := member.view)
+        }
+        return [] if len({repr(one) for one in seen.values()}) <= 1 else [f"members differ in their views: {seen}"]
 
     def _partitions(self) -> Iterable[tuple[TopicPlan, int]]:
         for plan in self._schedule.topics:
@@ -101,12 +132,12 @@ class Judge:
             *(f"complaint of {cluster.name}: {it!r}" for cluster in self._clusters for it in cluster.complaints),
             *(finding for worker in self._workers for finding in _judge_worker(worker)),
             *self._judge_transactions(),
+            *group_findings(self._target, [(plan.name, plan.remote) for plan in self._schedule.topics]),
         ]
-        stuck, expired = _stuck(self._workers[-1]), self._expired()
+        stuck, expired = _stuck(self.lasts), self._expired()
         kept = self._kept()
-        for event in self._workers[-1].events:
-            if event["event"] == "topics.refused":
-                findings.append(f"the last worker refuses: {event}")
+        for last in self.lasts:
+            findings += [f"the last worker refuses: {event}" for event in last.said("topics.refused")]
         for plan, number in self._partitions():
             if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
                 if self._traffic.history[plan.name, number].in_order(committed=self._committed):
@@ -276,11 +307,12 @@ def _innermost(trace: str) -> str:
     return next(line for line in reversed(lines) if line)
 
 
-def _stuck(worker: Worker) -> dict[Key, set[str]]:
+def _stuck(workers: Iterable[Worker]) -> dict[Key, set[str]]:
     found: dict[Key, set[str]] = {}
-    for event in worker.events:
-        if event["event"] in _STUCK:
-            found.setdefault((event["topic"], event["partition"]), set()).add(event["event"])
+    for worker in workers:
+        for event in worker.events:
+            if event["event"] in _STUCK:
+                found.setdefault((event["topic"], event["partition"]), set()).add(event["event"])
     return found
 
 

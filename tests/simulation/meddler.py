@@ -63,6 +63,8 @@ class Meddler:
         life: Life,
         effects: Effects,
         *,
+        channels: str,
+        timeout_s: float,
         reorder: float,
         rng: random.Random,
         counts: Counter[str],
@@ -71,6 +73,8 @@ class Meddler:
         self._cluster = cluster
         self._life = life
         self._effects = effects
+        self._channels = channels
+        self._timeout_s = timeout_s
         self._reorder = reorder
         self._rng = rng
         self._counts = counts
@@ -89,7 +93,12 @@ class Meddler:
         await self._while_dead()
         await self._take_turn("requests", broker, channel)
         sending = loop.create_task(
-            self._cluster.send(broker, request, channel=f"{self._life.number} {channel}"),
+            self._cluster.send(
+                broker,
+                request,
+                channel=f"{self._channels} {channel}",
+                timeout_s=min(self._timeout_s, self._cluster.request_timeout_s),
+            ),
             name=f"life {self._life.number} {api}",
             context=self._outside,
         )
@@ -103,7 +112,7 @@ class Meddler:
             outcome = type(error).__name__
             raise
         finally:
-            line = f"{loop.time()!r} {self._life.number} {self._cluster.name} {broker} {channel} {api} {outcome}\n"
+            line = f"{loop.time()!r} {self._channels} {self._cluster.name} {broker} {channel} {api} {outcome}\n"
             self._trace.update(line.encode())
         if fatal:
             self._effects.die_if(End.CRASH_ANSWERED)

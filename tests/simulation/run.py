@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from mm2py.config.settings import FlowSettings
+from mm2py.config.settings import Configuration
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
-from tests.scenarios.world import flow_settings
+from tests.scenarios.world import configuration
 from tests.simulation.deeds import Deeds
 from tests.simulation.history import POISON_MS, Traffic
 from tests.simulation.judgement import Judge
@@ -23,7 +23,9 @@ from tests.simulation.worker import Worker
 
 DEADLINE_S: Final = 900.0
 """Virtual time that the last worker has to bring the copy to its end."""
-_LAST: Final = LifePlan(0.0, False, End.STOP, 0.0, 0, (), 0.0, {})
+OWNED_AGAIN_S: Final = 120.0
+"""How long the last workers may take until each partition is one's. Time-outs of transactions are the longest part."""
+_LAST: Final = LifePlan(0, 0.0, False, End.STOP, 0.0, 0, (), 0.0, {})
 
 
 @dataclass(slots=True)
@@ -32,6 +34,8 @@ class Outcome:
 
     seed: int
     virtual_s: float = 0.0
+    owned_s: float = 0.0
+    """How long it took after the healing until each partition was some worker's."""
     findings: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     trace: str = ""
@@ -120,15 +124,16 @@ class Simulation:
                 self.target.create_topic(plan.remote, plan.partitions)
             self.source.create_topic(plan.name, plan.partitions, configs)
 
-    def _settings(self, plan: LifePlan) -> FlowSettings:
+    def _settings(self, plan: LifePlan) -> Configuration:
         replicas = str(self.schedule.target.nodes)
         lines = {
+            "emit.heartbeats.enabled": "false",
             "replication.factor": replicas,
             "offset.storage.replication.factor": replicas,
             **self.schedule.settings,
             **plan.settings,
         }
-        return flow_settings(tuple(sorted(lines.items())))
+        return configuration(tuple(sorted(lines.items())))
 
     def _worker(self, plan: LifePlan) -> Worker:
         worker = Worker(
@@ -151,7 +156,8 @@ class Simulation:
         begun: list[asyncio.Event] = []
         for number, plan in enumerate(self.schedule.lives):
             begun.append(asyncio.Event())
-            before = (begun[number - 1], tasks[number - 1]) if number else None
+            follows = number > 0 and self.schedule.lives[number - 1].place == plan.place
+            before = (begun[number - 1], tasks[number - 1]) if follows else None
             tasks.append(asyncio.create_task(self._live(plan, before, begun[number]), name=f"planned life {number}"))
         return tasks
 
@@ -193,26 +199,38 @@ class Simulation:
                 self.target.configure_topic(plan.remote, {"max.message.bytes": "1048588"})
 
     async def _finish(self) -> None:
-        """Let one more worker bring the copy to its end, and stop it in order."""
-        last = self._worker(_LAST)
-        last.begin()
+        """Let one or two more workers bring the copy to its end, and stop them in order."""
+        lasts = [self._worker(_LAST) for _ in range(self._rng.choice([1, 2]))]
+        self.judge.lasts = lasts
+        for last in lasts:
+            last.begin()
+        begun_s = asyncio.get_running_loop().time()
         while self.traffic.is_open:
             await asyncio.sleep(0.5)
             self.traffic.end_transactions(all_of_them=True)
+        owned_s: float | None = None
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while not (self.judge.is_copied(last) and last.is_settled):
+                while not (self.judge.is_copied() and all(last.is_settled for last in lasts) and owned_s is not None):
+                    if owned_s is None and self.judge.is_shared_out():
+                        owned_s = asyncio.get_running_loop().time() - begun_s
                     await asyncio.sleep(0.5)
-                    if last.was_taken_over:
-                        last = self._worker(_LAST)
-                        last.begin()
+                    for at, last in enumerate(lasts):
+                        if last.was_taken_over:
+                            lasts[at] = self._worker(_LAST)
+                            lasts[at].begin()
             await asyncio.sleep(3.0)
         except TimeoutError:
-            self.outcome.findings.append(f"not copied within {DEADLINE_S:g} s: {self.judge.missing(last)}")
-        await last.stop()
-        if not last.life.over:
-            last.life.die(asyncio.get_running_loop())  # type: ignore[arg-type]
-            await asyncio.sleep(1.0)
+            self.outcome.findings.append(f"not copied within {DEADLINE_S:g} s: {self.judge.missing()}")
+        if owned_s is None or owned_s > OWNED_AGAIN_S:
+            self.outcome.findings.append(f"all partitions were owned again after {owned_s} s only")
+        self.outcome.owned_s = owned_s or DEADLINE_S
+        self.outcome.findings += self.judge.views()
+        for last in lasts:
+            await last.stop()
+            if not last.life.over:
+                last.life.die(asyncio.get_running_loop())  # type: ignore[arg-type]
+                await asyncio.sleep(1.0)
         await asyncio.sleep(1.0)
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:

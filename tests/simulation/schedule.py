@@ -81,8 +81,11 @@ class End(enum.Enum):
 class LifePlan:
     """One life of a worker."""
 
+    place: int
+    """Lives at one place follow each other; those at others run beside them, in the same group."""
     begins_s: float
-    """So long after the life before ended, or with ``beside`` after that began."""
+    """So long after the life before at its place ended, or with ``beside`` after that began; the first of all at its
+    place so long after the run began."""
     beside: bool
     ends: End
     lasts_s: float
@@ -233,15 +236,18 @@ def _faults(rng: random.Random, *, repeats: bool) -> Faults:
 
 def _lives(rng: random.Random, lasts_s: float) -> list[LifePlan]:
     lives = []
-    for number in range(rng.choice([1, 2, 2, 3, 4])):
+    places = [place for place in range(rng.choice([1, 2, 2, 3])) for _ in range(rng.choice([1, 1, 2, 3]))]
+    for number, place in enumerate(places):
+        follows = number > 0 and places[number - 1] == place
         ends = rng.choice(list(End))
         pauses = []
         if rng.random() < 0.3:
             pauses.append((rng.uniform(0.2, 6.0), rng.uniform(0.5, LONGEST_PAUSE_S)))
         lives.append(
             LifePlan(
+                place=place,
                 begins_s=rng.uniform(0.0, 6.0) if number else 0.0,
-                beside=number > 0 and rng.random() < 0.35,
+                beside=follows and rng.random() < 0.25,
                 ends=ends,
                 lasts_s=rng.uniform(0.5, lasts_s),
                 count=int(10 ** rng.uniform(0.0, 3.6 if ends is End.CANCEL else 2.2)),

@@ -11,20 +11,17 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from connectors.source.claims import RemoteTopicClaims
+from connectors.composition import Means, make_herder
 from connectors.source.connector import SourceConnector
-from connectors.source.refusals import FlowRefused
-from mm2py.config.settings import FlowSettings
-from mm2py.connector import Connector, ConnectorName, Kind, Side
-from mm2py.flow import ClusterAlias
+from mm2py.config.settings import ClusterSettings, Configuration
+from mm2py.connector import Side
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
-from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget
 from mm2py.replication.phase import Phase
-from mm2py.replication.position_budget import PositionBudget
-from mm2py.worker.herder import Herder
+from mm2py.worker.group import Group
+from mm2py.worker.member import Member
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.simulation.life import Life, SimulationLoop
@@ -48,7 +45,7 @@ class Worker:
         self,
         number: int,
         plan: LifePlan,
-        settings: FlowSettings,
+        settings: Configuration,
         source: ClusterModel,
         target: ClusterModel,
         *,
@@ -61,57 +58,54 @@ class Worker:
         self.number = number
         self.plan = plan
         self.budget = MemoryBudget(memory_max_bytes)
-        self.position_budget = PositionBudget()
         self.life = Life(number, cancel_at=plan.count if plan.ends is End.CANCEL else None)
         self.overran = False
         """It did not stop within the time that a drain has."""
-        self._clusters = (source, target)
+        self._clusters = {"A": source, "B": target}
+        self._connections = 0
+        self._rng = rng
+        self._trace = trace
         self._counts = counts
         self._text = io.StringIO()
         self._effects = Effects(self.life, plan.ends, plan.count, self._die)
-        log = make_logger("info", "json", self._text)
-
-        def side(alias: str, cluster: ClusterModel) -> Side:
-            brokers = Meddler(
-                cluster,
-                self.life,
-                self._effects,
-                reorder=plan.reorder,
-                rng=random.Random(rng.random()),
-                counts=counts,
-                trace=trace,
-            )
-
-            async def identify() -> str | None:
-                return (await fetch_metadata(brokers, [])).cluster_id
-
-            return Side(ClusterAlias(alias), brokers, identify)
-
-        sides = side("A", source), side("B", target)
-        claims = RemoteTopicClaims(frozenset({settings.flow}))
-
-        def begin(life: int) -> Connector:
-            return SourceConnector(
-                settings,
-                *sides,
-                name=TransactionalId(settings.group, f"{number:012x}", life, str(settings.flow)),
-                claims=claims,
-                allow_recopy=set(),
-                budget=self.budget,
-                position_budget=self.position_budget,
-                metrics=Metrics(),
-                clock=clock,
-                rng=random.Random(rng.random()),
-                log=log,
-            )
-
-        self.herder = Herder(
-            {ConnectorName(settings.flow, Kind.SOURCE): begin},
-            {},
-            is_refusal=lambda error: isinstance(error, FlowRefused),
-            rng=random.Random(rng.random()),
-            log=log,
+        means = Means(
+            self._connect,
+            clock,
+            random.Random(rng.random()),
+            self.budget,
+            make_logger("info", "json", self._text),
+            name=f"w{number}",
         )
+        self.herder = make_herder(settings, {}, means)
+        group = self.herder._groups[ClusterAlias("B")]
+        assert isinstance(group, Group)
+        self.group = group
+
+    def _connect(self, _: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
+        self._connections += 1
+        brokers = Meddler(
+            self._clusters[cluster.alias],
+            self.life,
+            self._effects,
+            channels=f"{self.number} {self._connections}",
+            timeout_s=timeout_s,
+            reorder=self.plan.reorder,
+            rng=random.Random(self._rng.random()),
+            counts=self._counts,
+            trace=self._trace,
+        )
+
+        async def identify() -> str | None:
+            return (await fetch_metadata(brokers, [])).cluster_id
+
+        return Side(cluster.alias, brokers, identify)
+
+    @property
+    def member(self) -> Member | None:
+        """The member that it is of its group, if its group knows it."""
+        member = self.group.member
+        up = not (self.life.dead or self.life.over)
+        return member if up and member is not None and member.joined.is_set() and not member.is_over else None
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -175,7 +169,7 @@ class Worker:
             return
         self._counts[counted] += 1
         self.life.die(_loop())
-        for cluster in self._clusters:
+        for cluster in self._clusters.values():
             cluster.hang_up(f"{self.number} ")
 
 

@@ -1,0 +1,162 @@
+"""Workers of one group on real brokers, without connectors: joined, led, killed, fenced, and gone on from."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import time
+import uuid
+from collections.abc import Callable
+
+from deploy.local.kafka import KafkaCluster
+from mm2py.clock import SystemClock
+from mm2py.flow import parse_flow
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.own_producer import OwnProducer
+from mm2py.logs import make_logger
+from mm2py.records.control_record import MemberId
+from mm2py.topics.internal import control_log
+from mm2py.worker.candidacy import ElectionByLog
+from mm2py.worker.control_log import ControlLog
+from mm2py.worker.dead_writers import DeadWriters
+from mm2py.worker.flow_shares import FlowShares
+from mm2py.worker.group import Group
+from mm2py.worker.lease import PutOutError
+from mm2py.worker.member import Member
+from mm2py.worker.terms import Terms
+from tests.cluster import kafka_client
+from tests.cluster.running import DEADLINE_S
+
+FLOW = parse_flow("A->B")
+SESSION_S = 3.0
+BEAT_S = 0.5
+DAY_MS = 86_400_000
+
+
+class Worker:
+    """One process, as far as brokers can tell."""
+
+    def __init__(self, kafka: KafkaCluster, number: int, group: str, log_text: io.StringIO) -> None:
+        self.rng = random.Random(f"{group} {number}")
+        self.clock = SystemClock()
+        self.members: list[Member] = []
+        places = [(host, int(port)) for host, port in (at.split(":") for at in kafka.bootstrap.split(","))]
+        self.cluster = Cluster("B", places, rng=self.rng, client_id=f"worker-{number}")
+        self._group_name = group
+        self._number = number
+        self._log = make_logger("info", "text", log_text)
+        self.group = Group(self._make, clock=self.clock, rng=self.rng, log=self._log)
+        self.tasks = [asyncio.create_task(self.group.run()), asyncio.create_task(self._release())]
+
+    async def _make(self, member_id: MemberId) -> Member:
+        terms = Terms(
+            group=self._group_name,
+            target="B",
+            name=f"w{self._number}",
+            url="",
+            flows=(FLOW,),
+            heartbeats=(),
+            cluster_id=None,
+            session_timeout_s=SESSION_S,
+            heartbeat_interval_s=BEAT_S,
+            producer_expiry_ms=DAY_MS,
+        )
+        topics = [f"{self._group_name}-offsets", f"{self._group_name}-status"]
+        dead = DeadWriters(self.cluster, lambda _: topics, clock=self.clock, rng=self.rng, log=self._log)
+        control = ControlLog(
+            self.cluster,
+            control_log(self._group_name, producer_expiry_ms=DAY_MS),
+            replication_factor=-1,
+            poll_s=BEAT_S,
+            append_timeout_s=SESSION_S / 2,
+            clock=self.clock,
+            rng=self.rng,
+            log=self._log,
+        )
+        self.members.append(
+            Member(member_id, terms, control, dead, ElectionByLog(), clock=self.clock, rng=self.rng, log=self._log)
+        )
+        return self.members[-1]
+
+    async def _release(self) -> None:
+        """Stand in for a connector, which lets go at once of what it owns no more."""
+        while True:
+            member = await self.group.joined()
+            shares = member.shares(FLOW)
+            try:
+                while not member.is_over:
+                    shares.changed.clear()
+                    await shares.release(shares.to_release())
+                    await shares.release_head()
+                    await shares.changed.wait()
+            except PutOutError:
+                continue
+
+    @property
+    def shares(self) -> FlowShares:
+        return self.members[-1].shares(FLOW)
+
+    async def kill(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.cluster.close()
+
+
+async def until(reached: Callable[[], bool], log_text: io.StringIO) -> float:
+    begun_s = time.monotonic()
+    while not reached():
+        assert time.monotonic() - begun_s < DEADLINE_S, log_text.getvalue()
+        await asyncio.sleep(0.01)
+    return time.monotonic() - begun_s
+
+
+def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_was(
+    make_cluster: Callable[..., KafkaCluster],
+) -> None:
+    """First one that follows is killed, then the leader; a broker that may lead the control log in between."""
+    kafka = make_cluster(nodes=3)
+    group = f"g{uuid.uuid4().hex[:8]}"
+    kafka_client.create_topic(kafka, f"{group}-offsets", 25, {}, replicas=3)
+    kafka_client.create_topic(kafka, f"{group}-status", 5, {}, replicas=3)
+    log_text = io.StringIO()
+    partitions = 60
+
+    def copied(workers: list[Worker]) -> list[int]:
+        return sorted(number for worker in workers for _, number in worker.shares.mine())
+
+    async def scenario() -> None:
+        workers = [Worker(kafka, number, group, log_text) for number in range(4)]
+        try:
+            everything = list(range(partitions))
+            await until(lambda: all(w.members and len(w.members[-1].view.members) == 4 for w in workers), log_text)
+            await until(lambda: any(worker.shares.is_head for worker in workers), log_text)
+            head = next(worker for worker in workers if worker.shares.is_head)
+            await head.shares.list_partitions({"orders": partitions}, {"orders": partitions})
+            await until(lambda: copied(workers) == everything, log_text)
+            for leads in (False, True):
+                dead = next(worker for worker in workers if worker.members[-1].is_leader is leads)
+                identities = [
+                    await OwnProducer(dead.cluster, f"mm2py-{group}-{leads}-{life}", rng=dead.rng).begin()
+                    for life in range(5)
+                ]
+                for identity in identities:
+                    await dead.shares.announce(identity)
+                workers.remove(dead)
+                await dead.kill()
+                took_s = await until(lambda: copied(workers) == everything, log_text)
+                assert SESSION_S - BEAT_S - 0.1 < took_s < SESSION_S + 2
+                fences = workers[0].shares.fates.fence_epochs
+                assert {identity.producer_id for identity in identities} <= fences.keys()
+                assert set(fences.values()) == {1}
+            members = [worker.members[-1] for worker in workers]
+            await asyncio.to_thread(kafka.broker(2).stop)
+            await asyncio.sleep(SESSION_S)
+            await until(lambda: all(member.lease.is_valid for member in members), log_text)
+            assert not any(member.is_over for member in members)
+            assert copied(workers) == everything
+        finally:
+            await asyncio.gather(*(worker.kill() for worker in workers))
+
+    asyncio.run(scenario())

@@ -1,0 +1,340 @@
+"""Workers that share partitions while brokers, links, the control log or ZooKeeper go wrong, for all or one of them.
+
+What the group does about it stands in the control log, and the copies are judged as ever; see ``shared.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from deploy.local.kafka import KafkaCluster
+from deploy.local.zookeeper import ZooKeeperEnsemble
+from mm2py.records.control_record import Fenced
+from tests.cluster.copies import assert_copied, make_topic
+from tests.cluster.groups import Group
+from tests.cluster.kafka_client import admin, delete_topic, new_name, write
+from tests.cluster.kafka_frames import PRODUCE, Direction, Frame
+from tests.cluster.kafka_proxy import KafkaProxy
+from tests.cluster.kafka_rules import Drip, Drop, Pass, Reset, Rule
+from tests.cluster.loads import PARTITIONS
+from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
+from tests.faults.asked import active_controller
+from tests.faults.namespaces import Cable
+from tests.faults.scene import BEGIN_S, REPLICAS, Pair, await_in_sync, leader_of, three_node_properties
+from tests.faults.shared import PER_SECOND, SESSION_S, SharedScene, assert_led_by_one, cluster_of
+
+CUT_S: Final = SESSION_S + 5 * PATIENCE
+
+
+@contextmanager
+def proxied(pair: Pair, side: str, scene: SharedScene) -> Iterator[tuple[Mm2py, KafkaProxy]]:
+    """Start one more worker of the scene, which reaches one cluster by a proxy only."""
+    with KafkaProxy(cluster_of(pair, side).bootstrap) as proxy:
+        alias = {"source": "A", "target": "B"}[side]
+        worker = scene.group.start_another(**{f"{alias}.bootstrap.servers": proxy.bootstrap})
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        try:
+            yield worker, proxy
+        finally:
+            proxy.end_rules()
+            worker.kill()
+
+
+def cut(proxy: KafkaProxy, how: str, broker: int | None = None) -> Rule:
+    """Let nothing pass, to one broker or to any, until the rule ends."""
+    if how == "refused":
+        rule = proxy.rule(Reset(), broker=broker, times=None)
+        proxy.reset_all()
+        return rule
+    return proxy.rule(Drop(), broker=broker, times=None)
+
+
+def is_data(scene: SharedScene, frame: Frame) -> bool:
+    """Whether a Produce request is about copied records."""
+    return any(topic.encode() in frame.content for topic in scene.loads.topics)
+
+
+# Brokers
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_rolling_restart_of_a_cluster_starts_no_election_and_no_fence(pair: Pair, side: str) -> None:
+    """F17, F20, F21: the control log is led by each broker in turn, or by two of them."""
+    cluster = cluster_of(pair, side)
+    with SharedScene(pair, f"rolling-{side}") as scene:
+        for broker in cluster.brokers:
+            broker.restart()
+            await_in_sync(cluster)
+            scene.wait_until_all_grow()
+        assert scene.put_out() == scene.group.records(Fenced) == []
+        assert scene.group.view().leader_epoch == 1
+        scene.conclude()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_controller_that_is_killed_holds_up_neither_a_joiner_nor_a_new_topic(pair: Pair, side: str) -> None:
+    """F24."""
+    cluster = cluster_of(pair, side)
+    stem = new_name("fresh")
+    with SharedScene(pair, f"controller-{side}", workers=2, also=f"{stem}.*") as scene:
+        controller = active_controller(cluster)
+        controller.kill()
+        try:
+            scene.group.start_another()
+            wait_until(lambda: made(pair.source, f"{stem}-new"), "a topic can be made again", deadline_s=BEGIN_S)
+            wait_until(lambda: len(scene.group.view().members) == 3, "it has joined", deadline_s=BEGIN_S)
+            write(pair.source, f"{stem}-new", [b"one"])
+            assert_copied(pair.source, pair.target, f"{stem}-new", f"A.{stem}-new", run=scene.workers[0])
+        finally:
+            controller.start()
+        await_in_sync(cluster)
+        scene.conclude()
+
+
+def made(cluster: KafkaCluster, topic: str) -> bool:
+    with suppress(Exception):
+        make_topic(cluster, topic, 1, replicas=min(2, REPLICAS))
+        return True
+    return topic in admin(cluster).list_topics(timeout=10).topics
+
+
+# Links of one worker
+
+
+@pytest.mark.parametrize("how", ["refused", "unanswered"])
+def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pair, how: str) -> None:
+    """F26: it can do nothing wrong, so nobody is put out; the partitions of the others do not wait."""
+    with SharedScene(pair, f"no-source-{how}", workers=2) as scene, proxied(pair, "source", scene) as (worker, proxy):
+        own = {share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)}
+        rule = cut(proxy, how)
+        begun_s = time.monotonic()
+        others = {(share.topic, share.partition) for share in scene.group.partitions() if share not in own}
+        before = scene.ends()
+        wait_until(
+            lambda: all(scene.ends()[at] > before[at] + PER_SECOND // 10 for at in others), "the others are copied"
+        )
+        time.sleep(max(0.0, begun_s + CUT_S - time.monotonic()))
+        assert own
+        assert rule.fired
+        rule.end()
+        scene.wait_until_all_grow()
+        assert scene.put_out() == []
+        scene.conclude()
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+@pytest.mark.parametrize("what", ["the target", "the broker of the control log"])
+def test_a_worker_that_cannot_reach_the_control_log_stops_by_itself_before_others_take_over(
+    pair: Pair, what: str, leads: bool
+) -> None:
+    """F27, F29, F30: from then on until it is back as another member it sends no record, though it could."""
+    with KafkaProxy(pair.target.bootstrap) as proxy, SharedScene(pair, "cut", workers=0 if leads else 2) as scene:
+        worker = scene.group.start_another(**{"B.bootstrap.servers": proxy.bootstrap})
+        worker.wait_for_event("member.joined", deadline_s=BEGIN_S)
+        if leads:
+            worker.wait_for_event("member.claims", deadline_s=BEGIN_S)
+            for _ in range(2):
+                scene.group.start_another()
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        assert (scene.group.leader is worker) is leads
+        was = scene.group.member_of(worker)
+        broker = None if what == "the target" else scene.group.log_leader()
+        sent = proxy.rule(
+            Pass(), Direction.REQUEST, api_key=PRODUCE, times=None, where=lambda frame: is_data(scene, frame)
+        )
+        if broker is None:
+            sent.end()
+        rule = cut(proxy, "unanswered", broker)
+        cut_s = time.monotonic()
+        scene.wait_until_shared(among=2)
+        scene.wait_until_all_grow()
+        over_s = time.monotonic()
+        if broker is not None:
+            late = [strike.at_s - cut_s for strike in sent.strikes if cut_s + SESSION_S + 0.2 < strike.at_s < over_s]
+            assert not late, f"records were sent {late} s after the cut"
+        rule.end()
+        rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
+        worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        assert scene.put_out() == [was]
+        scene.conclude()
+
+
+def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair) -> None:
+    """F29: not the one of the control log. Brokers say that all is well, so its partitions there wait, and stay its."""
+    with SharedScene(pair, "bridge", workers=2) as scene, proxied(pair, "target", scene) as (worker, proxy):
+        log_leader = scene.group.log_leader()
+        own = [share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)]
+        led = {
+            (share.topic, share.partition): leader_of(pair.target, f"A.{share.topic}", share.partition) for share in own
+        }
+        lost = next((one.node_id for one in led.values() if one.node_id != log_leader), None)
+        if lost is None:
+            pytest.skip("all it copies is led by the broker of the control log")
+        rule = cut(proxy, "unanswered", lost)
+        time.sleep(CUT_S)
+        free = {(at, number) for at in scene.loads.topics for number in range(PARTITIONS)} - {
+            at for at, broker in led.items() if broker.node_id == lost
+        }
+        before = scene.ends()
+        wait_until(lambda: all(scene.ends()[at] > before[at] for at in free), "what others lead is copied")
+        rule.end()
+        scene.wait_until_all_grow()
+        assert scene.put_out() == []
+        scene.conclude()
+
+
+def test_a_worker_whose_cable_is_pulled_is_put_out_and_comes_back(pair: Pair) -> None:
+    """F26, F27, F39 by the kernel: it lives in a network namespace, and nobody is told of the cut."""
+    with (
+        Cable() as cable,
+        KafkaProxy(pair.source.bootstrap, host=cable.here) as source,
+        KafkaProxy(pair.target.bootstrap, host=cable.here) as target,
+        SharedScene(pair, "cable", workers=2) as scene,
+    ):
+        with cable.entered():
+            worker = scene.group.start_another(
+                **{"A.bootstrap.servers": source.bootstrap, "B.bootstrap.servers": target.bootstrap}
+            )
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        was = scene.group.member_of(worker)
+        cable.pull()
+        scene.wait_until_shared(among=2)
+        scene.wait_until_all_grow()
+        cable.plug()
+        rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
+        worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        assert scene.put_out() == [was]
+        scene.conclude()
+
+
+# The control log itself
+
+
+def test_a_control_log_that_is_deleted_under_its_group_is_made_anew(pair: Pair) -> None:
+    """F55: all join anew; who copied what before stands nowhere, and is shut out."""
+    with SharedScene(pair, "deleted-log") as scene:
+        delete_topic(pair.target, scene.group.log)
+        for worker in scene.workers:
+            rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
+            worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
+        scene.wait_until_shared()
+        scene.wait_until_all_grow()
+        scene.conclude()
+
+
+def test_a_control_log_whose_records_are_deleted_misleads_nobody_who_joins(pair: Pair) -> None:
+    """All that was said is gone, and the workers there know it; one that joins must not believe that it is alone."""
+    with SharedScene(pair, "cut-log", workers=2) as scene:
+        shared = scene.group.view()
+        gone = TopicPartition(scene.group.log, 0, -1)
+        client = admin(pair.target)  # its answer is lost with it
+        client.delete_records([gone])[gone].result(30)
+        joiner = scene.group.start_another()
+        joiner.wait_for_event("member.joined", deadline_s=BEGIN_S)
+        scene.wait_until_all_grow()
+        time.sleep(2 * SESSION_S)
+        assert not joiner.events("member.claims"), "it believes that nobody leads"
+        for worker in scene.workers:
+            assert not worker.events("group.rejoining"), worker.tail()
+        scene.wait_until_all_grow()
+        assert shared.leader is not None
+        scene.conclude()
+
+
+# Through ZooKeeper
+
+
+def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partition(pair: Pair) -> None:
+    """F65, F66, F67: while nobody may claim, everybody goes on with what it has; who leads may lead again."""
+    with ZooKeeperEnsemble() as ensemble:
+        election: dict[str, Value] = {"B.leader.election": "zookeeper", "B.zookeeper.connect": ensemble.connect}
+        with SharedScene(pair, "ensemble", properties=election) as scene:
+            first = ensemble.leader()
+            first.kill()
+            time.sleep(CUT_S)
+            scene.wait_until_all_grow()
+            second = next(server for server in ensemble.servers if server is not first)
+            second.kill()
+            time.sleep(CUT_S)
+            scene.wait_until_all_grow()
+            assert scene.put_out() == scene.group.records(Fenced) == []
+            for server in (first, second):
+                server.launch()
+            for server in (first, second):
+                server.await_ready()
+            wait_until(lambda: scene.group.view().leader is not None, "somebody leads again", deadline_s=BEGIN_S)
+            dead = scene.group.leader
+            dead.kill()
+            scene.wait_until_shared()
+            scene.wait_until_all_grow()
+            assert scene.put_out() == [scene.group.member_of(dead)]
+            scene.conclude()
+
+
+# A source that is ill, beside a flow that is well
+
+
+@pytest.mark.parametrize("how", ["away", "slow", "silent"])
+def test_an_ill_source_delays_start_new_topics_and_failover_of_another_flow_by_less_than_a_second(
+    pair: Pair, how: str
+) -> None:
+    """Each is measured without the ill flow first, and then beside it."""
+    without = measured(pair, None)
+    beside = measured(pair, how)
+    print("".join(f"\n{what}: {without[what]:.2f} s alone, {beside[what]:.2f} s beside" for what in without))
+    for what, alone_s in without.items():
+        assert beside[what] < alone_s + 1.0 * PATIENCE, f"{what}: {alone_s:.2f} s alone, {beside[what]:.2f} s beside"
+
+
+def measured(pair: Pair, how: str | None) -> dict[str, float]:
+    """Return how long start, a new topic and the failover of a flow take, beside an ill one if any, in seconds."""
+    stem = new_name("beside")
+    make_topic(pair.source, f"{stem}-old", 4, replicas=REPLICAS)
+    took: dict[str, float] = {}
+    with KafkaProxy(pair.source.bootstrap) as ill:
+        properties = three_node_properties(pair.source, pair.target, **{"A->B.topics": f"{stem}-.*"})
+        if how is not None:
+            action = {"away": Reset(), "slow": Drip(0.2), "silent": Drop()}[how]
+            ill.rule(action, Direction.REPLY if how == "slow" else None, times=None)
+            flow = {"clusters": "A,C,B", "C.bootstrap.servers": ill.bootstrap, "C->B.enabled": True}
+            properties |= {**flow, "C->B.topics": f"{stem}-.*"}
+        with Group(pair.target, properties, workers=0) as group:
+
+            def until_copied(what: str, topic: str) -> None:
+                begun_s = time.monotonic()
+                for number in range(4):
+                    write(pair.source, topic, [what.encode()], partition=number)
+                wait_until(lambda: arrived(pair.target, f"A.{topic}", what), what, deadline_s=BEGIN_S)
+                took[what] = time.monotonic() - begun_s
+
+            group.start_another()
+            until_copied("start", f"{stem}-old")
+            group.start_another()
+            wait_until(lambda: len(set(group.partitions().values())) == 2, "two share", deadline_s=BEGIN_S)
+            make_topic(pair.source, f"{stem}-new", 4, replicas=REPLICAS)
+            until_copied("new topic", f"{stem}-new")
+            wait_until(lambda: len(group.partitions()) == 8, "all are shared", deadline_s=BEGIN_S)
+            group.leader.kill()
+            until_copied("failover", f"{stem}-new")
+            assert_led_by_one(group)
+    return took
+
+
+def arrived(target: KafkaCluster, topic: str, what: str) -> bool:
+    """Return whether each partition of a copy ends with this record."""
+    from tests.cluster.kafka_client import topic_names, values
+
+    return topic in topic_names(target) and all(what.encode() in values(target, topic, [n]) for n in range(4))
