@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost faults faults-beside-mm2 soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost bench-workers bench-new-topic failover failover-beside-mm2 faults faults-beside-mm2 soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -99,6 +99,18 @@ faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, abo
 
 steady-cost: venv jars ## what fence and position keeping cost in CPU, in twenty pairs of copies (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.steady $(ARGS)
+
+failover: venv jars ## how long partitions stand still when their worker is killed, fifty times (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.failover $(ARGS)
+
+failover-beside-mm2: venv jars ## two workers each of mm2py and MirrorMaker 2, 43 kills, about an hour (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.failover --beside-mm2 $(ARGS)
+
+bench-workers: venv jars ## one, two and four workers on this machine, about ten minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.workers $(ARGS)
+
+bench-new-topic: venv jars ## does a new topic among 1,000 hold up the others? five minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.new_topic $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)

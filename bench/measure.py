@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -106,10 +106,18 @@ def other_cpu_percent(before: Reading, after: Reading) -> float:
 
 
 async def wait_for_copies(
-    sides: Sides, launch: Launch, mirror: Running, records: int, *, deadline_s: float
+    sides: Sides,
+    launch: Launch,
+    mirror: Running,
+    records: int,
+    *,
+    deadline_s: float,
+    note: Callable[[int], None] = lambda copied: None,
 ) -> tuple[Reading, Reading]:
     """Watch until so many records are on the target; return the readings at the first and at the last.
 
+    Args:
+        note: is told after each look how many were there.
     Raises:
         RunFailed: the mirror ended, was too slow, or copied more than there is.
     """
@@ -118,6 +126,7 @@ async def wait_for_copies(
     first: Reading | None = None
     while True:
         copied = sum((await sides.target.ends(launch.remote_topic, partitions)).values())
+        note(copied)
         if copied and first is None:
             first = read(sides, mirror.pid, copied)
         if first is not None and copied >= records:
@@ -134,14 +143,19 @@ async def wait_for_copies(
         await asyncio.sleep(LOOK_EVERY_S * (1 if len(partitions) <= FEW_PARTITIONS else 8))
 
 
-async def _compare(sides: Sides, launch: Launch) -> None:
-    """Raises RunFailed: the copy does not hold what the source holds."""
+async def check_copy(sides: Sides, launch: Launch, mirror: Running) -> None:
+    """Raises RunFailed: the copy does not hold what the source holds, or a flow of mm2py crashed meanwhile."""
     workload = launch.workload
+    ends = await sides.target.ends(launch.remote_topic, range(workload.partitions))
+    if set(ends.values()) != {workload.records // workload.partitions}:
+        raise RunFailed(f"the partitions of the copy end at {sorted(set(ends.values()))}")
     differing = await asyncio.to_thread(
         differing_partitions, sides.source, workload.topic, sides.target, launch.remote_topic, workload.partitions
     )
     if differing:
         raise RunFailed(f"the last {LAST_RECORDS} records of partitions {differing} are not those of the source")
+    if CRASHED in mirror.log_text():
+        raise RunFailed(f"its flow crashed and began anew; its log ends:\n{mirror.log_tail()}")
 
 
 async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, deadline_s: float = DEADLINE_S) -> Run:
@@ -155,12 +169,7 @@ async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, d
             before = replace(read(sides, None, 0), at_s=mirror.started_s)
             first, last = await wait_for_copies(sides, launch, mirror, workload.records, deadline_s=deadline_s)
             measures = copy_measures(workload, before, first, last, peak_mb(mirror.pid))
-            ends = await sides.target.ends(launch.remote_topic, range(workload.partitions))
-            if set(ends.values()) != {workload.records // workload.partitions}:
-                raise RunFailed(f"the partitions of the copy end at {sorted(set(ends.values()))}")
-            await _compare(sides, launch)
-            if CRASHED in mirror.log_text():
-                raise RunFailed(f"its flow crashed and began anew; its log ends:\n{mirror.log_tail()}")
+            await check_copy(sides, launch, mirror)
     except NotMeasured as error:
         not_measured = str(error)
     except RunFailed as error:

@@ -41,7 +41,12 @@ def _own_cpu_s(pid: int) -> float:
 
 def peak_mb(pid: int) -> float:
     """Return the peak resident memory of a process tree in MB (10^6 bytes): the sum of each one's own peak."""
-    return sum(_status_kib(each, "VmHWM") for each in tree(pid)) * 1_024 / 1e6
+    return sum(each_peak_mb(pid))
+
+
+def each_peak_mb(pid: int) -> list[float]:
+    """Return the peak resident memory of each process of a tree in MB (10^6 bytes)."""
+    return [_status_kib(each, "VmHWM") * 1_024 / 1e6 for each in tree(pid)]
 
 
 def resident_mb(pid: int) -> float:

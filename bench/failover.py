@@ -1,0 +1,245 @@
+"""How long partitions stand still when their worker is killed: ``python -m bench.failover``; see docs/benchmarks.md.
+
+Three workers share a topic that gets a few records a second in each partition. Again and again one of the three, the
+leader or another, is killed with SIGKILL, at any moment between two of its heartbeats; measured is the time until each
+partition that it copied has a record on the target that was written after the kill. Then a new worker takes its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.light_load import EVERY_S, light_load
+from bench.machine import commit, hardware
+from bench.mirrors import ROOT
+from bench.paced import percentile
+from bench.pages import beginning, facts_of, save
+from bench.runs import OtherConditions, Run, RunLog
+from bench.sides import bench_clusters
+from deploy.local.errors import StarterError
+from deploy.local.kafka import KafkaCluster
+from mm2py.records.control_record import Fenced, Ownership, PutOut
+from tests.cluster.groups import Group
+from tests.cluster.kafka_client import create_topic, new_name
+from tests.cluster.running import Value, one_way_properties
+
+KILLS: Final = 50
+WORKERS: Final = 3
+PARTITIONS: Final = 24
+SESSION_S: Final = 3.0
+GOALS_S: Final[Mapping[float, float]] = {0.5: 1.0, 0.99: 2.0}
+"""By percentile: how long after the session time-out partitions are copied again."""
+DEADLINE_S: Final = 60.0
+STEPS: Final[Mapping[str, str]] = {
+    "put_out_s": "until the group knows that it is gone",
+    "given_s": "until others own its partitions",
+    "fenced_s": "until it is shut out of the positions",
+    "first_s": "until the first of its partitions is copied again",
+    "last_s": "until the last of them is",
+}
+
+
+class Watch:
+    """Reads a remote topic, and notes when a partition got its first record that was written after a given moment."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": "bench-failover",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 5,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        self._lock = threading.Lock()
+        self._since_ms = 0
+        self._seen: dict[int, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch {topic}", daemon=True)
+        self._thread.start()
+
+    def begin(self, since_ms: int) -> None:
+        with self._lock:
+            self._since_ms, self._seen = since_ms, {}
+
+    def seen(self, partitions: Collection[int]) -> dict[int, float]:
+        """Return when (``time.time``) those of these partitions had one that have."""
+        with self._lock:
+            return {number: self._seen[number] for number in partitions if number in self._seen}
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            message = self._consumer.poll(0.05)
+            if message is None or message.error() is not None:
+                continue
+            now_s = time.time()
+            with self._lock:
+                if message.timestamp()[1] >= self._since_ms:
+                    self._seen.setdefault(int(message.partition() or 0), now_s)
+
+
+def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, float]:
+    """Kill one of the workers, and return how long everything took from then on.
+
+    Raises:
+        AssertionError: it took longer than ``DEADLINE_S``.
+    """
+    shares = group.wait_until_shared(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
+    watch.begin(int(time.time() * 1000))
+    wait_for(watch, range(PARTITIONS))  # all are copied
+    time.sleep(chance.uniform(0.5, 1.5))
+    dead = chance.choice([worker for worker in group.workers if worker.alive])
+    name, was_leader = group.member_of(dead), dead is group.leader
+    lost = sorted(share.partition for share, owner in shares.items() if owner == name)
+    killed_s = time.time()
+    watch.begin(int(killed_s * 1000) + 1)
+    dead.signal(signal.SIGKILL)
+    seen = wait_for(watch, lost)
+    measures = {"partitions": float(len(lost)), "was_leader": float(was_leader)}
+    measures |= {"first_s": min(seen.values()) - killed_s, "last_s": max(seen.values()) - killed_s}
+    for entry in group.entries():
+        at_s = entry.time_ms / 1000 - killed_s
+        match entry.record:
+            case PutOut(dead=who) if who == name:
+                measures.setdefault("put_out_s", at_s)
+            case Fenced(of=who) if who == name:
+                measures.setdefault("fenced_s", at_s)
+            case Ownership() if "put_out_s" in measures:
+                measures.setdefault("given_s", at_s)
+    dead.wait()
+    group.start_another()
+    return measures
+
+
+def wait_for(watch: Watch, partitions: Collection[int], deadline_s: float = DEADLINE_S) -> dict[int, float]:
+    """Wait until all these partitions had such a record, and return when (``time.time``).
+
+    Raises:
+        AssertionError: it took longer than ``deadline_s``.
+    """
+    end_s = time.monotonic() + deadline_s
+    while len(seen := watch.seen(partitions)) < len(partitions):
+        missing = sorted(set(partitions) - seen.keys())
+        assert time.monotonic() < end_s, f"no record within {deadline_s:g} s in {missing}"
+        time.sleep(0.01)
+    return seen
+
+
+def verdicts(runs: Sequence[Run]) -> list[tuple[str, float, float, bool]]:
+    """Return (percentile, found, goal, whether it is held) for each goal. Pure."""
+    took_s = [run.measures["last_s"] for run in runs if run.measures]
+    found = [(share, percentile(took_s, share), SESSION_S + more_s) for share, more_s in GOALS_S.items() if took_s]
+    return [(f"p{share * 100:g}", at_s, goal_s, at_s <= goal_s) for share, at_s, goal_s in found]
+
+
+def report(runs: Sequence[Run], facts: Mapping[str, object]) -> str:
+    """Return the page of results. Pure."""
+    good = [run.measures for run in runs if run.measures]
+    lines = beginning("How long partitions stand still when their worker is killed", facts)
+    lines += [
+        f"{len(good)} kills of one of {WORKERS} workers that share {PARTITIONS} partitions, each of which gets"
+        f" {1 / EVERY_S:g} records a second; `session.timeout.ms` is {SESSION_S * 1000:g}, its default. Seconds from"
+        " SIGKILL to a record on the target that was written after it.",
+        "",
+        "|  | p50 | p99 | longest | when the leader died, p50 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, title in STEPS.items():
+        found = [measures[name] for measures in good if name in measures]
+        led = [measures[name] for measures in good if name in measures and measures["was_leader"]]
+        if found:
+            of_leader = f"{percentile(led, 0.5):.2f} s" if led else "-"
+            lines.append(
+                f"| {title} | {percentile(found, 0.5):.2f} s | {percentile(found, 0.99):.2f} s | {max(found):.2f} s "
+                f"| {of_leader} |"
+            )
+    lines += ["", "| goal |  | found |  |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {share} | at most {goal_s:g} s | {found_s:.2f} s | {'held' if held else '**missed**'} |"
+        for share, found_s, goal_s, held in verdicts(runs)
+    ]
+    lines += ["", *(f"Kill {run.round + 1} failed: {run.failed}" for run in runs if run.failed), ""]
+    return "\n".join(lines)
+
+
+def run_all(source: KafkaCluster, target: KafkaCluster, kills: int, log: RunLog) -> None:
+    """Kill as often as the log has no result of yet; each is in it as soon as it is there."""
+    topic = new_name("failover")
+    create_topic(source, topic, PARTITIONS)
+    properties: dict[str, Value] = one_way_properties(source, target)
+    properties |= {"A->B.topics": topic, "topics.watch.interval.ms": 1000}
+    with (
+        Group(target, properties, workers=WORKERS) as group,
+        light_load(source, [(topic, number) for number in range(PARTITIONS)]),
+    ):
+        group.wait_until_shared(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
+        watch = Watch(target, f"A.{topic}")
+        try:
+            for number in range(kills):
+                if log.has(("failover", "mm2py", number), PARTITIONS):
+                    continue
+                run = Run("failover", "mm2py", number, PARTITIONS, kill_one(group, watch, random.Random(number)))
+                log.add(run)
+                said = ", ".join(f"{name} {value:.2f}" for name, value in sorted(run.measures.items()))
+                print(f"kill {number + 1}: {said}", flush=True)
+        finally:
+            watch.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Kill workers and print what that costs. The exit code is 1 if not all were got over; goals may be missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.failover", description="What a killed worker costs.")
+    parser.add_argument("--kills", type=int, help=f"by default {KILLS}; beside MM2 20 of each")
+    parser.add_argument("--beside-mm2", action="store_true", help="two workers each of mm2py and of MirrorMaker 2")
+    parser.add_argument("--mirrors", nargs="+", metavar="NAME", help="with --beside-mm2: some of mm2py, mm2-0, mm2")
+    parser.add_argument("--default-kills", type=int, default=3, help="of MM2 as it comes: over five minutes each")
+    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
+    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
+    parser.add_argument("--save", action="store_true", help="write docs/results/failover-DATE.md and .json")
+    options = parser.parse_args(arguments)
+    if options.beside_mm2:
+        from bench import failover_beside  # noqa: PLC0415  (which reads this module)
+
+        return failover_beside.main(options)
+    machine = hardware()
+    conditions = {"commit": commit()}
+    try:
+        log = RunLog(options.runs / "failover.jsonl", conditions, resume=options.resume)
+        with bench_clusters() as (source, target):
+            run_all(source, target, KILLS if options.kills is None else options.kills, log)
+    except (StarterError, OtherConditions) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except AssertionError as error:
+        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; --resume goes on.", file=sys.stderr)
+        return 130
+    facts = facts_of(conditions["commit"], machine)
+    page = report(log.runs, facts)
+    print(page)
+    if options.save:
+        save("failover", page, facts, log.runs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

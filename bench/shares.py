@@ -1,0 +1,49 @@
+"""Who owns the partitions of one topic, as a group's control log tells it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mm2py.records.control_record import Entry, Share
+from mm2py.worker.membership import View
+
+
+def owners_of(view: View, topic: str) -> dict[Share, str]:
+    """Return the owner of each partition that has one."""
+    return {
+        share: str(owned.member)
+        for share, owned in view.owners.items()
+        if share.is_partition and share.topic == topic and owned.member is not None
+    }
+
+
+def is_shared(view: View, topic: str, *, partitions: int, workers: int) -> bool:
+    """Return whether so many workers, all there are, own so many partitions of the topic, and wait for nobody."""
+    owners = owners_of(view, topic)
+    return (
+        len(owners) == partitions
+        and len(set(owners.values())) == len(view.members) == workers
+        and view.leader is not None
+        and not view.out
+        and all(owned.waits_for is None for owned in view.owners.values())
+    )
+
+
+def shared(entries: Iterable[Entry], topic: str, *, partitions: int, workers: int) -> tuple[int | None, int]:
+    """Return when (log time, ms) the topic was first shared by so many workers, and what moved after that.
+
+    Returns:
+        The time, None if that never was, and how often a partition got another owner from then on.
+    """
+    view, moves = View(), 0
+    at_ms: int | None = None
+    before: dict[Share, str] = {}
+    for entry in entries:
+        view.take(entry)
+        if at_ms is not None:
+            now = owners_of(view, topic)
+            moves += sum(before.get(share) != owner for share, owner in now.items())
+            before |= now
+        elif is_shared(view, topic, partitions=partitions, workers=workers):
+            at_ms, before = entry.time_ms, owners_of(view, topic)
+    return at_ms, moves
