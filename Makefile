@@ -22,6 +22,9 @@ endif
 ifeq ($(origin SEEDS),command line)
 SIMULATE_ARGUMENTS += --seeds $(SEEDS)
 endif
+ifeq ($(origin ELECTIONS),command line)
+SIMULATE_ARGUMENTS += --elections $(ELECTIONS)
+endif
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 27
@@ -115,7 +118,7 @@ bench-new-topic: venv jars ## does a new topic among 1,000 hold up the others? f
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)
 
-simulate: venv ## whole workers on broker models under every fault, seed after seed (SECONDS=120, SEEDS=7-12, ARGS="--save")
+simulate: venv ## whole workers on broker models under every fault, seed after seed (SECONDS=120, SEEDS=7-12, ELECTIONS=100000, ARGS="--save")
 	@$(PY) -m tests.simulation $(SIMULATE_ARGUMENTS) $(ARGS)
 
 # The JRE wheel is pinned as well: the starter installs it on a machine without Java.

@@ -207,6 +207,8 @@ class DozingClock:
         self._clock = clock
         self._stopped_s = 0.0
         self._suspended_s = 0.0
+        self.wall_ahead_ms = 0
+        """How wrong the worker's wall clock is."""
 
     def doze(self, seconds: float, *, suspended: bool) -> None:
         """Have slept. While a machine is suspended its monotonic clock stands still; for a stopped process it goes on.
@@ -225,7 +227,7 @@ class DozingClock:
         return self.monotonic() + self._suspended_s
 
     def wall_ms(self) -> int:
-        return self._clock.wall_ms()
+        return self._clock.wall_ms() + self.wall_ahead_ms
 
 
 def run_virtual(

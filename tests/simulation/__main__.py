@@ -1,4 +1,7 @@
-"""``make simulate``: whole workers on two cluster models under virtual time, seed after seed, for a time."""
+"""``make simulate``: whole workers on two cluster models under virtual time, seed after seed, for a time.
+
+With ``--elections`` only members of a group, on one model, until there were so many elections.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,22 @@ import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.machine import commit, hardware
 from tests.simulation.campaign import Campaign, report, reproduce, run_campaign
+from tests.simulation.election_campaign import ElectionCampaign
+from tests.simulation.election_campaign import report as elections_report
+from tests.simulation.election_campaign import reproduce as elections_again
+from tests.simulation.election_campaign import run_campaign as run_elections
+from tests.simulation.elections import Elections
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import make_schedule
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "docs" / "results"
 PROGRESS: Final = ROOT / "build" / "simulation.json"
+ELECTIONS_PROGRESS: Final = ROOT / "build" / "elections.json"
 SAVED_EVERY_SEEDS: Final = 20
 
 
@@ -33,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, help="of real time (120 unless --seeds says how much)")
     parser.add_argument("--seeds", type=_seeds, help="exactly these: 7 or 7-12")
     parser.add_argument("--first", type=int, help="where to begin; random if not given")
+    parser.add_argument("--elections", type=int, help="simulate groups only, until so many leaders were elected")
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted campaign stopped")
     parser.add_argument("--save", action="store_true", help="write the result under docs/results")
     parser.add_argument("--log", action="store_true", help="print what the workers of each seed logged")
@@ -48,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(make_schedule(seed))
             print(*run_schedule(make_schedule(seed), show=True).findings, sep="\n")
         return 0
+    if options.elections is not None:
+        return _elect(options)
     campaign, seeds = Campaign(), options.seeds
     seconds = options.seconds
     if options.resume and PROGRESS.exists():
@@ -71,16 +83,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     run_campaign(campaign, seeds, seconds=seconds, after_each=after_each)
     campaign.save(PROGRESS)
-    today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
-    facts = {"date": today, "machine": hardware(), "commit": commit()}
-    page = report(campaign, facts)
-    print(page)
-    if options.save:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        content = {**facts, **campaign.content()}
-        (RESULTS / f"simulation-{today}.json").write_text(json.dumps(content, indent=1) + "\n")
-        (RESULTS / f"simulation-{today}.md").write_text(page)
+    facts = _facts()
+    _publish("simulation", report(campaign, facts), {**facts, **campaign.content()}, save=options.save)
     return 0 if campaign.ok else 1
+
+
+def _elect(options: argparse.Namespace) -> int:
+    first = random.SystemRandom().randrange(10**6, 10**9) if options.first is None else options.first
+    campaign = ElectionCampaign(first)
+    if options.resume and ELECTIONS_PROGRESS.exists():
+        campaign = ElectionCampaign.load(ELECTIONS_PROGRESS)
+
+    def after_each(outcome: Elections) -> None:
+        if outcome.findings:
+            print(f"seed {outcome.seed} failed; again with: {elections_again(outcome.seed)}", flush=True)
+            print(*(f"    {finding[:2000]}" for finding in outcome.findings[:5]), sep="\n", flush=True)
+        if campaign.seeds % SAVED_EVERY_SEEDS == 0:
+            campaign.save(ELECTIONS_PROGRESS)
+
+    run_elections(campaign, options.elections, after_each=after_each)
+    campaign.save(ELECTIONS_PROGRESS)
+    facts = _facts()
+    _publish("elections", elections_report(campaign, facts), {**facts, **campaign.content()}, save=options.save)
+    return 0 if campaign.ok else 1
+
+
+def _facts() -> dict[str, Any]:
+    return {"date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "machine": hardware(), "commit": commit()}
+
+
+def _publish(name: str, page: str, content: dict[str, Any], *, save: bool) -> None:
+    print(page)
+    if save:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}-{content['date']}.json").write_text(json.dumps(content, indent=1) + "\n")
+        (RESULTS / f"{name}-{content['date']}.md").write_text(page)
 
 
 if __name__ == "__main__":

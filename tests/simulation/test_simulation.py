@@ -7,11 +7,18 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from mm2py.records.control_record import Writer
+from mm2py.worker.dead_writers import DeadWriters
+from mm2py.worker.dead_writers import Outcome as DeadOutcome
 from tests.simulation.campaign import KINDS, Campaign, reproduce
+from tests.simulation.election_campaign import ElectionCampaign
+from tests.simulation.election_campaign import reproduce as elections_again
+from tests.simulation.elections import Elections, run_elections
 from tests.simulation.run import Outcome
 from tests.simulation.schedule import make_schedule
 
@@ -66,3 +73,28 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again == campaign
     assert (again.next_seed, again.failed, again.times["reset"]) == (8, {7: ["lost"]}, 2)
     assert reproduce(7) == "make simulate SEEDS=7"
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_groups_whose_leaders_fail_again_and_again_have_one_at_a_time_and_one_writer_a_partition(seed: int) -> None:
+    outcome = run_elections(seed)
+    assert not outcome.findings
+    assert outcome.elections > 5 and outcome.writes > 500
+
+
+def test_a_group_that_fences_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the judgement would be none: who is shut out by nothing writes among the next owner's records."""
+
+    async def fences_nobody(_: DeadWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
+        return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})
+
+    monkeypatch.setattr(DeadWriters, "shut_out", fences_nobody)
+    assert any("whose turn it was not" in finding for seed in range(1, 9) for finding in run_elections(seed).findings)
+
+
+def test_an_interrupted_campaign_of_elections_goes_on_where_it_was(tmp_path: Path) -> None:
+    campaign = ElectionCampaign(first=7)
+    campaign.add(Elections(7, elections=3, owned_s=1.5, counts=Counter(killed=2), findings=["two leaders"]))
+    campaign.save(tmp_path / "build" / "progress.json")
+    assert ElectionCampaign.load(tmp_path / "build" / "progress.json") == campaign
+    assert elections_again(7) == 'make simulate ELECTIONS=1 ARGS="--first 7"'
