@@ -351,8 +351,8 @@ def test_a_control_log_that_is_away_for_long_is_nobodys_silence(
                 three_node_cluster.broker(leader).start()
             copies.wait_until_all_grow()
         copies.assert_exact(group.workers[0])
+        assert {record.leader_epoch for record in group.records(Claim)} == {1}
         assert all(worker.terminate() == 0 for worker in group.workers)
-    assert {record.leader_epoch for record in group.records(Claim)} == {1}
     assert group.records(PutOut) == group.records(Fenced) == []
     group.assert_steady()
 
