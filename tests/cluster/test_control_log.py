@@ -147,8 +147,8 @@ def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
             await asyncio.gather(*(beats(number, one.log) for number, one in enumerate(made)))
             begun_s = time.monotonic()
             first, *others = await asyncio.gather(*reading)
-            assert time.monotonic() - begun_s < 1.0 * PATIENCE
-            assert median(took_s) < 0.1 * PATIENCE
+            assert time.monotonic() - begun_s < 10 * PATIENCE
+            assert median(took_s) < PATIENCE
             assert all(entries == first for entries in others)
             assert [entry.offset for entry in first] == list(range(200))
             for entry in first:

@@ -223,7 +223,7 @@ def test_a_lone_worker_that_was_killed_goes_on_after_its_session_time_out(
         group.wait_until_shared(SHARED, among=1)
         copies.wait_until_all_grow()
         took_s = time.monotonic() - begun_s
-        assert SESSION_S - 0.5 <= took_s <= SESSION_S + 5 * PATIENCE, took_s
+        assert SESSION_S - 0.5 <= took_s <= 10 * (SESSION_S + 1), took_s
         assert len(group.records(Claim)) == 2
     group.assert_steady()
 
@@ -465,7 +465,7 @@ def test_heartbeats_are_emitted_by_one_worker_and_go_on_when_it_dies(
     times_ms = [message.timestamp()[1] for message in of_pair(target_cluster, HEARTBEATS, a, b)]
     steps_ms = [after - before for before, after in pairwise(times_ms) if before > times_ms[1] and after < dead_ms]
     assert min(steps_ms) >= 500, steps_ms
-    assert max(after - before for before, after in pairwise(times_ms)) <= (SESSION_S + 4 * PATIENCE) * 1000
+    assert max(after - before for before, after in pairwise(times_ms)) <= 10 * (SESSION_S + 1) * 1000
 
 
 def test_workers_under_one_parent_share_a_flow_also_when_one_is_killed(

