@@ -4,6 +4,8 @@ Some fields are for ever, in every kind: ``format`` (the layout's version), ``ki
 that does not know this kind in this format may pass it over), ``member``, for what is passed over is a sign of life
 still, and ``version``, of the mm2py that wrote it. Fields that are not known are ignored, so a new field needs no new
 format as long as all may ignore it. Who meets a record that it may not skip must not go on: others act upon it.
+
+Older formats are read for ever: while workers are updated one by one the log holds records of both, and for days after.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from mm2py.records.control_record import (
 from mm2py.records.share_ranges import pack, unpack
 
 FORMAT_VERSION: Final = 1
+"""What is written. Where a higher one lays a kind out anew, the reader of that kind tells them apart by ``format``."""
+_FIRST_FORMAT: Final = 1
 _SKIPPABLE: Final = (Beat, Loads, Snapshot)
 """Without these a reader judges no differently. A snapshot's state says by itself who can read it."""
 
@@ -94,9 +98,9 @@ def decode(data: bytes | None, *, where: str) -> ControlRecord:
         fields = json.loads(data or b"")
         layout, kind, member = _count(fields, "format"), _text(fields, "kind"), MemberId(_name(fields, "member"))
         known = _READ.get(kind)
-        if layout != FORMAT_VERSION or known is None:
-            if layout < FORMAT_VERSION:
-                raise ValueError(f"its format is {layout}")
+        if layout < _FIRST_FORMAT:
+            raise ValueError(f"its format is {layout}")
+        if layout > FORMAT_VERSION or known is None:
             needs = _text(fields, "version")
             if fields["skippable"] is True:
                 return Skipped(member, kind, needs)

@@ -146,3 +146,8 @@ class SimulationLoop(VirtualLoop):
 def tasks_left(life: Life) -> list[str]:
     """Return the names of tasks that outlived their life."""
     return [task.get_name() for task in life.tasks if not task.done()]
+
+
+def current_life() -> Life | None:
+    """Return whose step this is; None: that of nobody's life."""
+    return _LIFE.get()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mm2py import __version__
 from mm2py.connector import Kind
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.records import control_codec
 from mm2py.records.control_codec import MalformedControlRecord, NewerFormat, decode, encode
 from mm2py.records.control_record import (
     NOBODY,
@@ -133,6 +134,15 @@ def test_what_may_be_skipped_is_still_a_sign_of_life(changes: dict[str, Any]) ->
     """Else w1 of the old version calls w2 silent, while w3 of the new one does not."""
     newer = changed(Beat(MEMBER), version="3.1.0", **changes)
     assert decode(newer, where=WHERE) == Skipped(MEMBER, str(changes.get("kind", "Beat")), "3.1.0")
+
+
+@given(record=records)
+def test_a_version_with_a_format_of_its_own_reads_what_this_one_wrote(record: ControlRecord) -> None:
+    """Else the first worker that is updated passes over who is a member, and who leads."""
+    written = encode(record)
+    with pytest.MonkeyPatch.context() as younger:
+        younger.setattr(control_codec, "FORMAT_VERSION", control_codec.FORMAT_VERSION + 1)
+        assert decode(written, where=WHERE) == record
 
 
 def test_only_what_changes_no_verdict_may_be_skipped() -> None:

@@ -1,0 +1,120 @@
+"""Whole workers of two versions in one group: a younger one writes to the control log what the older do not know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from mm2py.records import control_codec
+from mm2py.records.control_record import ControlRecord, Fenced, Left, MemberId, PutOut, Skipped
+from mm2py.worker import control_log
+from tests.fakes.broker_model import Record
+from tests.scenarios.shared_world import Process, SharedWorld, run
+from tests.simulation.life import current_life
+
+SEEDS = range(4)
+LOG = "mm2-cluster.mm2py.internal"
+YOUNGER = "99.0"
+
+
+@pytest.fixture
+def younger(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
+    """The numbers of workers that are of a younger version: they know the kind ``Vote``, and make nothing of it."""
+    numbers: set[int] = set()
+
+    def decode(data: bytes | None, *, where: str) -> ControlRecord:
+        try:
+            return control_codec.decode(data, where=where)
+        except control_codec.NewerFormat as error:
+            life = current_life()
+            if life is not None and life.number in numbers and error.kind == "Vote":
+                return Skipped(MemberId(json.loads(data or b"")["member"]), error.kind, error.needs_version)
+            raise
+
+    monkeypatch.setattr(control_log, "decode", decode)
+    yield numbers
+
+
+def says(world: SharedWorld, by: Process, *, kind: str, skippable: bool, layout: int = 1) -> None:
+    """Let the control log have a record of the younger version, by one of its workers."""
+    assert by.member is not None
+    fields = {"format": layout, "kind": kind, "skippable": skippable, "version": YOUNGER, "member": by.member.id}
+    world.target.append(LOG, 0, [Record(json.dumps({**fields, "mood": "bright"}).encode())])
+
+
+def written(world: SharedWorld, *kinds: type[ControlRecord]) -> list[ControlRecord]:
+    """Return what stands in the control log of some kinds, as this version reads it."""
+    found = []
+    for record in world.target.records(LOG, 0):
+        try:
+            found.append(control_codec.decode(record.value, where=LOG))
+        except control_codec.NewerFormat:
+            continue
+    return [record for record in found if isinstance(record, kinds)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: int, younger: set[int]) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(seed)
+        names = world.make_topics(5, 3)
+        younger.add(3)
+        processes = [world.start() for _ in range(3)]
+        await world.until(world.is_shared_out)
+        members, owners = [process.member for process in processes], world.owners()
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        await asyncio.sleep(2)
+        world.pauses.clear()
+        for _ in range(20):
+            says(world, processes[2], kind="Mood", skippable=True)
+            says(world, processes[2], kind="Beat", skippable=True, layout=2)
+            await asyncio.sleep(0.25)
+        assert max(world.pauses.values()) < 1.0
+        for task in tasks:
+            task.cancel()
+        await world.finish()
+        assert [process.member for process in processes] == members
+        assert world.owners() == owners
+        assert written(world, Fenced, PutOut) == []
+        assert world.promises_once
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_goes_on(
+    seed: int, younger: set[int]
+) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(seed)
+        names = world.make_topics(5, 3)
+        younger.add(3)
+        older, new = [world.start(), world.start()], world.start()
+        await world.until(world.is_shared_out)
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        await asyncio.sleep(2)
+        world.pauses.clear()
+        kept = new.owns(world.flow)
+        says(world, new, kind="Vote", skippable=False)
+        await world.until(lambda: all(process.life.over for process in older), within_s=10)
+        await asyncio.sleep(3)
+        assert world.owners() == {key: [new.name] for key in sorted(world.keys())}
+        assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied on meanwhile"
+        for task in tasks:
+            task.cancel()
+        await world.finish()
+        assert world.promises_once
+        for process in older:
+            assert all(
+                YOUNGER in line["why"] for said in ("member.too_old", "group.refused") for line in process.said(said)
+            )
+            assert process.said("group.refused")
+            assert await process.stop() != 0
+        left = {record.member for record in written(world, Left)}
+        assert len(left) == len(older), "they say so themselves, and are not found out"
+        assert written(world, PutOut) == []
+
+    run(scenario(), seed)
