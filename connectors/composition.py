@@ -244,16 +244,24 @@ def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
 
 
 def _entrance(configuration: Configuration, settings: GroupSettings, means: Means) -> Entrance:
-    """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat."""
+    """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat.
+
+    They have a client id of their own as well, the same in all workers: a broker that holds records back for a quota
+    would else hold back the beats, and the group would put out workers that are well.
+    """
     flows = [one for one in configuration.flows if one.flow.target == settings.target]
     beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
     first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
     log = means.log.bind(group=settings.name, target=settings.target)
-    # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
-    hasty = replace(first.target, request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s))
+    own = replace(
+        first.target,
+        # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
+        request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
+        client_id=f"{first.target.client_id or settings.name}|cluster",
+    )
     return Entrance(
         settings,
-        means.connect(first.flow, hasty, settings.session_timeout_s / 2),
+        means.connect(first.flow, own, settings.session_timeout_s / 2),
         flows,
         [one.flow for one in beating],
         name=means.name,

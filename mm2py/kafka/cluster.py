@@ -26,6 +26,7 @@ from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security_errors import AuthenticationFailed
 
 CONNECT_TIMEOUT_S = 10.0
+"""For all steps of connecting together; each of them waits no longer than a request that carries records."""
 AVOIDED_S = 30.0
 """For so long a broker that did not answer is not asked for what others can tell as well."""
 
@@ -153,7 +154,7 @@ class Cluster:
         """Make a cluster; connections are opened when they are needed.
 
         Args:
-            request_timeout_s: how long the answer to reading and writing records may take.
+            request_timeout_s: how long the answer to reading and writing records may take, and each step of connecting.
             admin_timeout_s: the same for all other requests; None: as long.
             access: how to get in; None: in plain text, as nobody.
             frames: where large frames are received; None: memory of its own.
@@ -270,7 +271,6 @@ class Cluster:
             try:
                 return await self._open(host, port)
             except KafkaError as error:
-                self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
                 last = error
         raise last or BrokerUnreachable(self.alias, "it has no address")
 
@@ -285,6 +285,7 @@ class Cluster:
                 port,
                 client_id=self._client_id,
                 timeout_s=CONNECT_TIMEOUT_S,
+                step_timeout_s=self._request_timeout_s,
                 version_caps=self._version_caps,
                 access=self._access,
                 frames=self._frames,
@@ -294,6 +295,9 @@ class Cluster:
             backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)
             until_s = asyncio.get_running_loop().time() + backoff.next_s()
             self._turned_away[(host, port)] = _TurnedAway(error, until_s, backoff)
+            raise
+        except KafkaError:
+            self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
             raise
         self._turned_away.pop((host, port), None)
         self._all_read_topic_ids = connection.reads_topic_ids and self._all_read_topic_ids is not False

@@ -366,6 +366,7 @@ async def connect(
     *,
     client_id: str,
     timeout_s: float,
+    step_timeout_s: float = float("inf"),
     version_caps: Mapping[int, int] | None = None,
     access: Access | None = None,
     frames: FrameMemory | None = None,
@@ -375,6 +376,8 @@ async def connect(
 
     Args:
         timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
+        step_timeout_s: for each step: the connection (with TLS), and each answer. A host that is gone costs so long, a
+            long way to one that answers has more.
         version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
         access: how to get in; None: in plain text, as nobody.
         frames: where large frames are received; None: memory of its own.
@@ -389,28 +392,31 @@ async def connect(
     admission = await access.prepare()
     stream: FrameStream | None = None
     connection: Connection | None = None
+    step_s = min(step_timeout_s, timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
-            _, stream = await loop.create_connection(
-                lambda: FrameStream(peer, client_id, access.protocol, frames),
-                host,
-                port,
-                ssl=admission.tls,
-                server_hostname=host if admission.tls is not None else None,
-            )
+            async with asyncio.timeout(step_s):
+                _, stream = await loop.create_connection(
+                    lambda: FrameStream(peer, client_id, access.protocol, frames),
+                    host,
+                    port,
+                    ssl=admission.tls,
+                    server_hostname=host if admission.tls is not None else None,
+                )
             stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
-            ranges = await _learn_versions(stream)
+            async with asyncio.timeout(step_s):
+                ranges = await _learn_versions(stream)
             caps = version_caps or {}
             usable = {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
             connection = Connection(stream, usable, report_no_session)
             if admission.conversation is not None:
-                await connection.authenticate(access, admission.conversation, timeout_s)
+                await connection.authenticate(access, admission.conversation, step_s)
     except TimeoutError:
         if stream is None:
             what = "connection" if admission.tls is None else "connection with TLS"
-            raise BrokerUnreachable(peer, f"no {what} within {timeout_s:g} s") from None
+            raise BrokerUnreachable(peer, f"no {what} within {step_s:g} s") from None
         error: KafkaError = NotKafka(
-            peer, f"it accepts connections but says nothing within {timeout_s:g} s", access.protocol
+            peer, f"it accepts connections but says nothing within {step_s:g} s", access.protocol
         )
         if connection is not None:
             error = RequestTimedOut(peer, "SaslAuthenticate", timeout_s)

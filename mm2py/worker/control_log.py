@@ -77,8 +77,8 @@ class ControlLog:
         """Make one.
 
         Args:
-            brokers: with a client id of its own, so that no quota on data holds beats up, and with a request timeout
-                not far above ``poll_s``: an append on a broken connection is sent again after that.
+            brokers: with a client id of its own, so that a quota on that of data holds no beat up, and with a request
+                timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
             replication_factor: for a topic that is made; -1: as many as there should be.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.

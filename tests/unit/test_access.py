@@ -23,7 +23,7 @@ from mm2py.kafka import messages
 from mm2py.kafka.access import Access, Session
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.connection import MAX_FIRST_FRAME_BYTES, Connection, connect
-from mm2py.kafka.errors import BrokerUnreachable, KafkaError
+from mm2py.kafka.errors import BrokerUnreachable, KafkaError, NotKafka
 from mm2py.kafka.port import ANY_BROKER
 from mm2py.kafka.security import PasswordCredential, SaslSettings, Security
 from mm2py.kafka.security_errors import AuthenticationFailed
@@ -68,6 +68,8 @@ class Broker:
         self.port = 0
         self.hold: asyncio.Event | None = None
         """Answers to metadata wait for it."""
+        self.slow_s = 0.0
+        """Before each answer."""
 
     def accepts(self, _: bytes) -> Payload:
         return authenticated(lifetime_ms=self.lifetime_ms)
@@ -79,6 +81,7 @@ class Broker:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 content = await reader.readexactly(size)
+                await asyncio.sleep(self.slow_s)
                 key, _, number, length = struct.unpack(">hhih", content[:10])
                 body = content[10 + length :]
                 if key == 18:
@@ -144,6 +147,24 @@ async def refused(stub: Broker, mechanism: Any = "PLAIN") -> str:
     assert PASSWORD not in text
     assert caught.value.retriable
     return text
+
+
+def test_steps_that_are_answered_in_time_may_take_longer_together(run: Run) -> None:
+    """Else nobody got in over a long way, where TLS and SASL take seven round trips."""
+
+    async def main() -> None:
+        async with broker() as stub:
+            stub.slow_s = 0.4
+            access = Access("A", security())
+            connection = await connect(
+                "127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=1.0, access=access
+            )
+            connection.close()
+            stub.slow_s = 2.0
+            with pytest.raises(NotKafka, match=r"within 0\.1 s"):
+                await connect("127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=0.1, access=access)
+
+    run(main())
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import random
 import re
-from collections.abc import Callable, Coroutine, Mapping
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +32,7 @@ from tests.unit.test_connection import (
     Server,
     fetch_answer,
     frame,
+    raw_server,
     refused,
     server,
     two_partitions,
@@ -257,6 +260,122 @@ def test_a_group_waits_for_no_answer_longer_than_a_session_whatever_the_flow_may
             assert of_group.alias == "B"
             assert "Metadata within 0.3 s" in await refused(of_group.send(ANY_BROKER, METADATA), RequestTimedOut)
             assert "Fetch within 0.15 s" in await refused(of_group.send(ANY_BROKER, FETCH), RequestTimedOut)
+
+    run(main())
+
+
+SESSION = {"session.timeout.ms": "600", "heartbeat.interval.ms": "200"}
+LINES = {
+    "clusters": "A,B",
+    "A->B.enabled": "true",
+    "B->A.enabled": "true",
+    "emit.heartbeats.enabled": "false",
+    **{f"{alias}.{name}": value for alias in "AB" for name, value in SESSION.items()},
+}
+
+
+def clusters_of(folder: Path, port: int, **lines: str) -> list[Cluster]:
+    """Return all connections of a worker whose clusters are both at one port: first those of its groups."""
+    addresses = {f"{alias}.bootstrap.servers": f"127.0.0.1:{port}" for alias in "AB"}
+    file = folder / "mm2.properties"
+    file.write_text("\n".join(f"{name} = {value}" for name, value in {**LINES, **addresses, **lines}.items()))
+    configuration = load_configuration(file, None)
+    _, opened = make_herder(configuration, {}, make_logger("info", "text", io.StringIO()))
+    return list(opened())
+
+
+@pytest.mark.parametrize(
+    ("lines", "of_groups", "of_data"),
+    [
+        ({}, {"mm2py|cluster"}, {"A->B|mm2py", "B->A|mm2py"}),
+        ({"mm2py.group": "west"}, {"west|cluster"}, {"A->B|mm2py", "B->A|mm2py"}),
+        (
+            {f"{alias}.{client}.client.id": "mirror" for alias in "AB" for client in ("consumer", "producer")},
+            {"mirror|cluster"},
+            {"mirror"},
+        ),
+        ({"B.producer.client.id": "b"}, {"mm2py|cluster", "b|cluster"}, {"b", "A->B|mm2py", "B->A|mm2py"}),
+    ],
+)
+def test_what_a_quota_holds_back_is_either_the_beats_or_the_data(
+    tmp_path: Path, lines: dict[str, str], of_groups: set[str], of_data: set[str]
+) -> None:
+    """A quota on the client id of the records muted the beats as well: the group put out who was well, and fenced."""
+
+    async def main() -> None:
+        async with server(lambda request: metadata(request.correlation_id, {})) as broker:
+            clusters = clusters_of(tmp_path, broker.port, **lines)
+            sent: list[set[str]] = []
+            for cluster in clusters:
+                broker.seen.clear()
+                await cluster.send(ANY_BROKER, METADATA)
+                sent.append({client_id(request) for request in broker.seen})
+                await cluster.close()
+            assert all(len(ids) == 1 for ids in sent), "the first request, which asks for versions, says it too"
+            assert (set.union(*sent[:2]), set.union(*sent[2:])) == (of_groups, of_data)
+
+    run(main())
+
+
+def client_id(request: Request) -> str:
+    length = int.from_bytes(request.body[:2], "big", signed=True)
+    return request.body[2 : 2 + length].decode()
+
+
+def test_a_group_gives_a_host_that_says_nothing_up_within_half_a_session(tmp_path: Path) -> None:
+    """The host that led the control log was gone; workers waited 10 s for it, longer than it took to elect another
+    leader of the log and to put them out."""
+
+    async def main() -> None:
+        async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        async with raw_server(say_nothing) as port:
+            of_group, _, of_data, *_ = clusters_of(tmp_path, port)
+            assert "says nothing within 0.3 s" in await refused(of_group.send(ANY_BROKER, METADATA), KafkaError)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await of_data.send(ANY_BROKER, METADATA)
+        with nobody_home() as port:
+            of_group, *_ = clusters_of(tmp_path, port)
+            assert "no connection within 0.3 s" in await refused(of_group.send(ANY_BROKER, METADATA), KafkaError)
+
+    run(main())
+
+
+@contextlib.contextmanager
+def nobody_home() -> Iterator[int]:
+    """A port where no attempt to connect is answered, as at a host that is gone: its queue is full."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_a_broker_that_takes_no_connection_is_not_asked_who_leads_either() -> None:
+    """Its machine is gone, and closed its connections first: the next to look for a leader would wait there again."""
+
+    async def main() -> None:
+        async with server(lambda request: metadata(request.correlation_id, {TWO: there.port})) as there:
+            with nobody_home() as gone:
+                cluster = Cluster(
+                    "A",
+                    [("127.0.0.1", gone), ("127.0.0.1", there.port)],
+                    rng=random.Random(1),
+                    client_id="test",
+                    request_timeout_s=0.3,
+                )
+                cluster._addresses = {ONE: ("127.0.0.1", gone)}
+                await refused(cluster.send(ONE, FETCH), BrokerUnreachable)
+                async with asyncio.timeout(0.25):
+                    await learn(cluster)
+                await cluster.close()
 
     run(main())
 
