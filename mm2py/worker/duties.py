@@ -24,7 +24,8 @@ from mm2py.records.control_record import (
     Share,
     Writer,
 )
-from mm2py.worker.candidacy import Candidacy, Standing
+from mm2py.worker.candidacy import Standing
+from mm2py.worker.contender import Contender
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.lease import PutOutError
 from mm2py.worker.role import Action, Append, Fence, Planned, Situation, decide
@@ -43,7 +44,7 @@ class Duties:
         member: Voice,
         terms: Terms,
         dead_writers: DeadWriters,
-        candidacy: Candidacy,
+        contender: Contender,
         *,
         bundle_of: Callable[[Share], Share],
         clock: Clock,
@@ -57,7 +58,7 @@ class Duties:
         self._member = member
         self._tick_s = terms.heartbeat_interval_s
         self._dead_writers = dead_writers
-        self._candidacy = candidacy
+        self._contender = contender
         self._bundle_of = bundle_of
         self._clock = clock
         self._rng = rng
@@ -112,7 +113,7 @@ class Duties:
             await self._member.say(records)
 
     def _decide(self) -> Sequence[Action]:
-        standing = self._candidacy.standing
+        standing = self._contender.standing
         return decide(
             self._member.view,
             self._member.id,
@@ -120,7 +121,7 @@ class Duties:
                 self.joined,
                 f"{self._rng.getrandbits(64):016x}",
                 may_claim=standing is Standing.LEAD,
-                evidence=self._candidacy.evidence,
+                evidence=self._contender.evidence,
                 may_lead=standing is Standing.LEAD,
                 must_resign=standing is Standing.LOST,
                 fencing=frozenset(self._fencing),

@@ -33,6 +33,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.worker.candidacy import Candidacy
+from mm2py.worker.contender import Contender
 from mm2py.worker.control_history import open_with_history
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
@@ -102,17 +103,17 @@ class Member:
         self._shares: dict[Flow, FlowShares] = {}
         self._moved = asyncio.Event()
         """The view has moved on; whoever waits for it looks again."""
+        self._contender = Contender(candidacy, self, self.lease, terms, clock)
         self._duties = Duties(
             self,
             terms,
             dead_writers,
-            candidacy,
+            self._contender,
             bundle_of=bundle_of,
             clock=clock,
             rng=rng,
             log=log,
         )
-        self._candidacy = candidacy
         self._left = asyncio.Event()
         self._leaving = False
         self._said_waiting = False
@@ -288,7 +289,7 @@ class Member:
         tasks.create_task(self._beat(), name=f"{self.id} beating")
         tasks.create_task(self._keep_in_touch(), name=f"{self.id} touch")
         tasks.create_task(self._duties.run(tasks), name=f"{self.id} acting")
-        tasks.create_task(self._stand(), name=f"{self.id} standing for election")
+        tasks.create_task(self._contender.run(), name=f"{self.id} standing for election")
 
     async def _beat(self) -> None:
         """Renew the lease with each beat that was read back, while we were a member at its place in the log.
@@ -316,21 +317,6 @@ class Member:
         return [
             Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
         ]
-
-    async def _stand(self) -> None:
-        """Stand for election while the control log takes our beats: who could claim and cannot stands in the way."""
-        while True:
-            if self.lease.is_fresh:
-                contending = asyncio.create_task(self._candidacy.run(), name=f"{self.id} contending")
-                try:
-                    while self.lease.is_fresh and not contending.done():
-                        await asyncio.wait([contending], timeout=self._terms.heartbeat_interval_s)
-                finally:
-                    contending.cancel()
-                    await asyncio.wait([contending])
-                if not contending.cancelled() and contending.exception() is not None:
-                    contending.result()
-            await asyncio.sleep(self._terms.heartbeat_interval_s)
 
     async def _keep_in_touch(self) -> None:
         while True:

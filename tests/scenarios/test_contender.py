@@ -1,0 +1,149 @@
+"""Workers of one group whose leader an election backend allows, when the control log is away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mm2py.records.control_record import Claim, PutOut, Resigned
+from mm2py.worker.candidacy import Standing
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
+
+SEEDS = range(5)
+PATIENCE_S = 1.0
+
+
+def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
+    run_virtual(scenario, seed=seed, limit_s=40_000)
+
+
+class InLine(Election):
+    """A backend with a line of contenders, as ZooKeeper's: who stands first may claim; to come and to go takes time."""
+
+    def __init__(self, line: list[object], rng: random.Random) -> None:
+        self._line = line
+        self._rng = rng
+
+    @property
+    def standing(self) -> Standing:  # type: ignore[override]
+        return Standing.LEAD if self._line[:1] == [self] else Standing.LOST
+
+    @property
+    def evidence(self) -> str:  # type: ignore[override]
+        return "first in line" if self.may_claim else ""
+
+    async def run(self) -> None:
+        await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+        self._line.append(self)
+        try:
+            await super().run()
+        finally:
+            self._line.remove(self)
+            await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+
+
+@asynccontextmanager
+async def running(world: GroupWorld, line: list[object]) -> AsyncIterator[list[Worker]]:
+    """Three workers that stand in ``line``."""
+    workers = [world.add(f"w{number}", election="zookeeper") for number in (1, 2, 3)]
+    for worker in workers:
+        worker.election = InLine(line, world.rng)
+    try:
+        await world.until(lambda: all(world.agree(workers)))
+        await world.list_topic(workers, 12)
+        yield workers
+    finally:
+        await asyncio.gather(*(worker.kill() for worker in world.workers))
+
+
+@asynccontextmanager
+async def outage(world: GroupWorld, *, at_least_s: float) -> AsyncIterator[None]:
+    """The control log takes nothing and gives nothing."""
+    partition = world.cluster.partition(LOG, 0)
+    leader, partition.leader = partition.leader, -1
+    await asyncio.sleep(at_least_s)
+    yield
+    partition.leader = leader
+
+
+@pytest.mark.parametrize("outage_s", [SESSION_S + BEAT_S, 9.0, 30.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: float) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with running(world, []) as workers:
+            leader = world.leader(workers)
+            async with outage(world, at_least_s=outage_s):
+                pass
+            await asyncio.sleep(3 * SESSION_S)
+            assert leader.member.is_leader
+            assert (len(world.written(Claim)), world.written(Resigned), world.written(PutOut)) == (1, [], [])
+            assert leader.election.standing is Standing.LEAD, "it stands first again, and leads on"
+            dead = world.others(workers)[0]
+            await dead.kill()
+            await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=SESSION_S + PATIENCE_S)
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_died_in_an_outage_of_the_control_log_is_followed_a_session_after_it(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with running(world, []) as workers:
+            leader, others = world.leader(workers), world.others(workers)
+            async with outage(world, at_least_s=9.0):
+                await leader.kill()
+            await world.until(
+                lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
+            )
+            await world.until(lambda: world.copied(others) == list(range(12)))
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_session_and_does_nothing_before(
+    seed: int,
+) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        line: list[object] = []
+        async with running(world, line) as workers:
+            leader, (dead, other) = world.leader(workers), world.others(workers)
+            async with outage(world, at_least_s=9.0):
+                line.append("somebody else")
+                await dead.kill()
+            await world.until(lambda: leader.member.lease.is_fresh)
+            await asyncio.sleep(SESSION_S - BEAT_S)
+            assert not world.written(Resigned)
+            await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)
+            line.remove("somebody else")
+            await world.until(lambda: world.copied([leader, other]) == list(range(12)))
+            assert {put_out.leader_epoch for put_out in world.written(PutOut)} == {2}
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_alone_cannot_reach_the_control_log_stands_in_nobodys_way(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with running(world, []) as workers:
+            leader, others = world.leader(workers), world.others(workers)
+            leader.wire.is_cut = True
+            await world.until(
+                lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
+            )
+            await world.until(lambda: world.copied(others) == list(range(12)))
+            leader.wire.is_cut = False
+            await world.until(lambda: all(world.agree(workers)))
+            assert not leader.member.is_leader
+
+    run(scenario(), seed)
