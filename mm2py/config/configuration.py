@@ -6,19 +6,28 @@ This is the border: MirrorMaker 2's properties come in, read by ``properties.py`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mm2py.config import keys
-from mm2py.config.flow_properties import FlowProperties, StoredConfigUnusable, check_stored, flow_properties, is_enabled
+from mm2py.config.flow_properties import (
+    FlowProperties,
+    StoredConfigUnusable,
+    check_stored,
+    flow_properties,
+    is_enabled,
+    stored_keys,
+)
 from mm2py.config.flows_reading import FlowsReading
 from mm2py.config.inventory import Item, take_inventory
-from mm2py.config.kinds import BadValue, java_trim
+from mm2py.config.key import Key
+from mm2py.config.kinds import BadValue, java_trim, string
 from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
-from mm2py.config.secrets import shown_unknown_key
+from mm2py.config.secrets import may_hold_secret, setting_within, shown_key, shown_unknown_key
 from mm2py.config.settings import Configuration
 from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
 
@@ -107,6 +116,7 @@ def _configuration(
         names = ", ".join(map(repr, strangers))
         problems.append(f"--clusters names {names}, not in clusters, which are {', '.join(clusters)}")
     items, flow_problems = take_inventory(file, clusters)
+    _check_swallowed([item.entry for item in items if item.key is not None and _is_told(item.key)], problems)
     problems += flow_problems
     enabled = _enabled_flows(file, clusters, problems)
     _check_values(items, enabled, problems)
@@ -152,6 +162,33 @@ def _encodable(text: str) -> bool:
     return True
 
 
+def _is_told(key: Key[Any]) -> bool:
+    """Whether the value of a setting gets around: it is stored for all workers, or shown where it is wrong.
+
+    What only plug-ins read may hold anything, settings of their own connections too.
+    """
+    return key.kind is not string or any(key is stored for stored in stored_keys().values())
+
+
+def _check_swallowed(entries: Iterable[Entry], problems: list[str]) -> None:
+    """Look for lines that have become part of the value before them, in values that might be stored or shown.
+
+    Raises:
+        Unusable: there are some. Nothing more is said of such a file then: it could quote what must not be shown.
+    """
+    found = [(entry, setting_within(entry.value)) for entry in entries if not may_hold_secret(entry.key)]
+    told = [
+        f"line {entry.line}: the value of {shown_key(entry.key)} holds what looks like a setting of its own ({name});"
+        " remove the backslash at the end of the line before that one: it makes the next line, even a comment, part of"
+        " the value"
+        for entry, name in found
+        if name
+    ]
+    if told:
+        problems[:] = told
+        raise Unusable
+
+
 def _clusters(file: Layer, problems: list[str]) -> tuple[str, ...]:
     entry = file.get("clusters")
     if entry is None:
@@ -162,6 +199,7 @@ def _clusters(file: Layer, problems: list[str]) -> tuple[str, ...]:
         )
         problems.append(f"clusters is required: the aliases of all clusters, separated by commas{hint}")
         raise Unusable
+    _check_swallowed([entry], problems)
     try:
         clusters = keys.CLUSTERS.kind(entry.value)
     except BadValue as bad:

@@ -12,7 +12,6 @@ Only what was set is named; a setting that is not there has its default.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -23,7 +22,7 @@ from mm2py.config.key import Key, Status, Table
 from mm2py.config.kinds import BadValue, addresses, boolean
 from mm2py.config.layers import CLIENT_NAMES, FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import may_hold_secret
+from mm2py.config.secrets import may_be_address, may_hold_secret, setting_within
 from mm2py.config.security_keys import OWN as OWN_SECURITY
 from mm2py.config.security_keys import secret
 from mm2py.errors import ConfigError
@@ -40,11 +39,6 @@ _TARGET_ADMIN: Final = "target.admin."
 
 _OF_WORKERS: Final = frozenset({"client.id", "client.rack", "group.id"})
 """Known settings that say who or where a worker is, not what a flow does."""
-_ADDRESS: Final = re.compile(
-    r"(?:^|[._-])(?:address|addresses|bootstrap|connect|controllers|directory|endpoint|file|files|host|hosts|listeners?"
-    r"|location|path|paths|port|ports|servers?|uri|url)(?:$|[._-])",
-    re.I,
-)
 _LIVE: Final = frozenset({Status.WORKS, Status.NOT_YET})
 _WORKER: Final = (
     keys.OFFSETS_TOPIC,
@@ -84,7 +78,7 @@ def may_be_stored(key: Key[Any]) -> bool:
 
 def looks_like_address_or_secret(name: str) -> bool:
     """By its name alone: for keys of which nothing else is known, and against a slip in the tables."""
-    return may_hold_secret(name) or _ADDRESS.search(name) is not None
+    return may_hold_secret(name) or may_be_address(name)
 
 
 @cache
@@ -208,11 +202,14 @@ def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, Entry]:
 
 
 def check_stored(flow: Flow, stored: FlowProperties) -> None:
-    """Raises: StoredConfigUnusable, if a value is none that its setting can have."""
+    """Raises: StoredConfigUnusable, if a value is none that its setting can have, or must not be stored."""
     bad = []
     for name, value in stored.items():
         key = stored_keys().get(name)
         if key is None:
+            continue
+        if setting_within(value):
+            bad.append(f"{name} holds what looks like {setting_within(value)}, which must not be stored")
             continue
         try:
             key.kind(value)

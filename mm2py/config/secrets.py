@@ -3,6 +3,8 @@
 MirrorMaker 2 hides only what its definitions call a password. Here a key is also judged by its name, because custom
 plug-ins have secrets that no definition knows. A key is not shown if it looks like a piece of a secret: a blank behind
 the backslash that should continue a line, or a lost backslash, makes the rest of a password or of a PEM block a "key".
+The other way round a backslash too many makes the next line, which may hold a password, a part of the value before it;
+so a value is not shown either if it looks like that (``setting_within``).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import re
 
 from mm2py import secret
+from mm2py.config.client_names import CLIENT_NAMES
 
 HIDDEN = secret.HIDDEN
 KEY_SHOWN_MAX = 120
@@ -17,6 +20,14 @@ VALUE_SHOWN_MAX = 80
 
 _SECRET = re.compile(r"password|passwd|passphrase|secret|token|jaas|credential|certificate|keystore|truststore", re.I)
 _SECRET_PART = re.compile(r"(?:^|[._-])(?:key|keys|auth|authorization|cert|certs|pwd|pin)(?:$|[._-])", re.I)
+_ADDRESS = re.compile(
+    r"(?:^|[._-])(?:address|addresses|bootstrap|connect|controllers|directory|endpoint|file|files|host|hosts|listeners?"
+    r"|location|path|paths|port|ports|servers?|uri|url)(?:$|[._-])",
+    re.I,
+)
+_NAMES_OF_CONNECTIONS = tuple(sorted({*CLIENT_NAMES, "zookeeper.connect"}, key=len, reverse=True))
+_NAME_AND_MORE = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<between>\s*[=:]\s?|\s+(?=[^\s,]))")
+_WEB_ADDRESS = re.compile(r"https?://[^\s,]+")
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/]{32}")
 _MADE_LIKE_A_KEY = re.compile(r"[\w.$> -]+")
 """Names of Kafka's settings, parameters of its plug-ins, arrows, aliases in any script."""
@@ -26,6 +37,29 @@ def may_hold_secret(key: str) -> bool:
     """True if the value of this key is never to be shown; names of converters and endpoints are let through."""
     name = re.sub(r"(?:^|\.)(?:key|value)\.(?:converter|serializer|deserializer)(?:\.|$)", ".", key)
     return bool(_SECRET.search(name) or _SECRET_PART.search(name))
+
+
+def may_be_address(key: str) -> bool:
+    """True if the name of this key says that its value is where something is to be found."""
+    return _ADDRESS.search(key) is not None
+
+
+def setting_within(value: str) -> str:
+    """Return what looks like a setting of a connection inside the value of another one; empty if nothing does.
+
+    The story: ``topics = orders, \\`` was the first line of three; the others were taken out. Now the line of a
+    password belongs to the topics, and even ``#`` before it does not help. A topic called ``password-resets`` is no
+    setting, nor is ``x(?=.*token)``: there has to be a name with a value behind it.
+    """
+    for found in _NAME_AND_MORE.finditer(_WEB_ADDRESS.sub("", value)):
+        name, between = found["name"][-KEY_SHOWN_MAX:], found["between"]
+        known = next((known for known in _NAMES_OF_CONNECTIONS if name.endswith(known)), "")
+        if known:
+            return known
+        is_set = "=" in between or (":" in between and between[-1].isspace())  # a group may be called token:refresh
+        if is_set and (_SECRET.search(name) or ("." in name and (may_hold_secret(name) or may_be_address(name)))):
+            return "a credential or an address"
+    return ""
 
 
 def may_show_unknown_key(key: str, stray: str = "") -> bool:
@@ -52,9 +86,18 @@ def shown_key(key: str) -> str:
     return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}…"
 
 
-def shown_value(key: str, value: str) -> str:
-    """Return the value as it may stand in one line of a log, in quotes; hidden if the key may hold a secret."""
-    if may_hold_secret(key):
+def is_hidden(key: str, value: str) -> bool:
+    """Whether a value is never to be shown: by its key, or because another setting may be within."""
+    return may_hold_secret(key) or bool(setting_within(value))
+
+
+def shown_value(key: str, value: str, *, most: int | None = VALUE_SHOWN_MAX) -> str:
+    """Return the value as it may stand in one line of a log, in quotes; hidden if it may hold a secret.
+
+    Args:
+        most: of so many characters the rest is cut off; None: of none.
+    """
+    if is_hidden(key, value):
         return HIDDEN
-    text = value if len(value) <= VALUE_SHOWN_MAX else f"{value[:VALUE_SHOWN_MAX]}…"
+    text = value if most is None or len(value) <= most else f"{value[:most]}…"
     return ascii(text) if not text.isprintable() else repr(text)

@@ -238,6 +238,14 @@ def test_what_cannot_be_used_is_not_the_fault_of_the_file(read: Read, stored: di
     assert "line" not in refused.value.what
 
 
+def test_a_stored_value_with_a_credential_in_it_is_not_run_and_not_shown(read: Read) -> None:
+    """An older mm2py, or MirrorMaker 2, took it out of a file with a backslash too many."""
+    with pytest.raises(StoredConfigUnusable) as refused:
+        read("").configuration({FLOW: {"topics": f"x, A.ssl.key.password = {HIDDEN}"}})
+    assert "topics holds what looks like ssl.key.password, which must not be stored" in refused.value.what
+    assert HIDDEN not in str(refused.value)
+
+
 def test_what_a_younger_mm2py_has_stored_beside_is_passed_over(read: Read) -> None:
     assert told(only(read(""), {"enabled": "true", "new.setting": "1"})) == told(only(read("")))
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mm2py.config.client_names import CLIENT_NAMES
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, parse_properties, read_properties
-from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_key, shown_unknown_key, shown_value
+from mm2py.config.secrets import HIDDEN, may_hold_secret, setting_within, shown_key, shown_unknown_key, shown_value
 from mm2py.errors import ConfigError
 
 
@@ -229,6 +230,54 @@ def test_values_of_keys_that_may_hold_secrets_are_never_shown(key: str) -> None:
 def test_values_of_ordinary_keys_are_shown(key: str) -> None:
     assert not may_hold_secret(key)
     assert shown_value(key, "x y") == "'x y'"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        'orders, #A.sasl.jaas.config = x.PlainLoginModule required username="u" password="canary";',
+        'orders  username="u" password="canary";',
+        "ordersA.ssl.keystore.password=canary",
+        "orders, A.ssl.key.password canary",
+        "orders, A.ssl.truststore.password: canary",
+        "g1,A->B.source.cluster.bootstrap.servers = canary:9092",
+        "a:1,B.zookeeper.connect=canary:2181",
+        "B.zookeeper.auth.digest = me:canary",
+        "x, A.reporter.endpoint = canary",
+        "x, my.client_secret: canary",
+    ],
+)
+def test_a_setting_of_a_connection_inside_another_value_is_found_and_not_shown(value: str) -> None:
+    assert setting_within(value)
+    assert shown_value("topics", value) == HIDDEN
+    assert shown_value("topics", value, most=None) == HIDDEN
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "password-resets, tokens, ssl.keystore.password, sasl.jaas.config",
+        "ssl.key.password , bootstrap.servers",
+        ".*(password|secret|token).*, (?i)credentials",
+        "(?=.*token)x.*, x(?=secret), (?<=password)y, (?<token>a|b)",
+        "token:refresh, svc-secret:x, env=prod, a key",
+        "retention.ms, min.insync.replicas, ssl\\.client\\.auth",
+        "h1:9092, h2:9092",
+        "https://idp/keys?client.token=x",
+        "${file:/etc/mm2/secret.properties:password}",
+        "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "",
+    ],
+)
+def test_names_and_patterns_that_only_speak_of_secrets_are_no_settings(value: str) -> None:
+    assert setting_within(value) == ""
+    assert shown_value("topics", value) != HIDDEN
+
+
+@given(st.sampled_from(sorted(CLIENT_NAMES)), st.sampled_from(["", "A.", "A->B.", "#B.consumer."]))
+def test_every_setting_of_a_connection_is_found_however_it_is_set(name: str, level: str) -> None:
+    for between in ("=", " = ", ":", " : ", " ", "\t"):
+        assert setting_within(f"orders, {level}{name}{between}canary") == name
 
 
 def test_what_is_shown_stays_in_its_line() -> None:

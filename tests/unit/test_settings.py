@@ -568,6 +568,43 @@ def test_values_that_may_be_secret_are_not_told(problem: Callable[..., str]) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "clusters",
+        "topics",
+        "topics.exclude",
+        "topics.blacklist",
+        "A->B.topics",
+        "B->A.topics",
+        "groups",
+        "A.bootstrap.servers",
+        "tasks.max",
+        "replication.policy.separator",
+        "A->B.copy.mode.pass.topics",
+        "offset.storage.topic",
+        "A.consumer.fetch.max.bytes",
+    ],
+)
+@pytest.mark.parametrize("comment", ["", "#"])
+def test_a_line_that_a_backslash_made_part_of_a_value_is_told_and_nothing_of_it_is_shown(
+    problem: Callable[..., str], key: str, comment: str
+) -> None:
+    """The last of several lines was taken out, its backslash was not; ``#`` makes no comment behind one."""
+    lines = f'{key} = A, \\\n  {comment}A.sasl.jaas.config = x.Login required username="u" password="canary";\n'
+    message = problem(ONE_FLOW + lines)
+    assert (
+        f"line 5: the value of {key} holds what looks like a setting of its own (sasl.jaas.config); remove" in message
+    )
+    assert "backslash" in message
+    assert "canary" not in message and "username" not in message
+
+
+def test_what_only_a_plug_in_reads_may_speak_of_connections(load: Load) -> None:
+    line = "my.reporter.producer = bootstrap.servers=h:1,security.protocol=SSL\nA.consumer.client.id = token=x"
+    assert only(load(set_line(line))).source.client_id == "token=x"
+
+
 @pytest.mark.parametrize("line", ["A->C.enabled=true", "B->A.tasks.max=0"])
 def test_flows_that_are_off_may_hold_wrong_values_but_not_strangers(load: Load, line: str) -> None:
     if line.startswith("B->A"):
