@@ -60,6 +60,20 @@ class Arguments(argparse.Namespace):
     worker_number: int | None
 
 
+COMMANDS: Final = {
+    "apply": "change the settings of flows that run; prints the difference first",
+    "gaps": "list what could not be copied and waits for you, and let it go on",
+    "replay": "take records out of quarantine",
+    "status": "show how it stands with workers, flows and lag; works when none runs",
+}
+
+
+def _commands_told() -> str:
+    lines = [f"  mm2py {name:8}{told}" for name, told in COMMANDS.items()]
+    helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
+    return "\n".join(["other commands, each with FILE behind it:", *lines, "", f"See {helps}."])
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py --help.")
@@ -73,11 +87,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """
     parser = _Parser(
         prog="mm2py",
-        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files. mm2py gaps FILE lists what "
-        "could not be copied and waits for you: see mm2py gaps --help. mm2py status FILE shows how it stands with "
-        "workers, flows and lag.",
-        epilog="mm2py replay --help tells how to take records out of quarantine, mm2py apply --help how to change the "
-        "settings of flows that run.",
+        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
+        epilog=_commands_told(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -229,11 +241,27 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             return None
 
 
+def _refuse_what_is_no_command(arguments: Sequence[str]) -> None:
+    """Raises: ConfigError, the first word looks as if it was to be a command. A file that is missing is told later."""
+    first = arguments[0] if arguments else ""
+    if not first or first.startswith("-") or os.path.exists(first):
+        return
+    import difflib  # noqa: PLC0415  (a worker, which starts often, has a file)
+
+    near = difflib.get_close_matches(first, COMMANDS, 1)
+    if near or not all(other.startswith("-") for other in arguments[1:2]):
+        raise ConfigError(
+            f"{first!r} is neither a file nor a command.",
+            remedy=f"Did you mean mm2py {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}.",
+        )
+
+
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     command = _subcommand(arguments[0]) if arguments else None
     if command is not None:
         return command(arguments[1:])
+    _refuse_what_is_no_command(arguments)
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
     log = make_logger(

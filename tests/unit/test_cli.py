@@ -195,6 +195,29 @@ def test_what_is_wrong_in_the_arguments_is_named(run: Run, tmp_path: Path, argum
     assert line.replace(f"{tmp_path}/", "") == wanted
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["stauts", "FILE"], "'stauts' is neither a file nor a command. Did you mean mm2py status?"),
+        (["stauts"], "'stauts' is neither a file nor a command. Did you mean mm2py status?"),
+        (["aply", "FILE", "--yes"], "'aply' is neither a file nor a command. Did you mean mm2py apply?"),
+        (["lag", "FILE"], "'lag' is neither a file nor a command. Commands are apply, gaps, replay, status."),
+        (["lag", "--apply"], "Cannot read lag: No such file or directory. Check its name and its rights."),
+    ],
+)
+def test_a_command_that_there_is_not_is_named_and_not_its_file(
+    run: Run, tmp_path: Path, arguments: list[str], wanted: str
+) -> None:
+    (tmp_path / "FILE").write_text(GOOD)
+    assert one_line(run(*(str(tmp_path / "FILE") if each == "FILE" else each for each in arguments))) == wanted
+
+
+def test_a_file_may_be_called_almost_like_a_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stauts").write_text("")
+    assert one_line(run("stauts")).startswith("stauts: clusters is required")
+
+
 def test_the_version_goes_to_standard_output(run: Run) -> None:
     assert run("--version") == (0, f"mm2py {__version__}\n", "")
 
@@ -205,6 +228,15 @@ def test_the_help_names_every_option(run: Run) -> None:
     for name in ("FILE", "--clusters", "--log-level", "--log-format", "--allow-recopy", "--version"):
         assert name in out
     assert out.isascii()
+
+
+def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
+    lines = run("--help")[1].splitlines()
+    for name in ("apply", "gaps", "replay", "status"):
+        assert cli._subcommand(name) is not None
+        assert sum(line.startswith(f"  mm2py {name} ") for line in lines) == 1
+    assert max(map(len, lines)) <= 100
+    assert cli.COMMANDS.keys() == {"apply", "gaps", "replay", "status"}
 
 
 def test_recopies_may_be_given_many_at_once_and_again() -> None:
