@@ -78,7 +78,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = _Parser(
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
-        "stored, or there was nothing to do; 1 a cluster did not answer, a flow is refused, or somebody else changed "
+        "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
+        "answer, a flow is refused, or somebody else changed "
         "it meanwhile; 2 wrong file or arguments.",
         allow_abbrev=False,
     )
@@ -250,7 +251,7 @@ def plan_text(plan: Plan) -> str:
         return f"{plan.flow}: {plan.note}{_version(plan.stored)}.\n"
     if plan.stored is None:
         lines = [f"{plan.flow} is new:"]
-        lines += [f"  {name} = {shown_value(name, value)}" for name, value in plan.wanted.properties.items()]
+        lines += [f"  {name} = {shown_value(name, value, most=None)}" for name, value in plan.wanted.properties.items()]
     else:
         lines = [f"{plan.flow}{_version(plan.stored)}:"]
         lines += [f"  {change}" for change in plan.difference]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mm2py.config.flow_properties import FlowProperties, meaning, properties_of_connector
-from mm2py.config.secrets import shown_key, shown_value
+from mm2py.config.shown_change import shown_change
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
 
 SEEN_MOST: Final = 20
@@ -32,8 +32,7 @@ class Change:
 
     def __str__(self) -> str:
         """Return it as an operator reads it; what may hold a secret is never shown."""
-        old, new = ("(default)" if value is None else shown_value(self.name, value) for value in (self.old, self.new))
-        return f"{shown_key(self.name)}: {old} -> {new}"
+        return shown_change(self.name, self.old, self.new)
 
 
 Difference = tuple[Change, ...]

@@ -308,6 +308,23 @@ def test_a_difference_is_shown_key_by_key_and_never_a_secret() -> None:
     assert str(Change("topics", "a\x1b[2J", None)) == "topics: 'a\\x1b[2J' -> (default)"
 
 
+def test_how_two_long_lists_differ_is_shown_and_not_where_both_begin() -> None:
+    many = [f"topic-{number}" for number in range(40)]
+    (change,) = difference({"topics": ",".join(many)}, {"topics": ", ".join([*many[1:], "payments"])})
+    assert str(change) == "topics: +'payments' -'topic-0' (39 others stay)"
+    turned = Change("topics", ",".join(many), ",".join(reversed(many)))
+    assert str(turned) == "topics: the same 40 in another order"
+    assert str(Change("topics", None, ",".join(many))).endswith(",topic-39'"), "beside a default the list is whole"
+
+
+def test_other_long_values_are_shown_whole_and_hidden_ones_not_at_all() -> None:
+    long = "x" * 300
+    changed_class = Change("replication.policy.class", long, f"{long}y")
+    assert str(changed_class) == f"replication.policy.class: '{long}' -> '{long}y'"
+    swallowed = ",".join([long, "A.ssl.key.password = hunter2"])
+    assert "hunter2" not in str(Change("topics", long, swallowed)) + str(Change("topics", swallowed, None))
+
+
 # --- how far it reaches -----------------------------------------------------------------------------------------------
 
 
