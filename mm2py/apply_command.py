@@ -118,25 +118,13 @@ def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, options.clusters)
     configuration = file.configuration()
-    flows = [*configuration.flows, *_switched_off(file)]
+    flows = [*configuration.flows, *file.flows_switched_off()]
     for error in configuration.refused.values():
         warn(str(error))
     code = asyncio.run(
         apply(options, file, flows, write, warn, connect=_connect, clock=SystemClock(), confirm=_confirm)
     )
     return EXIT_FAILED if configuration.refused else code
-
-
-def _switched_off(file: SettingsFile) -> list[FlowSettings]:
-    """Return the flows that the file switches off, as far as it says how to reach their clusters."""
-    found: list[FlowSettings] = []
-    for flow in file.switched_off():
-        try:
-            flows = file.switching_on(flow).configuration().flows
-        except ConfigError:
-            continue
-        found += [settings for settings in flows if settings.flow == flow]
-    return found
 
 
 async def apply(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from mm2py.clock import Clock, SystemClock
-from mm2py.config.configuration import load_configuration
+from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow
@@ -66,8 +66,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py status",
         description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
         "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "
-        "file or arguments; 3 gaps are open, something is run by nobody, or a flow is refused. With --watch that of "
-        "the last look.",
+        "file or arguments; 3 gaps are open, something is run by nobody, a flow is refused or switched off, the file "
+        "differs from what is stored, or a worker has not applied that. With --watch that of the last look."
+        " Flows are shown as their workers run them.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
@@ -102,13 +103,13 @@ def run(arguments: Sequence[str], write: Write) -> int:
         Mm2Error: as of ``parse_arguments``, ``load_configuration``.
     """
     options = parse_arguments(arguments)
-    configuration = load_configuration(options.file, options.clusters)
+    file = read_settings_file(options.file, options.clusters)
     is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     styled = is_terminal and not os.environ.get("NO_COLOR")
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-        inquiry = Inquiry(configuration, _connect, clock=SystemClock(), rng=rng)
+        inquiry = Inquiry(file, _connect, clock=SystemClock(), rng=rng)
         stopped = asyncio.Event()
         try:
             if options.watch is not None:

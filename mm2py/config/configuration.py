@@ -28,7 +28,8 @@ from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
 from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
 from mm2py.config.secrets import may_hold_secret, setting_within, shown_key, shown_unknown_key
-from mm2py.config.settings import Configuration
+from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.errors import ConfigError
 from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
 
 
@@ -89,6 +90,17 @@ class SettingsFile:
             for key, entry in self.properties.entries.items()
             if key.endswith(suffix) and key.count(ARROW) == 1 and not _is_true(entry.value)
         ]
+
+    def flows_switched_off(self) -> list[FlowSettings]:
+        """Return the same flows as they would be, as far as the file says how to reach their clusters."""
+        found: list[FlowSettings] = []
+        for flow in self.switched_off():
+            try:
+                flows = self.switching_on(flow).configuration().flows
+            except ConfigError:
+                continue
+            found += [settings for settings in flows if settings.flow == flow]
+        return found
 
     def switching_on(self, flow: Flow) -> SettingsFile:
         """Return the same file with a flow enabled: so that its addresses can be read."""

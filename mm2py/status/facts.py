@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.records.connector_config import FlowConfig
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Gap, IncarnationRecord
 from mm2py.worker.group_state import GroupState
@@ -38,11 +40,12 @@ class FlowFacts:
     """What both clusters say of a flow."""
 
     settings: FlowSettings
+    """As the workers run it: what is stored of it, with the addresses of the file; by the file if nothing is."""
     positions: Mapping[Key, StoredPosition] = field(default_factory=dict)
     gaps: Sequence[Gap] = ()
     lives: Sequence[IncarnationRecord] = ()
     selected: Mapping[str, int] | None = None
-    """How many partitions the source topics have that the file selects; None: the source does not tell."""
+    """How many partitions the source topics have that are selected; None: the source does not tell."""
     starts: Mapping[Key, int] = field(default_factory=dict)
     """The first offset of source partitions; only of those without a position."""
     ends: Mapping[Key, int] = field(default_factory=dict)
@@ -51,6 +54,13 @@ class FlowFacts:
     status_unread: str = ""
     source_unread: tuple[str, ...] = ()
     """Why these cannot be read, each; of the source one sentence for each broker that does not tell."""
+    stored: FlowConfig | None = None
+    """What mm2py has stored of its settings."""
+    file: FlowProperties = field(default_factory=dict)
+    """What the file says of the same."""
+    config_unread: str = ""
+    config_unusable: str = ""
+    """Why ``settings`` are not those that are stored: these cannot be read, or not be used with this file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +74,5 @@ class Facts:
     flows: Sequence[FlowFacts]
     refused: Mapping[Flow, str]
     """Flows that the file enables and that must not run, and why."""
+    off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
+    """What is stored of flows that the file switches off."""

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mm2py.clock import Clock
-from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.port import Brokers
 from mm2py.status.asking import Side
-from mm2py.status.facts import Facts, FlowFacts
+from mm2py.status.facts import Facts
+from mm2py.status.flow_inquiry import FlowInquiry, StoredInquiry
 from mm2py.status.group_inquiry import GroupInquiry
-from mm2py.status.source_inquiry import SourceInquiry
-from mm2py.status.target_inquiry import TargetInquiry
 
 
 class Connected(Brokers, Protocol):
@@ -34,8 +34,9 @@ Connect = Callable[[Flow, ClusterSettings, float, random.Random], Connected]
 class Inquiry:
     """All of one file. ``close`` it in the end."""
 
-    def __init__(self, configuration: Configuration, connect: Connect, *, clock: Clock, rng: random.Random) -> None:
-        """Make one; nothing is connected before the first look."""
+    def __init__(self, file: SettingsFile, connect: Connect, *, clock: Clock, rng: random.Random) -> None:
+        """Make one; nothing is connected before the first look. Raises: as ``SettingsFile.configuration``."""
+        configuration = file.configuration()
         self._clock = clock
         self._refused = {flow: str(error) for flow, error in configuration.refused.items()}
         self._opened: list[Connected] = []
@@ -47,19 +48,24 @@ class Inquiry:
             self._sides.append(Side(cluster.alias, brokers))
             return self._sides[-1]
 
-        self._flows: list[tuple[FlowSettings, TargetInquiry, SourceInquiry]] = []
+        self._flows: list[FlowInquiry] = []
         targets: dict[ClusterAlias, Side] = {}
         for settings in configuration.flows:
             target = side(settings.flow, settings.target, settings.target_request_timeout_s)
             source = side(settings.flow, settings.source, settings.source_request_timeout_s)
             targets.setdefault(settings.flow.target, target)
-            self._flows.append((settings, TargetInquiry(settings, target), SourceInquiry(settings, source)))
+            self._flows.append(FlowInquiry(file, settings, target, source))
         for emitted in configuration.heartbeats:
             if emitted.flow.target not in targets:
                 targets[emitted.flow.target] = side(emitted.flow, emitted.target, emitted.request_timeout_s)
         self._groups = [
             GroupInquiry(configuration.groups[target], on, clock=clock, rng=rng) for target, on in targets.items()
         ]
+        self._off = {
+            settings.flow: StoredInquiry(settings, targets[settings.flow.target])
+            for settings in file.flows_switched_off()
+            if settings.flow.target in targets  # to a cluster that nothing else leads to nobody connects for it
+        }
 
     async def look(self) -> Facts:
         """Return what there is to find out now. What does not answer keeps nothing else back.
@@ -71,7 +77,9 @@ class Inquiry:
                 tasks.create_task(side.probe(), name=f"status: is {side.alias} there")
         async with asyncio.TaskGroup() as tasks:
             groups = [tasks.create_task(group.look(), name=f"status: {group.topic}") for group in self._groups]
-            flows = [tasks.create_task(self._look_at(*parts), name=f"status: {parts[0].flow}") for parts in self._flows]
+            flows = [tasks.create_task(flow.look(), name=f"status: {flow.flow}") for flow in self._flows]
+            for name, off in self._off.items():
+                tasks.create_task(off.look(), name=f"status: {name}")
         clusters: dict[ClusterAlias, str] = {}
         for side in self._sides:
             clusters[side.alias] = clusters.get(side.alias) or side.away
@@ -81,23 +89,7 @@ class Inquiry:
             [group.result() for group in groups],
             [flow.result() for flow in flows],
             self._refused,
-        )
-
-    async def _look_at(self, settings: FlowSettings, target: TargetInquiry, source: SourceInquiry) -> FlowFacts:
-        await target.look()
-        # Behind the positions, so that no end is older than a position.
-        await source.look(target.positions, with_starts=not target.positions_unread)
-        return FlowFacts(
-            settings,
-            positions=target.positions,
-            gaps=target.gaps,
-            lives=target.lives,
-            selected=source.selected,
-            starts=source.starts,
-            ends=source.ends,
-            positions_unread=target.positions_unread,
-            status_unread=target.status_unread,
-            source_unread=tuple(source.unread),
+            {flow: off.config for flow, off in self._off.items() if off.config is not None},
         )
 
     async def close(self) -> None:

@@ -6,11 +6,15 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from mm2py.config.secrets import HIDDEN, is_hidden, shown_key
 from mm2py.flow import ClusterAlias
+from mm2py.records.connector_config import FlowConfig
 from mm2py.records.control_record import MemberId
 from mm2py.records.status_record import Gap
+from mm2py.status.flow_settings import AppliedReport, SettingsReport
 from mm2py.status.report import FlowReport, GroupReport, MemberReport, MemberState, Report, ago
 from mm2py.status.topics import TopicReport
+from mm2py.worker.flow_config import Change
 
 FORMAT: Final = 1
 """Of the object for programs: fields may be added under it, none changes its meaning."""
@@ -81,10 +85,27 @@ class _Page:
     def _flow(self, flow: FlowReport, group: GroupReport | None) -> None:
         self._say("")
         reasons = f" ({'; '.join(flow.guarantee.reasons)})" if flow.guarantee.reasons else ""
-        self._say(f"{flow.flow}: {flow.guarantee.level}{reasons}", _BOLD)
+        off = "" if flow.settings.is_on else "switched off, "
+        self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
+        self._settings(flow.settings, group)
         rows = [_topic_row(topic, group) for topic in flow.topics]
         self._table(("TOPIC", "PARTITIONS", "LAG", "OWNERS", "NOTE"), rows, right=(1, 2))
+
+    def _settings(self, settings: SettingsReport, group: GroupReport | None) -> None:
+        if settings.stored is None:
+            return
+        told = [f"{_name(one.member, group)} {_version(one)}" for one in settings.applied]
+        shown = told[: self._most]
+        more = f" and {len(told) - len(shown)} more (--all)" if len(told) > len(shown) else ""
+        stored = settings.stored
+        self._say(
+            f"settings: version {stored.version}, by {stored.by}, {_time(stored.at_ms)}"
+            + (f"; applied: {', '.join(shown)}{more}" if told else "")
+        )
+        if settings.drift:
+            self._say("the file says otherwise (mm2py apply FILE makes the workers run by it):")
+            self._cut([f"  {change}" for change in settings.drift], "")
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
         if not rows:
@@ -128,6 +149,12 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
     yield f"{len(flow.open_gaps)} open gap{'' if len(flow.open_gaps) == 1 else 's'}"
     if flow.gaps_passed:
         yield f"{flow.gaps_passed} that wait for nobody"
+
+
+def _version(applied: AppliedReport) -> str:
+    if applied.version is None:
+        return "not yet"
+    return f"{applied.version or 'its own file'}{' (behind)' if applied.is_behind else ''}"
 
 
 def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]:
@@ -243,6 +270,12 @@ def _member(member: MemberReport) -> dict[str, Any]:
 def _flow(flow: FlowReport) -> dict[str, Any]:
     return {
         "flow": str(flow.flow),
+        "enabled": flow.settings.is_on,
+        "config": None if flow.settings.stored is None else _config(flow.settings.stored),
+        "applied": [
+            {"member": one.member, "version": one.version, "behind": one.is_behind} for one in flow.settings.applied
+        ],
+        "drift": [_change(change) for change in flow.settings.drift],
         "guarantee": flow.guarantee.level,
         "guarantee_reasons": list(flow.guarantee.reasons),
         "head": flow.head,
@@ -265,6 +298,17 @@ def _flow(flow: FlowReport) -> dict[str, Any]:
         "gaps_passed": flow.gaps_passed,
         "topics": [_topic(topic) for topic in flow.topics],
     }
+
+
+def _config(stored: FlowConfig) -> dict[str, Any]:
+    return {"version": stored.version, "by": stored.by, "worker": stored.worker or None, "at_ms": stored.at_ms}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    old, new = (
+        HIDDEN if value is not None and is_hidden(change.name, value) else value for value in (change.old, change.new)
+    )
+    return {"setting": shown_key(change.name), "stored": old, "file": new}
 
 
 def _gap(gap: Gap) -> dict[str, Any]:

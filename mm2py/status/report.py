@@ -17,6 +17,7 @@ from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.control_record import MemberId, Share
 from mm2py.records.status_record import Gap
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
+from mm2py.status.flow_settings import SettingsReport, late_members, settings_of, why_drift, why_off, why_running
 from mm2py.status.guarantee import Guarantee, guarantee_of
 from mm2py.status.topics import TopicReport, topics_of
 from mm2py.worker.group_state import GroupState
@@ -35,6 +36,12 @@ class ProblemKind(StrEnum):
     GAP = "gap"
     UNOWNED = "unowned"
     REFUSED = "refused"
+    SWITCHED_OFF = "switched-off"
+    """The file enables a flow that is stored as switched off."""
+    DRIFT = "drift"
+    """The file is not what the workers run by."""
+    BEHIND = "behind"
+    """A member has not applied what is stored, and had time to."""
     MEMBER = "member"
     """A member is silent, or not fenced yet. That mends itself, or shows in what is unowned."""
 
@@ -104,6 +111,7 @@ class TaskReport:
 @dataclass(frozen=True, slots=True)
 class FlowReport:
     flow: Flow
+    settings: SettingsReport
     guarantee: Guarantee
     head: MemberId | None
     heartbeats: MemberId | None
@@ -155,6 +163,13 @@ def report_of(facts: Facts) -> Report:
     problems = [*_cluster_problems(facts), *_group_problems(facts, groups)]
     for flow in flows:
         problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
+        problems += _settings_problems(flow, groups, facts.at_ms)
+    for each in facts.flows:
+        if each.config_unusable:
+            problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
+    for off, stored in facts.off.items():
+        if why := why_running(off, stored):
+            problems.append(Problem(ProblemKind.DRIFT, str(off), why))
     order = list(ProblemKind)
     problems.sort(key=lambda problem: order.index(problem.kind))
     return Report(facts.at_ms, facts.clusters, groups, tuple(flows), tuple(dict.fromkeys(problems)))
@@ -261,9 +276,12 @@ def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None)
     copied = work is not None and work.runs(flow)
     topics = topics_of(facts, state if copied else None)
     known = [topic.lag for topic in topics if topic.lag is not None]
-    unread = tuple(filter(None, (facts.positions_unread, facts.status_unread, *facts.source_unread)))
+    unread = tuple(
+        filter(None, (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread))
+    )
     return FlowReport(
         flow,
+        settings_of(facts, state if copied else None),
         guarantee_of(facts, state),
         work.state.owner(Share(flow, Kind.SOURCE)) if work is not None else None,
         work.state.owner(Share(flow, Kind.HEARTBEAT)) if work is not None else None,
@@ -317,7 +335,7 @@ def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[Clust
     for why in flow.unread:
         if why not in clusters.values():  # said once is enough
             yield Problem(ProblemKind.UNREACHABLE, where, why)
-    if work is not None and not work.runs(flow.flow):
+    if work is not None and not work.runs(flow.flow) and flow.settings.is_on:
         yield Problem(ProblemKind.NOBODY_RUNS, where, "no member of the group runs this flow.")
     kinds: dict[str, Counter[str]] = {}
     for gap in flow.open_gaps:
@@ -328,6 +346,20 @@ def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[Clust
         yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
     if flow.unowned:
         yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} share(s) are run by nobody.")
+
+
+def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: int) -> Iterable[Problem]:
+    where, settings = str(flow.flow), flow.settings
+    if why := why_off(settings):
+        yield Problem(ProblemKind.SWITCHED_OFF, where, why)
+    if why := why_drift(settings):
+        yield Problem(ProblemKind.DRIFT, where, why)
+    names = {member.member: member.name for group in groups for member in group.members}
+    for late in late_members(settings, now_ms):
+        assert settings.stored is not None  # noqa: S101
+        by = f"by version {late.version}" if late.version else "by its own file"
+        text = f"{names[late.member]} runs it {by}, and {settings.stored.version} is stored. Its log says why."
+        yield Problem(ProblemKind.BEHIND, where, text)
 
 
 def ago(ms: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.apply_command import EXIT_DONE, EXIT_FAILED, Connected, _switched_off, apply, parse_arguments
+from mm2py.apply_command import EXIT_DONE, EXIT_FAILED, Connected, apply, parse_arguments
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
@@ -55,7 +55,7 @@ class Shell:
         self._path.write_text("".join(f"{key} = {value}\n" for key, value in {**ADDRESSES, **settings}.items()))
         options = parse_arguments([str(self._path), *arguments])
         file = read_settings_file(options.file, options.clusters)
-        flows = [*file.configuration().flows, *_switched_off(file)]
+        flows = [*file.configuration().flows, *file.flows_switched_off()]
         return await apply(
             options,
             file,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mm2py.clock import Clock
-from mm2py.config.configuration import load_configuration
+from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Kind
 from mm2py.flow import Flow, parse_flow
@@ -159,7 +159,7 @@ class Scene(World):
 
     def inquiry(self, clock: Clock | None = None) -> Inquiry:
         return Inquiry(
-            load_configuration(self.file, None), self._connect, clock=clock or self.clock, rng=random.Random(2)
+            read_settings_file(self.file, None), self._connect, clock=clock or self.clock, rng=random.Random(2)
         )
 
     def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:

@@ -13,6 +13,8 @@ import pytest
 from mm2py.connector import Kind
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow, parse_flow
+from mm2py.records.connector_config import FlowConfig
+from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
     Beat,
     Claim,
@@ -46,6 +48,7 @@ A_TO_B, C_TO_B = parse_flow("A->B"), parse_flow("C->B")
 W1, W2, W3 = MemberId("0000000a"), MemberId("0000000b"), MemberId("0000000c")
 SETTINGS = flow_settings(())
 NOW_MS = 1_000_000
+STORED = FlowConfig({"topics": "orders"}, ConfigWriter.APPLY, 2, at_ms=NOW_MS)
 HEAD = Share(A_TO_B, Kind.SOURCE)
 
 
@@ -406,6 +409,28 @@ def test_problems_stand_in_the_order_in_which_they_matter_and_decide_the_exit_co
         assert not report.is_well
 
 
+def test_a_file_that_differs_is_told_by_the_names_of_its_settings_and_waits_for_an_operator() -> None:
+    names = [f"copy.mode.of.{number}" for number in range(8)]
+    report = reported(of_flow(stored=STORED, file={"topics": "orders", **dict.fromkeys(names, "x")}))
+    (problem,) = report.problems
+    assert problem.kind is ProblemKind.DRIFT
+    assert (
+        "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more." in problem.text
+    )
+    assert exit_code_of(report) == EXIT_WAITS
+    assert reported(of_flow(stored=STORED, file={"topics": " orders"})).problems == ()
+
+
+def test_a_member_that_has_not_said_by_what_it_runs_is_shown_and_not_called_late() -> None:
+    """It has joined just now; what has been stored for a day says nothing of how long it has had."""
+    log = two_members({}, {}).take(Beat(W2, {A_TO_B: 2}))
+    stored = replace(STORED, at_ms=NOW_MS - 86_400_000)
+    report = reported(of_flow(stored=stored, file={"topics": "orders"}), group=log.facts())
+    applied = report.flows[0].settings.applied
+    assert [(one.member, one.version, one.is_behind) for one in applied] == [(W1, None, True), (W2, 2, False)]
+    assert report.problems == ()
+
+
 def test_a_cluster_that_is_away_is_said_once() -> None:
     facts = of_flow(positions_unread="B is away", status_unread="B is away", source_unread=("broker 2 is away",))
     group = GroupFacts(B, "mm2py", "t", None, unread="B is away")
@@ -462,7 +487,7 @@ def test_only_a_terminal_gets_colours() -> None:
 def test_the_object_for_programs_keeps_its_shape() -> None:
     """Whoever changes this changes what others' programs read: add fields, and keep those that are here."""
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()])
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"})
     found = json.loads(json.dumps(object_of(reported(facts, group=log.facts()), exit_code=3)))
     assert (found["format"], found["exit_code"], found["at_ms"]) == (1, 3, NOW_MS + 1000)
     assert {name: sorted(value[0]) for name, value in found.items() if isinstance(value, list)} == {
@@ -484,6 +509,10 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
             "why_unread",
         ],
         "flows": [
+            "applied",
+            "config",
+            "drift",
+            "enabled",
             "flow",
             "gaps_passed",
             "guarantee",
@@ -513,6 +542,9 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "url",
         "version",
     ]
+    assert sorted(found["flows"][0]["config"]) == ["at_ms", "by", "version", "worker"]
+    assert sorted(found["flows"][0]["applied"][0]) == ["behind", "member", "version"]
+    assert sorted(found["flows"][0]["drift"][0]) == ["file", "setting", "stored"]
     assert sorted(found["flows"][0]["tasks"][0]) == ["bytes_per_s", "member", "partitions", "waiting"]
     assert sorted(found["flows"][0]["topics"][0]) == [
         "ahead",
@@ -543,7 +575,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
 def test_every_field_and_word_for_programs_is_described() -> None:
     page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()])
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"})
     words = {*ProblemKind, *MemberState, *Level, *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3))}
     undescribed = {word for word in words if f"`{word}`" not in page and f"`{word}[]`" not in page}
     assert undescribed == {"format"}, "that one stands in the text as it is written"
