@@ -16,7 +16,7 @@ from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values, write
-from tests.cluster.running import PATIENCE, ROOT, Value, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, ROOT, Mm2py, Value, one_way_properties, wait_until
 
 BEAT_S = 0.5
 
@@ -63,6 +63,10 @@ def test_a_file_is_stored_changed_and_taken_back(
     code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"})
     assert (code, err) == (0, "")
     assert f"\n  topics: 'orders' -> 'payments'\n{flow}: version 2 is stored.\n" in out
+    code, found = Mm2py(first).status()
+    (shown,) = found["flows"]
+    assert (code, shown["config"]["version"], shown["config"]["by"]) == (3, 2, "apply")
+    assert shown["drift"] == [{"setting": "topics", "stored": "payments", "file": "orders"}]
     code, out, err = run_apply(file, first, "--previous")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out
