@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,7 +36,7 @@ from mm2py.replication.position_budget import PositionBudget
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
 from mm2py.worker.config_log import ConfigLog
-from mm2py.worker.config_watch import ConfigWatch
+from mm2py.worker.config_watch import ConfigWatch, Others
 from mm2py.worker.config_writer import ConfigWriter
 from mm2py.worker.control_topic import ControlLogUnusable
 from mm2py.worker.entrance import Entrance
@@ -197,7 +197,7 @@ def _settled_turn(
     flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
     name = f"{socket.gethostname()}:{os.getpid()}"
 
-    def make_watch(runners: Callable[[], Collection[str]]) -> ConfigWatch:
+    def make_watch(others: Others) -> ConfigWatch:
         config_log = ConfigLog(
             to.brokers,
             settings.configs_topic,
@@ -208,7 +208,7 @@ def _settled_turn(
             clock=clock,
             rng=rng,
         )
-        return ConfigWatch(flow, sharing.file, config_log, runners=runners, apply=sharing.apply, log=log)
+        return ConfigWatch(flow, sharing.file, config_log, others=others, apply=sharing.apply, log=log)
 
     return SettledTurn(
         group,

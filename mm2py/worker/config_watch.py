@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.flow_properties import StoredConfigUnusable, is_enabled
+from mm2py.config.flow_properties import FlowProperties, StoredConfigUnusable, is_enabled
 from mm2py.config.settings import Configuration, FlowSettings, HeartbeatSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow
@@ -31,6 +31,7 @@ from mm2py.worker.flow_config import (
     Restore,
     Use,
     decide,
+    depends_on_runners,
     difference,
     follow,
 )
@@ -39,6 +40,19 @@ Changed = Callable[[Flow, FlowSettings | None, int, frozenset[str]], Awaitable[N
 """Is told that a flow has new settings: the flow, its settings (None: it is switched off), the version, and the names
 of the settings that mean something else than before. It returns when they are applied; it may also be cancelled, and
 the flow begun anew by them."""
+
+
+class Others(Protocol):
+    """Who else runs the flow."""
+
+    async def __call__(self, *, for_sure: bool) -> Collection[str]:
+        """Return those that do, or are about to.
+
+        Args:
+            for_sure: wait until the dead among them are known, which takes their session time-out where there are any.
+        """
+        ...
+
 
 TRIES_MOST: Final = 10
 SHOWN_MOST: Final = 20
@@ -90,14 +104,13 @@ class ConfigWatch:
         file: SettingsFile,
         config_log: ConfigLog,
         *,
-        runners: Callable[[], Collection[str]],
+        others: Others,
         apply: bool,
         log: FilteringBoundLogger,
     ) -> None:
         """Make it.
 
         Args:
-            runners: returns the other workers alive that run the flow.
             apply: ``--apply``.
         """
         self.drift: Difference = ()
@@ -105,7 +118,7 @@ class ConfigWatch:
         self._flow = flow
         self._file = file
         self._table = config_log
-        self._runners = runners
+        self._others = others
         self._apply = apply
         self._log = log
         self._applied: FlowConfig | None = None
@@ -133,7 +146,7 @@ class ConfigWatch:
         flow begins anew by that, or after a failure. Were it decided once more, ``--apply`` would undo the change.
         Raises:
             StoredConfigUnusable: what is stored cannot be run with this file.
-            Others as ``ConfigLog.write``.
+            Others as ``ConfigLog.write``, ``Others``.
         """
         mine = self._file.shared(self._flow)
         await self._table.read_patiently(self._table.rng)
@@ -142,8 +155,9 @@ class ConfigWatch:
             return merged(self._file, self._flow, self._applied), self._applied.version
         lost_to: FlowConfig | None = None
         for _ in range(TRIES_MOST):
+            runners = await self._runners(mine, lost_to)
             stored = self._table.config
-            decision = decide(stored, mine, runners=self._runners(), apply=self._apply, lost_to=lost_to)
+            decision = decide(stored, mine, runners=runners, apply=self._apply, lost_to=lost_to)
             wanted = _to_store(decision)
             if wanted is None:
                 return self._begin(decision, decision.config)
@@ -152,6 +166,16 @@ class ConfigWatch:
                 return self._begin(decision, outcome.config)
             lost_to = outcome.config
         raise StoredConfigUnusable(self._flow, f"others change it without end, {TRIES_MOST} times so far")
+
+    async def _runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
+        """Return who else runs the flow, with what is stored read anew. Only where it matters the dead are waited for."""
+        for_sure = False
+        while True:
+            for_sure = for_sure or depends_on_runners(self._table.config, mine, apply=self._apply, lost_to=lost_to)
+            runners = await self._others(for_sure=for_sure)
+            await self._table.read_patiently(self._table.rng)
+            if for_sure or not depends_on_runners(self._table.config, mine, apply=self._apply, lost_to=lost_to):
+                return runners
 
     async def run(self, changed: Changed) -> None:
         """Follow what is stored until cancelled; ``changed`` hears of each change, one after the other.

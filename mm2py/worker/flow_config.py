@@ -147,6 +147,16 @@ def decide(
     return Replace(_taken(stored, file, Writer.FILE), found, "nobody alive runs it")
 
 
+def depends_on_runners(
+    stored: FlowConfig | None, file: FlowProperties, *, apply: bool = False, lost_to: FlowConfig | None = None
+) -> bool:
+    """Whether it matters to ``decide``, with the same arguments, that somebody else runs the flow."""
+    alone, beside = (
+        decide(stored, file, runners=who, apply=apply, lost_to=lost_to) for who in ((), ("somebody",))
+    )
+    return alone != beside
+
+
 def _taken(stored: FlowConfig | None, file: FlowProperties, by: Writer) -> FlowConfig:
     return changed(stored, file, by, seen=(digest(file),))
 

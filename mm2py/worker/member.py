@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -68,6 +70,23 @@ class _HasLeft(Exception):
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class Runners:
+    """The other members of a group that run a flow, or are about to; none that is silent."""
+
+    told: frozenset[MemberId]
+    """They run it by what is stored, as they have said."""
+    untold: frozenset[MemberId]
+    """They joined before us, and have not said yet what they run."""
+    unheard: frozenset[MemberId]
+    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known if anybody alive runs the flow by what is stored, but for those that have not said."""
+        return not self.unheard or not self.told <= self.unheard
+
+
 class Member:
     """One member. ``run`` it once; everything that is done in its name ends with it."""
 
@@ -115,6 +134,8 @@ class Member:
             log=log,
         )
         self._left = asyncio.Event()
+        self._joined_at = 0
+        """Behind this offset of the log we are part of the group."""
         self._leaving = False
         self._said_waiting = False
         self._asked_to_join = False
@@ -156,18 +177,36 @@ class Member:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
         self.applied = {**self.applied, flow: version}
 
-    def runners(self, flow: Flow) -> tuple[set[MemberId], set[MemberId]]:
-        """Return the others that run a flow by what is stored, and those that joined before us and have not said yet.
+    def runners(self, flow: Flow, since: int | None = None) -> Runners:
+        """Return who else runs a flow, or is about to.
 
         The story: two workers are started at once, with a file that nobody has run before. Did each of them take the
         other for one that runs the flow, neither would store it. So the later one waits for the earlier.
+
+        Args:
+            since: an offset of the log; who wrote nothing from there on is ``unheard``. None: our joining it.
         """
-        told = {name for name, one in self.view.members.items() if one.applied.get(flow) and name != self.id}
-        before = list(self.view.members)
-        before = before[: before.index(self.id)] if self.id in before else before
-        members = self.view.members
-        untold = {name for name in before if flow in members[name].joined.flows and flow not in members[name].applied}
-        return told, untold
+        members = {name: one for name, one in self.view.members.items() if name != self.id and not one.silent}
+        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
+        before = list(itertools.takewhile(lambda name: name != self.id, self.view.members))
+        untold = frozenset(
+            name
+            for name in before
+            if name in members and flow in members[name].joined.flows and flow not in members[name].applied
+        )
+        since = self._joined_at if since is None else since
+        return Runners(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
+
+    async def until_runners_known(self, flow: Flow) -> None:
+        """Return when those that run a flow have been told from the dead, which the log knows for a session time-out.
+
+        The story: all workers were killed, and one is started with another file. Those that are dead are members still,
+        and say that they run the flow. And the last beat of one of them was on its way when it died, and comes behind
+        our own first record; so who is taken for alive has been heard twice.
+        """
+        await self.until(lambda: self.runners(flow).is_known)
+        since = self.view.next_offset
+        await self.until(lambda: self.runners(flow, since).is_known)
 
     def offer(self, terms: Terms) -> None:
         """Take part on other terms from now on: other flows, or another ``tasks.max``."""
@@ -349,6 +388,7 @@ class Member:
         for entry in entries:
             match entry.record:
                 case Joined(member=member) if member == self.id and not self.joined.is_set():
+                    self._joined_at = entry.offset
                     self._refuse_beside(one.joined for one in self.view.members.values())
                 case Writes(writer=writer):
                     touched.add(writer.flow)

@@ -24,10 +24,12 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_record import MemberId, Share
-from mm2py.worker.config_watch import ConfigWatch
+from mm2py.worker.config_watch import ConfigWatch, Others
 from mm2py.worker.entrance import Entrance
 from mm2py.worker.group import Group
 from mm2py.worker.herder import Always
+from mm2py.worker.lease import PutOutError
+from mm2py.worker.member import Member
 from mm2py.worker.reach import Part, reach
 from mm2py.worker.turns import MemberTurn, ShareTurn
 
@@ -72,7 +74,7 @@ class SettledTurn(MemberTurn):
         entrance: Entrance,
         flow: Flow,
         current: Current,
-        make_watch: Callable[[Callable[[], Collection[str]]], ConfigWatch],
+        make_watch: Callable[[Others], ConfigWatch],
         *,
         may_store: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -83,7 +85,7 @@ class SettledTurn(MemberTurn):
 
         Args:
             current: what the file says; told to others, and kept up to date.
-            make_watch: gets who else runs the flow, see ``ConfigWatch``.
+            make_watch: gets how to find out who else runs the flow.
             may_store: raises what forbids to touch the stored settings at all: that a live MirrorMaker 2 runs the flow.
         """
         super().__init__(group, entrance, flow)
@@ -94,7 +96,7 @@ class SettledTurn(MemberTurn):
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._watch = make_watch(self._runners)
+        self._watch = make_watch(self._others)
         self._anew = asyncio.Event()
         self._said_why = ""
 
@@ -129,11 +131,12 @@ class SettledTurn(MemberTurn):
     async def _settle(self) -> None:
         if not self._watch.is_settled:
             await self._until_answered(self._may_store)
-            await self._let_others_settle()
         try:
             settings, version = await self._watch.settle()
         except (StoredConfigUnusable, ConfigTooNew):
             raise
+        except PutOutError:
+            pass  # it is settled in the next life
         except Mm2Error as error:
             self._note_unusable(error)
             self._become(self._current.settings, self._watch.version)
@@ -155,28 +158,51 @@ class SettledTurn(MemberTurn):
                     self._log.warning("flow.waiting", doing="looking what the flow is to be run by", why=str(error))
             await asyncio.sleep(backoff.next_s())
 
-    async def _let_others_settle(self) -> None:
-        """Wait for those that joined before us, but not for one that has not got so far in a while."""
+    async def _others(self, *, for_sure: bool) -> Collection[MemberId]:
+        """See ``Others``: wait for those that joined before us, but not for one that has not got so far in a while.
+
+        Raises:
+            PutOutError: who they are cannot be told, as our own life in the group is over.
+        """
+        member = self.member
+        if for_sure:
+            await self._until_runners_known(member)
         try:
             async with asyncio.timeout(OTHERS_SETTLE_S):
-                await self.member.until(lambda: not self.member.runners(self._flow)[1])
+                await member.until(lambda: not member.runners(self._flow).untold)
         except TimeoutError:
             pass
+        if member.stop_wanted.is_set():
+            raise PutOutError("it takes part no more")
+        found = member.runners(self._flow)
+        return found.told | found.untold
 
-    def _runners(self) -> set[MemberId]:
-        told, untold = self.member.runners(self._flow)
-        return told | untold
+    async def _until_runners_known(self, member: Member) -> None:
+        try:
+            async with asyncio.timeout(WAITING_REPORT_S):
+                return await member.until_runners_known(self._flow)
+        except TimeoutError:
+            self._log.warning(
+                "flow.waiting",
+                doing="looking what the flow is to be run by",
+                why="members of the group ran it that have not been heard of: they are put out after their session"
+                " time-out",
+            )
+        await member.until_runners_known(self._flow)
 
     # What changes meanwhile
 
     async def _follow(self) -> None:
-        """Never ends. Where the settings cannot be read any more the flow goes on as it is, and they are looked for."""
+        """Where the settings cannot be read any more the flow goes on as it is, and they are looked for. Ends with our
+        life in the group, if at all."""
         while True:
             try:
                 if self._watch.is_settled:
                     await self._watch.run(self._changed)
                 else:
                     await self._come_back()
+            except PutOutError:
+                return  # and so does the turn
             except Mm2Error as error:
                 self._note_unusable(error)
                 await asyncio.sleep(AGAIN_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -98,11 +98,14 @@ class FlowWorker:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, *, runners: tuple[str, ...] = ()) -> FlowSettings | None:
+        async def others(*, for_sure: bool) -> Collection[str]:
+            return runners
+
         self.watch = ConfigWatch(
             FLOW,
             self.file,
             await log_of(self.world, self.name),
-            runners=lambda: runners,
+            others=others,
             apply=self._apply,
             log=self.world.log,
         )

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping
 
+import pytest
+
 from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.worker.config_log import Written
 from mm2py.worker.flow_config import changed
 from tests.scenarios.config_world import FLOW, TOPIC, log_of, put, stored_in
 from tests.scenarios.gate import Request
-from tests.scenarios.shared_world import Process, SharedWorld, run
+from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
 
 HEARD_S = 2.0
 
@@ -325,6 +327,122 @@ def test_workers_that_start_together_with_a_changed_file_store_it() -> None:
         assert sum(len(process.said("config.replaced")) for process in workers) == 1
         assert not any(process.said("config.drift") for process in workers)
         await world.finish()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("away_s", [0, 1, 60, 3600])
+@pytest.mark.parametrize("killed", [1, 2])
+@pytest.mark.parametrize("begun", [1, 3])
+def test_a_changed_file_is_stored_when_all_who_ran_the_flow_were_killed(away_s: float, killed: int, begun: int) -> None:
+    """They are members still, and the last they said is that they run the flow."""
+
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        for process in await started(world, killed, topics="t0"):
+            process.kill()
+        await asyncio.sleep(away_s)
+        workers = [world.start({"topics": "t.*"}) for _ in range(begun)]
+        took_s = await world.until(lambda: all(process.said("flow.ready") for process in workers))
+        assert took_s < SESSION_S + 2
+        await reach_all(world, 2)
+        assert [line["difference"] for process in workers for line in process.said("config.replaced")] == [
+            ["topics: 't0' -> 't.*'"]
+        ]
+        assert not any(process.said("config.drift") for process in workers)
+        await world.finish()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.2])
+def test_who_is_killed_while_another_one_joins_is_not_taken_for_alive_by_its_last_beat(after_s: float) -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        (first,) = await started(world, 1, topics="t0")
+        late = world.start({"topics": "t.*"})
+        await world.until(lambda: late.member is not None)
+        await asyncio.sleep(after_s)
+        first.kill()
+        await world.until(lambda: "A.t1" in world.target.topics)
+        assert len(late.said("config.replaced")) == 1
+        assert not late.said("config.drift")
+        await world.finish()
+
+    run(scenario())
+
+
+def test_a_start_waits_for_nobody_where_all_stopped_in_order_or_where_its_file_is_what_is_stored() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        for process in await started(world, 2, topics="t0"):
+            assert await process.stop() == 0
+        changed_file = world.start({"topics": "t.*"})
+        assert await world.until(lambda: bool(changed_file.said("config.replaced"))) < 1
+        await reach_all(world, 2)
+        changed_file.kill()
+        same_file = world.start({"topics": "t.*"})
+        assert await world.until(lambda: bool(same_file.said("config.used"))) < 1
+
+    run(scenario())
+
+
+def test_what_was_killed_with_an_operators_change_goes_on_by_it() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        workers = await started(world, 2, topics="t0")
+        await reach_all(world, await apply(world, topics="t.*"))
+        for process in workers:
+            process.kill()
+        again = world.start({"topics": "t0"})
+        await world.until(lambda: bool(again.said("flow.ready")))
+        assert again.said("config.kept") and not again.said("config.drift")
+        await world.finish()
+
+    run(scenario())
+
+
+def test_when_those_beside_whom_a_file_was_drift_end_later_the_flow_goes_on_as_it_is() -> None:
+    """Nothing changes behind an operator's back because a worker died; the next start alone stores the file."""
+
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        (first,) = await started(world, 1, topics="t0")
+        late = world.start({"topics": "t.*"})
+        await world.until(lambda: bool(late.said("flow.ready")))
+        first.kill()
+        await asyncio.sleep(60)
+        assert "A.t1" not in world.target.topics
+        assert (await stored(world)).properties["topics"] == "t0"
+        late.kill()
+        again = world.start({"topics": "t.*"})
+        await world.until(lambda: "A.t1" in world.target.topics)
+        assert again.said("config.replaced")
+        await world.finish()
+
+    run(scenario())
+
+
+def test_who_is_put_out_while_it_waits_for_others_decides_in_its_next_life() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(2, 2)
+        await started(world, 1, topics="t0")
+        late = world.start({"topics": "t.*"})
+        await world.until(lambda: late.member is not None)
+        member = late.member
+        late.freeze()
+        await asyncio.sleep(3 * SESSION_S)
+        late.thaw()
+        await world.until(lambda: bool(late.said("flow.ready")), within_s=30)
+        assert late.member is not member
+        assert len(late.said("config.drift")) == 1
+        assert not late.said("config.replaced") and not late.said("config.unshared")
 
     run(scenario())
 
