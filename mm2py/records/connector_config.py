@@ -90,7 +90,9 @@ class FlowConfig:
     worker: str = ""
     at_ms: int = 0
     seen: tuple[str, ...] = ()
-    """Digests of workers' files that were looked at and not taken, so that they count as unchanged."""
+    """Digests of workers' files, as they were while this was decided or since: they count as unchanged."""
+    decided: tuple[str, ...] = ()
+    """Digests of what operators have decided since a file was taken: a file that says so is none that has changed."""
     previous: FlowConfig | None = None
     """What stood there before, one step back."""
 
@@ -137,6 +139,7 @@ def _fields(config: FlowConfig) -> dict[str, Any]:
         "write_id": config.write_id,
         "based_on": config.based_on,
         "seen": list(config.seen),
+        "decided": list(config.decided),
         "properties": dict(sorted(config.properties.items())),
     }
     if config.previous is not None:
@@ -187,7 +190,8 @@ def _plain(version: object) -> str:
 
 def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
     numbers = fields["version"], fields["at_ms"]
-    texts = fields["write_id"], fields["based_on"], fields["mm2py"], fields["worker"], *fields["seen"]
+    seen, decided = tuple(fields["seen"]), tuple(fields.get("decided", ()))
+    texts = fields["write_id"], fields["based_on"], fields["mm2py"], fields["worker"], *seen, *decided
     if any(not isinstance(one, int) or isinstance(one, bool) or one < 0 for one in numbers):
         raise TypeError("version or at_ms")
     if any(not isinstance(one, str) for one in texts):
@@ -202,7 +206,8 @@ def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
         written_by=fields["mm2py"],
         worker=fields["worker"],
         at_ms=fields["at_ms"],
-        seen=tuple(fields["seen"]),
+        seen=seen,
+        decided=decided,
         previous=None if previous is None else _read_flow(previous),
     )
 

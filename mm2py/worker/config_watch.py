@@ -255,10 +255,8 @@ def _to_store(decision: Decision) -> FlowConfig | None:
     match decision:
         case Add(config) | Replace(config):
             return config
-        case Drift(_, _, note):
+        case Drift(_, _, note) | Use(_, _, note):
             return note
-        case Use():
-            return None
 
 
 def shown(difference: Difference) -> list[str]:

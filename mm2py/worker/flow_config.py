@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,8 @@ from mm2py.config.flow_properties import FlowProperties, meaning, properties_of_
 from mm2py.config.shown_change import shown_change
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
 
-SEEN_MOST: Final = 20
+SEEN_MOST: Final = 200
+DECIDED_MOST: Final = 100
 _OPERATOR: Final = frozenset({Writer.APPLY, Writer.REST})
 
 
@@ -48,8 +49,9 @@ def difference(old: FlowProperties, new: FlowProperties) -> Difference:
 
 
 def digest(properties: FlowProperties) -> str:
-    """Return by what a file's settings of a flow are known again."""
-    text = json.dumps(dict(sorted(properties.items())), ensure_ascii=True, separators=(",", ":"))
+    """Return by what a file's settings of a flow are known again: the same for all between which is no difference."""
+    meant = {name: meaning(name, value) for name, value in sorted(properties.items())}
+    text = json.dumps([(name, repr(means)) for name, means in meant.items() if means != meaning(name, None)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -84,11 +86,12 @@ class Replace:
 class Use:
     """Run what is stored; the file says the same, or is as it was when somebody decided otherwise.
 
-    ``difference`` leads from what is stored to the file.
+    ``difference`` leads from what is stored to the file; ``note`` as of ``Drift``.
     """
 
     config: FlowConfig
     difference: Difference = ()
+    note: FlowConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +129,24 @@ def decide(
     if stored is None:
         return Add(_taken(None, file, Writer.APPLY if apply else Writer.FILE))
     found = difference(stored.properties, file)
+    note = None if digest(file) in stored.seen[-(SEEN_MOST // 2) :] else remembering(stored, file)
     is_run = bool(runners) or (lost_to is not None and lost_to.write_id == stored.write_id)
     if apply:
         if not found and stored.by is not Writer.MM2:
-            return Use(stored)
+            return Use(stored, note=note)
         return Replace(_taken(stored, file, Writer.APPLY), found, "--apply")
     if stored.by is Writer.MM2 and is_run and stored.previous is not None:
         # It has written over what others run: they go on, and store theirs again (``follow``), and so does this one.
         decision = decide(stored.previous, file, runners=runners)
-        return replace(decision, note=None) if isinstance(decision, Drift) else decision
+        return replace(decision, note=None) if isinstance(decision, Drift | Use) else decision
     if stored.by is Writer.MM2:
         return Replace(_taken(stored, file, Writer.FILE), found, "MirrorMaker 2 has written it")
     if not found:
-        return Use(stored)
-    is_unchanged = digest(file) in stored.seen
+        return Use(stored, note=note)
     if is_run:
-        return Drift(stored, found, None if is_unchanged else remembering(stored, file))
-    if stored.by in _OPERATOR and is_unchanged:
-        return Use(stored, found)
+        return Drift(stored, found, note)
+    if stored.by in _OPERATOR and digest(file) in {*stored.seen, *stored.decided}:
+        return Use(stored, found, note)
     return Replace(_taken(stored, file, Writer.FILE), found, "nobody alive runs it")
 
 
@@ -158,28 +161,39 @@ def depends_on_runners(
 
 
 def _taken(stored: FlowConfig | None, file: FlowProperties, by: Writer) -> FlowConfig:
-    return changed(stored, file, by, seen=(digest(file),))
+    config = changed(stored, file, by)
+    return config if by is Writer.FILE else remembering(config, file)
 
 
-def changed(
-    stored: FlowConfig | None, properties: FlowProperties, by: Writer, *, seen: tuple[str, ...] | None = None
-) -> FlowConfig:
+def changed(stored: FlowConfig | None, properties: FlowProperties, by: Writer) -> FlowConfig:
     """Return what is to be stored in the place of ``stored``; who writes it adds its own name and the time.
 
-    Args:
-        seen: digests of files that count as unchanged from now on; None, for what an operator changes, keeps those of
-            ``stored`` and adds what was stored itself, and what comes: a file that says so has been seen.
+    After a change by an operator all files that were seen before are unchanged, and so is one that says what stood
+    there or what comes. What operators decide is kept apart: however often they do, it forgets no worker's file. After
+    a change by a file any other one counts as changed.
     """
-    if seen is None or by in _OPERATOR:
-        before = () if stored is None else (*stored.seen, digest(stored.properties))
-        seen = tuple(dict.fromkeys((*before, *(seen or ()), digest(properties))))[-SEEN_MOST:]
+    seen: tuple[str, ...] = (digest(properties),)
+    decided: tuple[str, ...] = ()
+    if by in _OPERATOR:
+        seen = () if stored is None else stored.seen
+        decided = latest(
+            () if stored is None else (*stored.decided, digest(stored.properties)),
+            digest(properties),
+            most=DECIDED_MOST,
+        )
     return FlowConfig(
         dict(properties),
         by,
         _next_version(stored),
         seen=seen,
-        previous=None if stored is None else replace(stored, previous=None),
+        decided=decided,
+        previous=None if stored is None else replace(stored, previous=None, seen=(), decided=()),
     )
+
+
+def latest(before: Iterable[str], one: str, *, most: int) -> tuple[str, ...]:
+    """Return digests with one more, without those that have not been seen for the longest."""
+    return (*dict.fromkeys(each for each in before if each != one), one)[-most:]
 
 
 def _next_version(stored: FlowConfig | None) -> int:
@@ -189,8 +203,8 @@ def _next_version(stored: FlowConfig | None) -> int:
 
 
 def remembering(stored: FlowConfig, file: FlowProperties) -> FlowConfig:
-    """Return the same settings with a file noted that differs: should it come alone, it counts as unchanged."""
-    return replace(stored, seen=(*stored.seen, digest(file))[-SEEN_MOST:])
+    """Return the same settings with a worker's file noted: should it come alone, it counts as unchanged."""
+    return replace(stored, seen=latest(stored.seen, digest(file), most=SEEN_MOST))
 
 
 def swapped(stored: FlowConfig | None) -> FlowConfig | None:

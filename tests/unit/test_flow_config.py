@@ -13,6 +13,7 @@ from mm2py.config.flow_properties import stored_keys
 from mm2py.config.key import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
 from mm2py.worker.flow_config import (
+    DECIDED_MOST,
     SEEN_MOST,
     Add,
     Change,
@@ -26,6 +27,7 @@ from mm2py.worker.flow_config import (
     changed,
     counting,
     decide,
+    depends_on_runners,
     difference,
     digest,
     follow,
@@ -59,7 +61,7 @@ def test_a_flow_that_nobody_knows_is_added(runners: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("by", [Writer.FILE, Writer.APPLY, Writer.REST])
 @pytest.mark.parametrize("runners", [(), ("w2",)])
 def test_a_file_that_says_the_same_changes_nothing(by: Writer, runners: tuple[str, ...]) -> None:
-    config = stored(FILE | {"topics": " a "}, by)
+    config = remembering(stored(FILE | {"topics": " a "}, by), FILE)
     assert decide(config, FILE, runners=runners) == Use(config)
 
 
@@ -93,7 +95,9 @@ def test_what_nobody_alive_runs_is_replaced_and_kept_as_the_previous_one() -> No
     assert isinstance(decision, Replace)
     assert decision.difference == DIFFERENCE
     assert (decision.config.version, decision.config.by) == (8, "file")
-    assert decision.config.previous == replace(config, previous=None), "one step back, no more"
+    assert decision.config.previous == replace(
+        config, previous=None, seen=()
+    ), "one step back, no more, and what files were seen then is of no use"
 
 
 @pytest.mark.parametrize("by", [Writer.APPLY, Writer.REST])
@@ -160,7 +164,7 @@ def test_with_apply_the_file_is_what_the_operator_wants(runners: tuple[str, ...]
 def test_the_previous_settings_can_be_had_back_and_back_again() -> None:
     assert swapped(None) is None
     assert swapped(stored(FILE)) is None
-    config = changed(stored(FILE), OTHER, Writer.FILE, seen=())
+    config = changed(stored(FILE), OTHER, Writer.FILE)
     back = swapped(config)
     assert back is not None
     assert (back.properties, back.by, back.version) == (FILE, "apply", 9)
@@ -192,10 +196,81 @@ def test_an_mm2_that_only_emits_heartbeats_says_nothing_about_the_flow() -> None
 
 def test_what_was_seen_is_bounded() -> None:
     config = stored(FILE)
-    for number in range(3 * SEEN_MOST):
+    for number in range(2 * SEEN_MOST):
         config = remembering(config, {"topics": str(number)})
         config = changed(config, {"topics": f"x{number}"}, Writer.REST)
-    assert len(config.seen) == SEEN_MOST
+    assert (len(config.seen), len(config.decided)) == (SEEN_MOST, DECIDED_MOST)
+
+
+def test_a_file_that_says_the_same_in_other_words_is_unchanged_after_an_operators_change() -> None:
+    """w2's file has a blank and a default more than w1's, which is stored; both are stopped, and w2 starts first."""
+    spelled = {"enabled": " TRUE", "topics": " a ", "sync.topic.acls.enabled": "true"}
+    assert difference(FILE, spelled) == ()
+    joins = decide(stored(FILE), spelled, runners=["w1"])
+    assert joins == Use(stored(FILE)), "it is known by what it means"
+    config = changed(stored(FILE), OTHER, Writer.APPLY)
+    assert decide(config, spelled, runners=()) == Use(config, difference(OTHER, spelled))
+
+
+def test_a_file_that_joined_after_an_operators_change_and_says_the_same_is_noted() -> None:
+    joins = decide(changed(stored(FILE), OTHER, Writer.APPLY), OTHER, runners=["w1"])
+    assert isinstance(joins, Use) and joins.note is not None
+    config = joins.note
+    assert decide(config, OTHER, runners=["w1"]) == Use(config), "once"
+    for number in range(2 * DECIDED_MOST):
+        config = changed(config, {"topics": f"x{number}"}, Writer.APPLY)
+    assert isinstance(decide(config, OTHER, runners=()), Use)
+
+
+def test_an_operator_who_changes_something_every_day_does_not_make_a_file_count_as_changed() -> None:
+    config = stored(FILE)
+    for number in range(300):
+        config = changed(config, {"topics": f"x{number}"}, Writer.APPLY)
+        assert isinstance(decide(config, FILE, runners=()), Use), f"after {number + 1} times"
+
+
+def test_files_that_drift_do_not_make_that_of_a_worker_that_starts_now_and_then_count_as_changed() -> None:
+    """A service makes a file anew at each start, and no two are the same."""
+    config = changed(stored(FILE), OTHER, Writer.APPLY)
+    for number in range(3 * SEEN_MOST):
+        file = FILE if number % (SEEN_MOST // 3) == 0 else {"topics": f"t{number}"}
+        drift = decide(config, file, runners=["w1"])
+        assert isinstance(drift, Drift)
+        config = drift.note or config
+        assert isinstance(decide(config, FILE, runners=()), Use), f"after {number + 1} files"
+
+
+@given(
+    old=st.dictionaries(
+        st.sampled_from(["topics", "tasks.max", "enabled", "refresh.topics.enabled", "unknown"]),
+        st.sampled_from(["1", " 1", "true", "TRUE", ".*", "a,b", "a, b", ""]),
+    ),
+    new=st.dictionaries(
+        st.sampled_from(["topics", "tasks.max", "enabled", "refresh.topics.enabled", "unknown"]),
+        st.sampled_from(["1", " 1", "true", "TRUE", ".*", "a,b", "a, b", ""]),
+    ),
+)
+def test_a_file_is_known_again_exactly_by_what_is_no_difference(old: dict[str, str], new: dict[str, str]) -> None:
+    assert (digest(old) == digest(new)) is (difference(old, new) == ())
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "matters"),
+    [
+        (None, FILE, False),
+        (stored(FILE), FILE, False),
+        (stored(OTHER), FILE, True),
+        (changed(stored(FILE), OTHER, Writer.APPLY), FILE, True),
+        (FlowConfig(OTHER, Writer.MM2, 0), FILE, False),
+        (FlowConfig(OTHER, Writer.MM2, 0, previous=stored(FILE)), FILE, True),
+    ],
+    ids=["nothing", "the same", "another", "decided otherwise", "MM2's", "MM2's over ours"],
+)
+def test_only_where_it_matters_a_worker_waits_until_it_knows_who_is_alive(
+    config: FlowConfig | None, file: dict[str, str], matters: bool
+) -> None:
+    assert depends_on_runners(config, file) is matters
+    assert depends_on_runners(config, file, apply=True) is False
 
 
 PROPERTIES = st.dictionaries(st.sampled_from(["topics", "tasks.max", "on.source.gap"]), st.sampled_from(["1", "stop"]))
