@@ -28,7 +28,7 @@ from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import FLOW_KEY, ConfigRecords, FlowConfig, encode_connectors, encode_flow
 from mm2py.replication.compacted_topic import each_record
-from mm2py.worker.flow_config import counting, winner_of
+from mm2py.worker.flow_config import counting, storable, winner_of
 
 POLL_S: Final = 0.5
 """How often is looked for a new version: workers notice it within two seconds."""
@@ -222,7 +222,7 @@ class ConfigLog(ConfigTable):
             if winner is None:
                 return await self._settle(ours)
             if _write_id_of(self.records.flow) == ours.write_id:  # else somebody has put them back already
-                await self._append(replace(winner, version=ours.version + 1), ours.write_id)
+                await self._append(replace(storable(winner), version=ours.version + 1), ours.write_id)
             return Lost(self.config)
 
     async def _append(self, config: FlowConfig, basis: str) -> FlowConfig | None:

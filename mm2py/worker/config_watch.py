@@ -168,7 +168,7 @@ class ConfigWatch:
         raise StoredConfigUnusable(self._flow, f"others change it without end, {TRIES_MOST} times so far")
 
     async def _runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
-        """Return who else runs the flow, with what is stored read anew. Only where it matters the dead are waited for."""
+        """Return who else runs the flow, and read what is stored anew. The dead are waited for where it matters."""
         for_sure = False
         while True:
             for_sure = for_sure or depends_on_runners(self._table.config, mine, apply=self._apply, lost_to=lost_to)

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mm2py.config.flow_properties import FlowProperties, meaning, properties_of_connector
+from mm2py import __version__
+from mm2py.config.flow_properties import (
+    FlowProperties,
+    looks_like_address_or_secret,
+    meaning,
+    properties_of_connector,
+    stored_keys,
+)
 from mm2py.config.shown_change import shown_change
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
 
@@ -60,10 +68,33 @@ def counting(records: ConfigRecords) -> FlowConfig | None:
 
     One that MM2 has stored without copying the flow does not count. What MM2 stored over ours has ours as its previous.
     """
-    foreign = records.foreign
+    foreign, ours = records.foreign, None if records.flow is None else storable(records.flow)
     if foreign is not None and not records.is_beside_mm2:
-        return FlowConfig(properties_of_connector(foreign), Writer.MM2, 0, previous=records.flow)
-    return records.flow
+        return FlowConfig(properties_of_connector(foreign), Writer.MM2, 0, previous=ours)
+    return ours
+
+
+def storable(config: FlowConfig) -> FlowConfig:
+    """Return a record's settings without those that may not be stored.
+
+    The story: somebody has written addresses and a password under our key by hand. Whoever notes a file, takes a change
+    back or stores again what was lost would copy them, also to where Connect's readers look. What a younger mm2py knows
+    is kept, unless it looks like one of these.
+    """
+    known, is_younger = stored_keys(), _number_of(config.written_by) > _number_of(__version__)
+    properties = {
+        name: value
+        for name, value in config.properties.items()
+        if name in known or (is_younger and not looks_like_address_or_secret(name))
+    }
+    previous = None if config.previous is None else storable(config.previous)
+    if len(properties) == len(config.properties) and previous == config.previous:
+        return config
+    return replace(config, properties=properties, previous=previous)
+
+
+def _number_of(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", version)[:3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +185,7 @@ def depends_on_runners(
     stored: FlowConfig | None, file: FlowProperties, *, apply: bool = False, lost_to: FlowConfig | None = None
 ) -> bool:
     """Whether it matters to ``decide``, with the same arguments, that somebody else runs the flow."""
-    alone, beside = (
-        decide(stored, file, runners=who, apply=apply, lost_to=lost_to) for who in ((), ("somebody",))
-    )
+    alone, beside = (decide(stored, file, runners=who, apply=apply, lost_to=lost_to) for who in ((), ("somebody",)))
     return alone != beside
 
 

@@ -103,6 +103,35 @@ def test_of_two_that_begin_at_once_with_different_files_one_is_stored_and_both_r
         run(scenario(seed))
 
 
+def test_a_credential_that_somebody_wrote_under_our_key_is_in_no_record_of_ours() -> None:
+    async def scenario() -> None:
+        world = World(4)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        strays = {"sasl.jaas.config": "S3CRET", "target.cluster.sasl.jaas.config": "S3CRET"}
+        before = FlowConfig({"enabled": "true", "topics": "zero"} | strays, Writer.APPLY, 1, write_id="a", at_ms=1)
+        config = FlowConfig({"enabled": "true", "topics": "one"} | strays, Writer.APPLY, 2, write_id="b", at_ms=1)
+        await put(world, (FLOW_KEY, encode_flow(replace(config, previous=before))))
+        worker = FlowWorker(world, "w1", {"topics": "two"})
+        await worker.start(runners=("w0",))  # notes its file
+        await put(world, (FLOW_KEY, None))
+        await asyncio.sleep(5)  # stores again what was lost
+        log = await log_of(world, "operator")
+        await log.read_patiently(world.rng)
+        stored = log.config
+        back = swapped(stored)
+        assert back is not None and back.properties["topics"] == "zero"
+        assert isinstance(await log.write(back, instead_of=stored), Written)
+        first, *ours = [record.value or b"" for record in world.target.records(TOPIC, 0)]
+        assert b"S3CRET" in first
+        assert sum(b'"topics":"one"' in value for value in ours) > 1 and any(
+            b'"topics":"zero"' in value for value in ours
+        )
+        assert b"S3CRET" not in b"".join(ours)
+        await worker.stop()
+
+    run(scenario())
+
+
 def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_had_back() -> None:
     async def scenario() -> None:
         world = World(3)

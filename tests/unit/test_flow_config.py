@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mm2py import __version__
 from mm2py.config.flow_properties import stored_keys
 from mm2py.config.key import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
@@ -95,9 +96,9 @@ def test_what_nobody_alive_runs_is_replaced_and_kept_as_the_previous_one() -> No
     assert isinstance(decision, Replace)
     assert decision.difference == DIFFERENCE
     assert (decision.config.version, decision.config.by) == (8, "file")
-    assert decision.config.previous == replace(
-        config, previous=None, seen=()
-    ), "one step back, no more, and what files were seen then is of no use"
+    assert decision.config.previous == replace(config, previous=None, seen=()), (
+        "one step back, no more, and what files were seen then is of no use"
+    )
 
 
 @pytest.mark.parametrize("by", [Writer.APPLY, Writer.REST])
@@ -181,6 +182,37 @@ def test_the_count_of_versions_goes_on_behind_mirrormaker_2() -> None:
     assert found is not None and found.by is Writer.MM2
     decision = decide(found, FILE, runners=())
     assert isinstance(decision, Replace) and decision.config.version == 8
+
+
+@pytest.mark.parametrize(
+    ("written_by", "kept"),
+    [("", set()), (__version__, set()), ("no version", set()), ("0.0.9", set()), ("99.1", {"to.come"})],
+)
+def test_what_may_not_be_stored_is_not_taken_out_of_a_record_that_somebody_else_wrote(
+    written_by: str, kept: set[str]
+) -> None:
+    strays = {
+        "sasl.jaas.config": "password=x",
+        "source.cluster.bootstrap.servers": "a:1",
+        "source.consumer.sasl.jaas.config": "password=x",
+        "a.secret.of.a.plug.in": "x",
+        "to.come": "1",
+    }
+    before = FlowConfig(FILE | strays, Writer.FILE, 1, written_by=written_by)
+    config = FlowConfig(OTHER | strays, Writer.FILE, 2, written_by=written_by, previous=before)
+    records = ConfigRecords("t")
+    records.take(FLOW_KEY, encode_flow(config), 0)
+    found = counting(records)
+    assert found is not None and found.previous is not None
+    assert found.properties.keys() == OTHER.keys() | kept
+    assert found.previous.properties.keys() == FILE.keys() | kept
+    back = swapped(found)
+    assert back is not None and back.properties.keys() == FILE.keys() | kept
+    lost = follow(found, None)
+    assert isinstance(lost, Restore) and lost.config.properties.keys() == OTHER.keys() | kept
+    records.take(SOURCE_KEY, b'{"properties":{"topics":"z","source.cluster.x":"1"}}', 1)
+    over = counting(records)
+    assert over is not None and over.previous == found
 
 
 def test_an_mm2_that_only_emits_heartbeats_says_nothing_about_the_flow() -> None:
