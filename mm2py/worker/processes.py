@@ -30,6 +30,7 @@ from mm2py.errors import ConfigError
 from mm2py.kafka.retry import Backoff
 from mm2py.worker.supervision import (
     DRAINED,
+    REFUSED,
     Drain,
     DrainOverdue,
     Effect,
@@ -53,6 +54,11 @@ OPTION: Final = "--workers"
 NUMBER_OPTION: Final = "--worker-number"
 """Of a worker with a parent. An argument and not a variable, so that ``ps`` shows it, and nobody inherits it."""
 STDIN: Final = 0
+_OF_REFUSED: Final = {
+    "why": "it was refused its file or its arguments, with which it ran before",
+    "effect": "this worker is missing until it can read its file; the others go on",
+    "remedy": "Correct the file: its line before this one says what is wrong.",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +113,8 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
 def run_workers(arguments: Sequence[str], count: int, log: FilteringBoundLogger) -> int:
     """Run so many workers with these arguments until a signal stops them. Returns the exit code.
 
-    0: all drained. 1: one of them did not, or none had a flow left to run. 2: the file or the arguments were refused.
-    130: a second signal came.
+    0: all drained. 1: one of them did not, or none had a flow left to run. 2: the first life of a worker was refused
+    the file or the arguments. 130: a second signal came.
     """
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     command = own_command(sys.orig_argv, arguments)
@@ -287,6 +293,7 @@ class Parent:
             **({"exit_code": event.code} if event.code >= 0 else {"signal": name_of_signal(-event.code)}),
             ran_s=round(event.lived_s, 1),
             **again,
+            **(_OF_REFUSED if event.code == REFUSED and pauses_s else {}),
         )
         life.drain()  # nobody reads it any more
 

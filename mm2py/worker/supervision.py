@@ -17,7 +17,8 @@ DRAINED: Final = 0
 NOTHING_LEFT: Final = 1
 """How a worker ends that has no flow left it may run, and a parent of which not all workers drained."""
 REFUSED: Final = 2
-"""How a worker ends whose file or arguments are wrong: another life would read the same."""
+"""How a worker ends whose file or arguments are wrong. In its first life that is final: another one would read the
+same. After that the file has changed since, and may be half-saved; so it is tried again."""
 INTERRUPTED: Final = 130
 HEALTHY_AFTER_S: Final = 120.0
 """A worker that has run for so long begins anew after a short pause, however often it died before."""
@@ -101,6 +102,8 @@ class _Worker:
     backoff: Backoff
     runs: bool = True
     last_code: int | None = None
+    has_run: bool = False
+    """A life of it was not refused."""
 
 
 @dataclass(slots=True)
@@ -161,11 +164,12 @@ class Supervision:
         worker.runs, worker.last_code = False, event.code
         if self._stopping:
             return self._finish_if_none_runs()
-        if event.code == REFUSED:
+        if event.code == REFUSED and not worker.has_run:
             self._result = REFUSED
             return self._stop(f"worker {event.worker} was refused its file or its arguments")
         if all(not each.runs and each.last_code == NOTHING_LEFT for each in self._workers.values()):
             return [Finish(NOTHING_LEFT)]
+        worker.has_run = worker.has_run or event.code is not None
         if event.lived_s >= HEALTHY_AFTER_S:
             worker.backoff.reset()
         return [Pause(event.worker, worker.backoff.next_s())]

@@ -125,6 +125,26 @@ def test_a_refused_file_stops_all_workers_and_ends_with_2() -> None:
     assert parent.step(Ended(3, 2, 2.0)) == [Finish(2)]
 
 
+def test_a_file_that_went_bad_meanwhile_stops_nobody_who_runs_and_is_tried_again() -> None:
+    """The file is saved by halves while worker 3 dies of too little memory."""
+    parent = supervision(3)
+    assert decide(parent, Ended(3, KILLED, 5.0), PauseOver(3), Ended(3, 2, 0.5)) == [Pause(3, 2.0)]
+    assert parent.running == (1, 2)
+    assert parent.step(PauseOver(3)) == [Start(3)]
+    assert decide(parent, Ended(3, 2, 0.5)) == [Pause(3, 4.0)]
+
+
+def test_when_all_died_of_something_else_and_are_refused_their_file_they_wait_for_a_better_one() -> None:
+    parent = supervision(2)
+    assert decide(parent, *ends(KILLED, KILLED), PauseOver(1), PauseOver(2), *ends(2, 2)) == [Pause(2, 2.0)]
+    assert decide(parent, Signalled()) == [Finish(1)]
+
+
+def test_a_worker_that_could_not_be_started_has_not_run_before() -> None:
+    (drain,) = decide(supervision(2), Ended(2, None, 0.0), PauseOver(2), Ended(2, 2, 0.5))
+    assert isinstance(drain, Drain)
+
+
 def test_the_first_signal_while_a_refused_file_stops_all_lets_them_drain() -> None:
     parent = supervision(2)
     assert decide(parent, Ended(1, 2, 1.0), Signalled()) == []
@@ -378,6 +398,28 @@ def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -
     ]
     assert not any("again_in_s" in line for line in drained)
     assert log.of("parent.ended")[0]["exit_code"] == 0
+
+
+def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_the_others_run_on() -> None:
+    lives: list[int] = []
+
+    def script(number: int) -> list[str]:
+        lives.append(number)
+        if number == 1:
+            return python(DRAINS)
+        return python(["raise SystemExit(1)", "raise SystemExit(2)", DRAINS][min(2, lives.count(2) - 1)])
+
+    async def scene(parent: Parent, log: Log) -> None:
+        await log.wait_for("process.started", 4)
+        parent.on_signal()
+
+    code, log = run_parent(script, scene)
+    assert code == 0
+    failed, refused, *drained = log.of("process.ended")
+    assert (failed["exit_code"], refused["exit_code"], refused["level"]) == (1, 2, "error")
+    assert refused["again_in_s"] >= 0
+    assert "refused its file" in refused["why"] and refused["remedy"] and "why" not in failed
+    assert [line["exit_code"] for line in drained] == [0, 0]
 
 
 def test_a_worker_that_hangs_is_killed_and_it_is_said() -> None:
