@@ -71,6 +71,7 @@ class _Parts(NamedTuple):
     handed_down: HandedDown
     discovery: Discovery
     schedules: Schedules
+    quarantine: Quarantine
 
 
 class SourceConnector:
@@ -169,7 +170,7 @@ class SourceConnector:
     async def _live(self) -> None:
         prepared = await self._preparation().run()
         parts = self._parts = self._assemble(prepared)
-        task, beginning, handed_down, discovery, schedules = parts
+        task, beginning, handed_down, discovery, schedules, _ = parts
         self._task = task
         fences = GroupFences(
             self._target.brokers,
@@ -211,12 +212,14 @@ class SourceConnector:
         """Take other settings up while copying goes on; ``parts``, in-place ones all, are those that they concern."""
         self._settings = settings
         self._gaps.change(settings)
+        self._keep_alive.replication_factor = settings.offsets_topic_replication_factor
         if self._parts is None:
             return  # it is being prepared, and begins by these
         self._parts.task.change(settings)
         self._parts.beginning.change(settings)
         self._parts.discovery.change(settings)
         self._parts.schedules.change(settings, parts)
+        self._parts.quarantine.change(settings)
         if Part.GAPS in parts:
             self._gaps.tell_policy(self._parts.task.partitions.values())
         if Part.TOPICS in parts:
@@ -341,7 +344,7 @@ class SourceConnector:
             log=self._log,
         )
         self._gaps.wake = task.metadata_wanted.set
-        return _Parts(task, beginning, handed_down, discovery, schedules)
+        return _Parts(task, beginning, handed_down, discovery, schedules, quarantine)
 
     def _guarantee(self) -> str:
         """Say in words how often a record is there after crashes, and why not once, if so."""

@@ -34,7 +34,8 @@ class KeepAlive:
     ) -> None:
         self._target = target
         self._incarnation = incarnation
-        self._replication_factor = replication_factor
+        self.replication_factor = replication_factor
+        """Of its topic, should it have to be made; may be changed."""
         self._log = log
 
     async def run(self) -> None:
@@ -77,7 +78,7 @@ class KeepAlive:
         name = str(topic.name)
         found = (await fetch_metadata(self._target, [name], channel="keepalive")).topics.get(name)
         if found is None or found.error_code:
-            new = NewTopic(name, topic.partitions, self._replication_factor, topic.configs)
+            new = NewTopic(name, topic.partitions, self.replication_factor, topic.configs)
             refusal = (await admin.create_topics(self._target, [new]))[name]
             if refusal is not None and refusal.code != _EXISTS:
                 raise refusal

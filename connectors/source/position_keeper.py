@@ -73,7 +73,8 @@ class PositionKeeper:
         """
         self._store = store
         self._partitions = partitions
-        self._interval_s = interval_s
+        self.interval_s = interval_s
+        """May be changed; the next round comes by it."""
         self._form = form
         self._handle = handle
         self._before_first = before_first
@@ -174,7 +175,7 @@ class PositionKeeper:
         while any(waits_for(key, self._clock.monotonic()) for key in keys):
             self._settled.clear()
             try:
-                async with asyncio.timeout(self._interval_s):
+                async with asyncio.timeout(self.interval_s):
                     await self._settled.wait()
             except TimeoutError:
                 pass
@@ -227,7 +228,7 @@ class PositionKeeper:
         first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.first_acts}
         changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
         most = self._account.take(len(changed), now_s)
-        pause_s = self._interval_s
+        pause_s = self.interval_s
         if most < len(changed):
             changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
             pause_s = min(pause_s, self._account.again_in_s(now_s))

@@ -101,6 +101,10 @@ class Quarantine:
         self._readers_known_s: dict[str, float] = {}
         self._said: set[tuple[str, str]] = set()
 
+    def change(self, settings: FlowSettings) -> None:
+        """Make the topic by other settings, should it have to be made."""
+        self._settings = settings
+
     async def keep(self, part: CopiedPartition, poison: Poison) -> bool:
         """Store the record and return True when the target has acknowledged it.
 

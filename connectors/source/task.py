@@ -276,6 +276,7 @@ class SourceTask:
             return
         for part in partitions:
             self.partitions[part.key] = part
+            self._let_know(part)
             if part.copier.owns_position:
                 self.positions.store_first(part)
         self._reconciliation.begin(jobs, inherited)
@@ -331,8 +332,14 @@ class SourceTask:
         self._lanes.change(settings)
         self._stalls.timeout_s = settings.stall_timeout_s
         self._source_ends.fetch_max_wait_s = settings.fetch_max_wait_ms / 1000
+        self.positions.interval_s = settings.position_interval_s
         for part in self.partitions.values():
-            part.copier.read_ahead(settings.fetch_partition_max_bytes)
+            self._let_know(part)
+
+    def _let_know(self, part: CopiedPartition) -> None:
+        """Also of one that begins: it may have been made by the settings before."""
+        part.copier.read_ahead(self._settings.fetch_partition_max_bytes)
+        part.copier.quarantine(self._settings.quarantines)
 
     def stored_form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""

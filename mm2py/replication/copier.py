@@ -135,6 +135,10 @@ class Copier:
         """Let so much be read that is not sent yet, from now on."""
         self._line.ready_max_bytes = ready_max_bytes
 
+    def quarantine(self, wanted: bool) -> None:
+        """Let records that the target refuses be kept elsewhere, or waited for, from the next one that is found on."""
+        self.search.quarantines = wanted
+
     @property
     def is_unsettled(self) -> bool:
         """Something was sent behind the position that may be stored, or arrive, later: it is to be shut out."""

@@ -25,6 +25,9 @@ class Part(Enum):
     READING = "how much is read at once, and how batches are made: the next request of a lane"
     GAPS = "what follows when records are missing: the next gap"
     SPREAD = "on how many workers its partitions are spread: the next plan of the group's leader"
+    POISON = "what becomes of a record that the target refuses: the next try of a partition"
+    POSITIONS = "how often positions are stored: the next round"
+    OWN_TOPICS = "topics of mm2py's own that have to be made; those that are there stay as they are"
     STALLS = "after how long a silent partition is named"
     HEARTBEATS = "the heartbeat connector of the pair, and how its path is judged"
     TASKS = "all of the flow: its tasks are drained and begun anew"
@@ -57,6 +60,12 @@ _NAMES: Final[Mapping[Part, str]] = {
     ),
     Part.GAPS: "on.source.gap on.target.loss",
     Part.SPREAD: "tasks.max",
+    Part.POISON: "on.poison.record",
+    Part.POSITIONS: "offset.flush.interval.ms",
+    Part.OWN_TOPICS: (
+        "offset.storage.partitions offset.storage.replication.factor status.storage.partitions"
+        " status.storage.replication.factor"
+    ),
     Part.STALLS: "stall.timeout.ms",
     Part.HEARTBEATS: (
         "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor topics"

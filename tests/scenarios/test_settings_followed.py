@@ -12,9 +12,11 @@ from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.worker.config_log import Written
 from mm2py.worker.flow_config import changed
+from tests.fakes.record_batch import Record
 from tests.scenarios.config_world import FLOW, TOPIC, log_of, put, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
+from tests.scenarios.world import World
 
 HEARD_S = 2.0
 
@@ -210,6 +212,78 @@ def test_the_schedule_of_topic_settings_begins_anew_when_it_is_to_carry_over_mor
             lambda: world.target.topics["A.t0"].overrides.get("retention.ms") == "777000", within_s=HEARD_S
         )
         assert lives(world) == [1, 1]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("replication.factor", "1"),
+        ("offset.storage.partitions", "7"),
+        ("offset.storage.replication.factor", "1"),
+        ("status.storage.partitions", "7"),
+        ("status.storage.replication.factor", "1"),
+    ],
+)
+def test_how_topics_are_made_is_nothing_to_those_that_are_there(name: str, value: str) -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 2)
+        await started(world, 2)
+        await reach_all(world, await apply(world, **{name: value}))
+        await asyncio.sleep(5)
+        assert not any(process.said("flow.changing") for process in world.processes)
+        assert lives(world) == [1, 1]
+        await world.finish()
+
+    run(scenario())
+
+
+def test_positions_are_stored_as_often_as_is_applied() -> None:
+    def positions(world: World) -> int:
+        return sum(len(one.log.batches) for one in world.target.topics["mm2-offsets.A.internal"].partitions)
+
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(1, 2)
+        await started(world, 1)
+        async with traffic(world, names):
+            await asyncio.sleep(10)
+            before = positions(world)
+            await asyncio.sleep(10)
+            in_ten_s = positions(world) - before
+            await reach_all(world, await apply(world, **{"offset.flush.interval.ms": "100"}))
+            before = positions(world)
+            await asyncio.sleep(10)
+            assert positions(world) - before > 5 * in_ten_s > 0
+        assert lives(world) == [1]
+        await world.finish()
+
+    run(scenario())
+
+
+def test_a_partition_that_waits_at_a_refused_record_goes_on_once_the_quarantine_is_applied() -> None:
+    async def scenario() -> None:
+        world = world_of({"sync.topic.configs.enabled": "false"})
+        world.source.create_topic("t0", 1, {"message.timestamp.after.max.ms": str(1 << 62)})
+        world.target.create_topic("A.t0", 1)
+        (worker,) = await started(world, 1)
+        world.source.append("t0", 0, [Record(value=b"late", timestamp_ms=4_000_000_000_000)])
+        world.write("t0")
+        await asyncio.sleep(60)
+        assert copies(world, "t0") == 0
+        await reach_all(world, await apply(world, **{"on.poison.record": "quarantine"}))
+        await world.until(lambda: copies(world, "t0") == 1, within_s=31)
+        assert len(world.target.records("mm2-quarantine.A.internal", 0)) == 1
+        await reach_all(world, await apply(world, **{"on.poison.record": "stop"}))
+        world.source.append("t0", 0, [Record(value=b"late", timestamp_ms=4_000_000_000_000)])
+        world.write("t0")
+        await asyncio.sleep(60)
+        assert copies(world, "t0") == 1
+        assert len(world.target.records("mm2-quarantine.A.internal", 0)) == 1
+        assert lives(world) == [1]
+        worker.kill()
 
     run(scenario())
 
