@@ -43,6 +43,7 @@ from mm2py.worker.entrance import Entrance
 from mm2py.worker.group import Group
 from mm2py.worker.herder import Herder, Plan
 from mm2py.worker.settled_turn import Current, HeartbeatTurn, PathTurn, SettledTurn
+from mm2py.worker.switching_off import SwitchingOff
 from mm2py.worker.terms import GroupRefused
 from mm2py.worker.turns import MemberTurn
 
@@ -112,6 +113,10 @@ def make_herder(
         copying = _Copying(settings, to, turn, means, claims=claims[flow.target], recopies=recopies.get(flow, set()))
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
+    if sharing is not None and sharing.apply:
+        for settings in sharing.file.flows_switched_off():
+            to = means.connect(settings.flow, settings.target, settings.target_request_timeout_s)
+            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, sharing)
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or Current(None, emitted)
         at = emitted.flow.target
@@ -195,19 +200,9 @@ def _settled_turn(
     sharing: Sharing,
 ) -> SettledTurn:
     flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
-    name = f"{socket.gethostname()}:{os.getpid()}"
 
     def make_watch(others: Others) -> ConfigWatch:
-        config_log = ConfigLog(
-            to.brokers,
-            settings.configs_topic,
-            flow,
-            ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
-            replication_factor=settings.configs_topic_replication_factor,
-            worker=name,
-            clock=clock,
-            rng=rng,
-        )
+        config_log = _config_log(settings, to, means)
         return ConfigWatch(flow, sharing.file, config_log, others=others, apply=sharing.apply, log=log)
 
     return SettledTurn(
@@ -220,6 +215,25 @@ def _settled_turn(
         clock=clock,
         rng=rng,
         log=log,
+    )
+
+
+def _switching_off(settings: FlowSettings, to: Side, means: Means, sharing: Sharing) -> Plan:
+    flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
+    return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), sharing.file.shared(flow), log))
+
+
+def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
+    clock, rng = means.clock, means.rng
+    return ConfigLog(
+        to.brokers,
+        settings.configs_topic,
+        settings.flow,
+        ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
+        replication_factor=settings.configs_topic_replication_factor,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+        clock=clock,
+        rng=rng,
     )
 
 

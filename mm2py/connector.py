@@ -76,6 +76,8 @@ class Kind(StrEnum):
     HEARTBEAT = "MirrorHeartbeatConnector"
     PATH = "path"
     """Reads heartbeats back; MM2 has none of this kind."""
+    OFF = "off"
+    """Switches the flow off for all its workers, once; MM2 has none of this kind."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

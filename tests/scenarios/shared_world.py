@@ -150,8 +150,8 @@ class Process:
             means,
             Sharing(settings_file(lines), apply) if world.shares_settings else None,
         )
-        group = self.herder._groups[ClusterAlias("B")]
-        assert isinstance(group, Group)
+        group = self.herder._groups.get(ClusterAlias("B"))
+        assert group is None or isinstance(group, Group)
         self.group = group
         self.life.begin(_loop(), self.herder.run())
 
@@ -173,7 +173,7 @@ class Process:
     @property
     def member(self) -> Member | None:
         """The member that it is of its group, if its group knows it."""
-        member = self.group.member
+        member = None if self.group is None else self.group.member
         return member if member is not None and member.joined.is_set() and not member.is_over else None
 
     def owns(self, flow: Flow) -> set[Key]:

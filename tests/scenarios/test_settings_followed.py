@@ -13,7 +13,7 @@ from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.worker.config_log import Written
 from mm2py.worker.flow_config import changed
 from tests.fakes.record_batch import Record
-from tests.scenarios.config_world import FLOW, TOPIC, log_of, put, stored_in
+from tests.scenarios.config_world import BY_MM2, FLOW, TOPIC, log_of, put, put_as_mm2, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
 from tests.scenarios.world import World
@@ -385,6 +385,66 @@ def test_apply_on_the_command_line_makes_those_that_run_go_by_this_file_once() -
         await asyncio.sleep(10)
         assert len(late.said("flow.ready")) == 2
         assert (await stored(world)).version == version  # begun anew, it has not applied its file once more
+
+    run(scenario())
+
+
+OFF_HERE = {"A->B.enabled": "false", "B->A.enabled": "true", "B->A.topics": "none"}
+"""Of the flow's target it is no member: nothing else of it leads there. It has a group on A."""
+
+
+def test_a_file_that_switches_a_flow_off_does_so_for_all_with_apply_on_the_command_line_and_once() -> None:
+    """Also where the worker that has it cannot reach the source."""
+
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(1, 2)
+        workers = await started(world, 2)
+        async with traffic(world, names):
+            late = world.start(OFF_HERE, apply=True)
+            late.cut_off_from.add("A")
+            await world.until(lambda: bool(late.said("config.replaced")))
+            assert late.said("config.replaced")[0]["difference"] == ["enabled: 'true' -> 'false'"]
+            await asyncio.sleep(HEARD_S)
+            before = copies(world, "t0")
+            await asyncio.sleep(20)
+            assert copies(world, "t0") == before
+            assert ((await stored(world)).by, (await stored(world)).properties["enabled"]) == (Writer.APPLY, "false")
+            version = await apply(world, enabled="true")
+            await world.until(lambda: copies(world, "t0") > before, within_s=5)
+            await asyncio.sleep(20)
+            assert (await stored(world)).version == version
+        assert all(len(process.said("flow.ready")) == 2 for process in workers)
+        assert not late.said("flow.ready")
+
+    run(scenario())
+
+
+def test_a_file_that_switches_a_flow_off_says_nothing_to_others_without_apply_or_where_nobody_knows_it() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 2)
+        nobody = world.start(OFF_HERE, apply=True)
+        await asyncio.sleep(10)
+        assert await stored_in(world) is None
+        nobody.kill()
+        (worker,) = await started(world, 1)
+        world.start(OFF_HERE)
+        await asyncio.sleep(10)
+        assert (await stored(world)).properties["enabled"] == "true"
+        assert not worker.said("flow.changing")
+
+    run(scenario())
+
+
+def test_a_file_that_switches_a_flow_off_leaves_alone_what_mirrormaker_2_runs() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "compact"})
+        await put_as_mm2(world, BY_MM2)
+        world.start(OFF_HERE, apply=True)
+        await asyncio.sleep(10)
+        assert (await stored(world)).by is Writer.MM2
 
     run(scenario())
 
