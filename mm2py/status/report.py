@@ -184,7 +184,7 @@ def seems_stopped(state: GroupState, now_ms: int) -> bool:
     The story of the wrong clock: the operator's machine is an hour ahead, or the broker's. By the age of the last beat
     nobody would run, or a group that died half an hour ago would; so whether the log grows decides.
     """
-    age_ms = now_ms - state.log_time_ms
+    age_ms = now_ms - state.append_time_ms
     return bool(state.members) and not -AHEAD_MS <= age_ms <= SILENT_TIMES * _session_timeout_ms(state)
 
 
@@ -199,7 +199,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
         return GroupReport(facts.target, facts.name, facts.topic, facts.unread, runs, None, None, 0, 0, (), (), {})
     runs = bool(state.members) and (facts.has_grown or (facts.has_grown is None and not seems_stopped(state, now_ms)))
     # While the log grows the last record is of just now, whatever the clocks say.
-    age_ms = 0 if facts.has_grown else max(0, now_ms - state.log_time_ms)
+    age_ms = 0 if facts.has_grown else max(0, now_ms - state.append_time_ms)
     members = [
         MemberReport(
             name,

@@ -46,6 +46,8 @@ class Member:
     heard: dict[MemberId, int] = field(default_factory=dict)
     """When each other one wrote its first record after this one's last."""
     silent: bool = False
+    outages: int = 0
+    """How many times since its last record the log took nothing from anybody for half of its session time-out."""
 
 
 class GroupState:
@@ -53,7 +55,9 @@ class GroupState:
 
     def __init__(self) -> None:
         self.log_time_ms = 0
-        """The running maximum of append times: the clock of a broker may step back."""
+        """The clock by which all is judged: it goes on with append times, and stays where they step back."""
+        self.append_time_ms = 0
+        """Of the last record, by the clock of the broker that led the log then: only this compares with clocks."""
         self.next_offset = 0
         self.members: dict[MemberId, Member] = {}
         self.leader: MemberId | None = None
@@ -114,13 +118,19 @@ class GroupState:
 
     def is_silent(self, member: MemberId) -> bool:
         """Whether another member wrote two records at least a session time-out of this one apart, with none of it since
-        before the first: the log could be written to all that time. An outage of the log makes nobody silent.
+        before the first: the log could be written to all that time. An outage of the log makes nobody silent, see
+        ``View``.
         """
         found = self.members.get(member)
         return found is not None and found.silent
 
     def can_be_claimed(self) -> bool:
         return self.leader is None or self.is_silent(self.leader)
+
+    def can_be_fenced(self, member: MemberId) -> bool:
+        """Whether others can shut a member out, as far as is known: by its transactional ids, which worked so far."""
+        writers = self.members[member].writers.values()
+        return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
 
     def owner(self, share: Share) -> MemberId | None:
         owned = self.owners.get(share)
@@ -175,6 +185,7 @@ class GroupState:
             "format": FORMAT_VERSION,
             "version": __version__,
             "log_time_ms": self.log_time_ms,
+            "append_time_ms": self.append_time_ms,
             "next_offset": self.next_offset,
             "members": [[name, *self._member_fields(member, places)] for name, member in self.members.items()],
             "leader": self.leader,
@@ -225,16 +236,17 @@ class GroupState:
             [writer_fields(writer) for writer in member.writers.values()],
             [number for pair in heard for number in pair],
             member.silent,
+            member.outages,
         ]
 
     def _read(self, fields: dict[str, Any]) -> None:
-        self.log_time_ms, self.next_offset = fields["log_time_ms"], fields["next_offset"]
+        self.log_time_ms, self.append_time_ms = fields["log_time_ms"], fields["append_time_ms"]
+        self.next_offset = fields["next_offset"]
         names = [MemberId(each[0]) for each in fields["members"]]
-        for name, joined, offset, time_ms, applied, writers, heard, silent in fields["members"]:
+        for name, joined, offset, time_ms, applied, writers, heard, silent, outages in fields["members"]:
             heard_ms = {names[at]: self.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
-            self.members[name] = Member(
-                read_joined(name, joined), offset, time_ms, read_by_flow(applied), _writers(writers), heard_ms, silent
-            )
+            known = read_joined(name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
+            self.members[name] = Member(*known, heard_ms, silent, outages)
         self.index_flows()
         self.leader, self.leader_epoch, self.claim_id = fields["leader"], fields["leader_epoch"], fields["claim_id"]
         self.generation = fields["generation"]

@@ -35,6 +35,10 @@ from mm2py.worker.group_state import GroupState, Member
 
 REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 """How long ids and fences of members that ended are kept, in log time: twice the default life of the log's records."""
+STEP_MOST_MS: Final = 3_600_000
+"""Of log time, between two records."""
+OUTAGES_MOST: Final = 4
+"""So many outages of the log in a row are taken for why a member has written nothing."""
 UNFENCED_MOST: Final = 1000
 
 
@@ -94,16 +98,30 @@ class View(GroupState):
     def _pass_time(self, time_ms: int) -> None:
         """Move the clock of the log on. Time in which nobody wrote anything does not count as anybody's silence.
 
-        The story: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again w2 happens to be
-        first, and has two records 20 s apart with none of w1 between. Everybody beats six times in a session time-out:
-        after half of one without any record w1 gets a whole one, from the next record on.
+        The story of the outage: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again w2
+        happens to be first, and has two records 20 s apart with none of w1 between. Everybody beats several times in
+        its session time-out: after half of w1's without any record, w1 gets a whole one, from the next record on.
+
+        The story of the slow survivor: w1 dies, and w2, whose session is longer or whose appends take long, beats every
+        3 s. To w1, which had 3 s, each of these gaps looks like an outage. That cannot be told from outages which end
+        for a moment each; but through several of them in a row a living w1 would have written.
+
+        The story of the broker's clock: one append is stamped an hour ahead, the next ones are not. Were log time the
+        highest append time, it would stand still for an hour, and whoever died in it would stay a member. So it is
+        made of the steps forward. A step of weeks must not make the group forget whom it fenced: none counts for more
+        than an hour.
         """
-        gap_ms = time_ms - self.log_time_ms
-        if gap_ms > 0:
-            self.log_time_ms = time_ms
-            for member in self.members.values():
-                if gap_ms > member.joined.session_timeout_ms // 2:
-                    member.heard.clear()
+        if not self.append_time_ms:
+            self.log_time_ms = self.append_time_ms = time_ms
+        step_ms = time_ms - self.append_time_ms
+        self.append_time_ms = time_ms
+        if step_ms <= 0:
+            return
+        self.log_time_ms += min(step_ms, STEP_MOST_MS)
+        for member in self.members.values():
+            if step_ms > member.joined.session_timeout_ms // 2 and member.outages < OUTAGES_MOST:
+                member.outages += 1
+                member.heard.clear()
 
     def _hear(self, member: Member, offset: int) -> None:
         """Keep the rule of silence, see ``is_silent``. What was silent once is so until it writes again."""
@@ -113,6 +131,7 @@ class View(GroupState):
                 other.silent = True
         member.heard.clear()
         member.silent = False
+        member.outages = 0
         member.last_offset, member.last_time_ms = offset, now
 
     def _join(self, joined: Joined) -> None:

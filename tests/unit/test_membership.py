@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -27,7 +28,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.worker.hand_overs import Owned
-from mm2py.worker.membership import REMEMBERED_MS, View
+from mm2py.worker.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
 from tests.fakes.group_log import (
     A_B,
     C_B,
@@ -133,15 +134,112 @@ def test_each_member_has_the_session_timeout_it_joined_with() -> None:
     assert log.view.is_silent(W3)
 
 
-def test_a_clock_that_steps_back_stops_log_time_and_one_that_leaps_is_one_record_only() -> None:
+@pytest.mark.parametrize(
+    ("timeout_ms", "beats_ms"),
+    [
+        (30_000, {W2: range(10_000, 10**6, 10_000)}),
+        (10_000, {W2: range(2000, 10**6, 2000)}),
+        (10_000, {W2: range(3000, 10**6, 3000), W3: range(1200, 10**6, 3000)}),
+        (SESSION_TIMEOUT_MS, {W2: range(2000, 10**6, 2000)}),
+    ],
+    ids=["30 s, 10 s", "10 s, 2 s", "two with the defaults of Connect", "appends that take 2 s each"],
+)
+def test_a_dead_member_is_noticed_by_others_that_beat_slower_than_it_did(
+    timeout_ms: int, beats_ms: dict[MemberId, range]
+) -> None:
+    """To w1, whose session was 3 s, each gap between two of their beats looks like an outage of the log."""
+    log = group_of(W1)
+    log.add(*(joined(name, session_timeout_ms=timeout_ms) for name in beats_ms))
+    log.add(Beat(W1))
+    begun_ms, slowest_ms = log.now_ms, max(each.step for each in beats_ms.values())
+    for at_ms, name in sorted((at_ms, name) for name, times in beats_ms.items() for at_ms in times):
+        log.now_ms = begun_ms + at_ms
+        log.add(Beat(name))
+        if log.view.is_silent(W1):
+            break
+    assert SESSION_TIMEOUT_MS <= log.now_ms - begun_ms <= (OUTAGES_MOST + 2) * slowest_ms + SESSION_TIMEOUT_MS
+    assert not any(map(log.view.is_silent, beats_ms))
+
+
+@pytest.mark.parametrize("timeouts_ms", [(3000, 3000, 3000), (3000, 10_000, 10_000), (3000, 10_000, 30_000)])
+@pytest.mark.parametrize("seed", range(10))
+def test_outages_of_the_log_however_often_make_nobody_silent_and_who_died_is_found_out(
+    seed: int, timeouts_ms: tuple[int, int, int]
+) -> None:
+    rng = random.Random(seed)
+    members = dict(zip((W1, W2, W3), timeouts_ms, strict=True))
+    log = GroupLog()
+    log.add(*(joined(name, session_timeout_ms=timeout_ms) for name, timeout_ms in members.items()))
+    due_ms = {name: log.now_ms + rng.randrange(timeout_ms // 3) for name, timeout_ms in members.items()}
+    for _ in range(100):
+        up_until_ms = log.now_ms + rng.randrange(1000, 40_000)
+        while (at := min((due_ms[name], name) for name in members))[0] < up_until_ms:
+            log.now_ms, name = at
+            log.add(Beat(name))
+            due_ms[name] = log.now_ms + members[name] // 3
+            assert not any(map(log.view.is_silent, members))
+        back_ms = up_until_ms + rng.randrange(500, 60_000)
+        due_ms = {name: back_ms + rng.randrange(900) if due < back_ms else due for name, due in due_ms.items()}
+        log.now_ms = up_until_ms
+    dead = rng.choice(list(members))
+    died_ms = log.now_ms
+    while not log.view.is_silent(dead):
+        log.now_ms, name = min((due, name) for name, due in due_ms.items() if name != dead)
+        log.add(Beat(name))
+        due_ms[name] = log.now_ms + members[name] // 3
+        assert log.now_ms < died_ms + 60_000 + 2 * max(timeouts_ms)
+
+
+def test_a_record_of_a_member_makes_the_next_outages_count_anew() -> None:
+    log = group_of(W1, W2)
+    for _ in range(5):
+        for _ in range(OUTAGES_MOST):
+            log.now_ms += 9000
+            log.add(Beat(W2))
+        assert not log.view.is_silent(W1)
+        log.add(Beat(W1))
+
+
+def test_a_reader_of_a_snapshot_counts_the_same_outages_and_goes_on_from_the_same_time() -> None:
+    log = group_of(W1, W2)
+    read = [View.from_json(log.view.to_json())]
+    for leap_ms in (9000, 9000, 3_600_000, -3_590_000, 9000, 9000, 9000):
+        log.now_ms += leap_ms
+        log.add(Beat(W2))
+        for view in read:
+            view.take(log.entries[-1])
+        read.append(View.from_json(log.view.to_json()))
+        assert {view.to_json() for view in read} == {log.view.to_json()}
+    assert log.view.is_silent(W1)
+
+
+def test_a_clock_that_steps_back_stops_log_time_for_one_record_and_one_that_leaps_is_an_outage() -> None:
     log = group_of(W1, W2)
     at = log.view.log_time_ms
     log.now_ms -= 60_000
     log.add(Beat(W2))
-    assert log.view.log_time_ms == at
-    log.now_ms = at + 100_000
+    assert (log.view.log_time_ms, log.view.append_time_ms) == (at, at - 60_000)
+    log.now_ms += 200
+    log.add(Beat(W2))
+    assert log.view.log_time_ms == at + 200
+    log.now_ms += 100_000
     log.add(Beat(W2), Beat(W1), Beat(W2))
     assert not log.view.is_silent(W1)
+
+
+@pytest.mark.parametrize("leap_ms", [2000, 3_600_000, 20 * 24 * 3_600_000])
+def test_who_dies_after_one_append_was_stamped_far_ahead_is_noticed_all_the_same(leap_ms: int) -> None:
+    """Of a broker whose clock is wrong for a moment, or that leads the log for a moment."""
+    log = group_of(W1, W2)
+    log.beat([W1, W2], for_ms=3000)
+    log.now_ms += leap_ms
+    log.add(Beat(W2))
+    log.now_ms -= leap_ms
+    log.beat([W1, W2], for_ms=1000)
+    log.beat([W2], for_ms=SESSION_TIMEOUT_MS - 500)
+    assert not log.view.is_silent(W1)
+    log.beat([W2], for_ms=500)
+    assert log.view.is_silent(W1)
 
 
 def test_the_silence_of_a_hundred_members_takes_no_more_room_the_longer_it_lasts() -> None:
@@ -214,14 +312,35 @@ def test_ids_and_fences_are_forgotten_after_two_weeks() -> None:
     log = group_of(W1, W2)
     log.add(Left(W2, in_doubt=True))
     log.fenced(W2, {101: 3})
-    log.now_ms += REMEMBERED_MS
-    log.add(Beat(W1))
+    for _ in range(REMEMBERED_MS // STEP_MOST_MS):
+        log.now_ms += STEP_MOST_MS
+        log.add(Beat(W1))
     assert W2 in log.view.gone
     assert 101 in log.view.fences
     log.now_ms += 1
     log.add(Beat(W1))
     assert W2 not in log.view.gone
     assert 101 not in log.view.fences
+
+
+def test_a_clock_that_leaps_by_weeks_makes_nobody_forget_whom_it_fenced() -> None:
+    log = group_of(W1, W2)
+    log.add(Left(W2, in_doubt=True))
+    log.fenced(W2, {101: 3})
+    log.now_ms += 2 * REMEMBERED_MS
+    log.add(Beat(W1))
+    assert (list(log.view.gone), list(log.view.fences), list(log.view.retired)) == ([W2], [101], [101])
+
+
+def test_a_member_can_be_fenced_by_its_transactional_ids_unless_that_was_found_impossible() -> None:
+    log = group_of(W1)
+    assert log.view.can_be_fenced(W1)
+    log.add(Fenced(W1, 1, None, {}, {7: "no right"}))
+    assert not log.view.can_be_fenced(W1)
+    log.fenced(None, {7: 4})
+    assert log.view.can_be_fenced(W1)
+    log.add(Writes(W1, writer(8)._replace(transactional_id=None)))
+    assert not log.view.can_be_fenced(W1)
 
 
 def test_an_earlier_fence_does_not_lower_a_later_one_and_a_fence_ends_the_complaint() -> None:

@@ -136,6 +136,17 @@ def test_after_three_session_timeouts_or_with_a_record_of_the_future_only_lookin
     assert seems_stopped(log.view, log.view.log_time_ms + age_ms) is stopped
 
 
+def test_how_old_the_last_record_is_says_its_own_append_time_not_the_highest_of_all() -> None:
+    """One append was stamped an hour ahead; nobody would seem to run until that hour is over."""
+    log = Log().take(joined(W1))
+    log.at_ms += 3_600_000
+    log.take(Beat(W1))
+    log.at_ms -= 3_600_000
+    log.take(Beat(W1))
+    assert not seems_stopped(log.view, log.at_ms)
+    assert reported(group=log.facts(), at_ms=log.at_ms + 200).groups[0].last_append_ms == 300
+
+
 def test_a_log_that_grows_has_a_writer_and_one_that_does_not_has_none_whatever_the_clocks_say() -> None:
     log = Log().take(joined(W1), Claim(W1, 1, "c"))
     for at_ms in (NOW_MS - 3_600_000, NOW_MS + 3_600_000):
