@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -81,16 +81,41 @@ class Duties:
         while not self._resigns:
             self.news.clear()
             self._drop_fences()
-            await self._carry_out(tasks)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._tick_s):
-                    await self.news.wait()
+            await self._while_it_stands(self._take_a_turn(tasks))
         if self._leads:
             await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
+
+    async def _take_a_turn(self, tasks: asyncio.TaskGroup) -> None:
+        await self._carry_out(tasks)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._tick_s):
+                await self.news.wait()
+
+    async def _while_it_stands(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Do something until it is done, or our standing is another.
+
+        The story: w1 claims while its znode stands first, and the append waits for the control log's next leader.
+        Meanwhile w1's session ends, and w2 stands first. Were the append tried on, w1 would be elected by a leave that
+        it has lost.
+        """
+        doing = asyncio.create_task(turn, name=f"{self._member.id} acting in turn")
+        falling = asyncio.create_task(self._candidacy.changed(self._candidacy.standing), name="standing")
+        try:
+            await asyncio.wait([doing, falling], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            doing.cancel()
+            falling.cancel()
+            await asyncio.wait([doing, falling])
+        if not doing.cancelled():
+            doing.result()
 
     @property
     def _leads(self) -> bool:
         return not self._member.is_over and self._member.view.leader == self._member.id
+
+    @property
+    def _may_act(self) -> bool:
+        return self._leads and self._candidacy.standing is Standing.LEAD
 
     async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
         actions = self._decide()
@@ -142,9 +167,12 @@ class Duties:
                     pass
 
     def _drop_fences(self) -> None:
-        """Whoever leads now fences them. What was said in vain, as the leader of an older epoch, is done once more."""
+        """Whoever leads now fences them. What was said in vain, as the leader of an older epoch, is done once more.
+
+        Who is suspended stops as well. A fence that is begun anew goes on with the epoch that was raised before.
+        """
         for dead, task in list(self._fencing.items()):
-            if task.done() or not self._leads or dead not in self._member.view.out:
+            if task.done() or not self._may_act or dead not in self._member.view.out:
                 task.cancel()
                 del self._fencing[dead]
 
@@ -156,6 +184,8 @@ class Duties:
         }
         begun_s = self._clock.monotonic()
         outcome = await self._dead_writers.shut_out(list(writers.values()), told)
+        if not self._may_act:
+            return
         self._log.info(
             "member.fenced",
             dead=dead,
