@@ -38,8 +38,12 @@ class Turn(Protocol):
         """Wait until it may not any more; returns whether there is time to drain it first."""
         ...
 
-    async def over(self) -> None:
-        """The connector has stopped, because its turn ended: somebody else may run it."""
+    async def over(self, *, in_doubt: bool) -> None:
+        """The connector has stopped, because its turn ended: somebody else may run it.
+
+        Args:
+            in_doubt: something that was sent to its target may be stored later.
+        """
         ...
 
     async def renounce(self, *, in_doubt: bool) -> None:
@@ -62,7 +66,7 @@ class Always:
         await asyncio.Event().wait()
         return False
 
-    async def over(self) -> None:
+    async def over(self, *, in_doubt: bool) -> None:
         """Nobody waits for it."""
 
     async def renounce(self, *, in_doubt: bool) -> None:
@@ -273,7 +277,7 @@ class Herder:
             await asyncio.wait([run, ends])
             if not run.cancelled():
                 run.exception()
-        await turn.over()
+        await turn.over(in_doubt=running.flow.target in self._in_doubt or self._is_in_doubt(running))
         return False
 
     async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:

@@ -52,16 +52,17 @@ class Lease:
         self._held = False
         self._renewed = asyncio.Event()
         self._over: str | None = None
-        self.is_alone = False
-        """It is the only member of its group. The story: one of three brokers dies, for nine seconds the control log
-        takes nothing. There is nobody who could call a lone worker silent; who joins has to write to the same log, and
-        fences it. So that pauses nothing."""
+        self.is_exempt = False
+        """It is the only member of its group, and can be fenced. The story: one of three brokers dies, for nine seconds
+        the control log takes nothing. There is nobody who could call a lone worker silent; who joins has to write to
+        the same log, and fences it. So that pauses nothing. Whom nobody could fence would write on beside who joined:
+        for that one the time-out is all there is."""
         self.waits = 0
         """How many wait for it."""
 
     @property
     def is_valid(self) -> bool:
-        return self._held and self._over is None and (self.is_alone or self.is_fresh)
+        return self._held and self._over is None and (self.is_exempt or self.is_fresh)
 
     @property
     def is_fresh(self) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +48,10 @@ from mm2py.worker.terms import GroupRefused, Terms, refusal
 LEAVE_S: Final = 3.0
 """How long a member that ends waits until that is known."""
 DRAIN_MOST_S: Final = 5.0
-"""How long a member that cannot read the log any more beats on, for its partitions to be drained. What takes longer is
-fenced, and gone on with elsewhere."""
+"""How long a member that cannot read the log any more beats on at most, for its partitions to be drained. What takes
+longer is fenced, and gone on with elsewhere."""
+CLOCK_STEP_TOLD_MS: Final = 1000
+"""A step back of the control log's clock by so much is said."""
 TOUCH_EVERY_S: Final = 1.0
 LOADS_EVERY_S: Final = 10.0
 LOAD_CHANGED: Final = 1.25
@@ -139,7 +141,14 @@ class Member:
         self._leaving = False
         self._said_waiting = False
         self._asked_to_join = False
+        self._contradicting: dict[MemberId, GroupRefused] = {}
+        """Those that joined before us and that we may not take part beside, should they still live."""
         self._unreadable: Mm2Error | None = None
+        self._writing: set[Flow] = set()
+        """The flows of which something may be sent in our name."""
+        self._in_doubt = False
+        """Something that was sent in our name was not answered."""
+        self._let_go = asyncio.Event()
         self._rejoins_for: Mm2Error | None = None
         self._loads: dict[Share, float] = {}
         self._loads_due_s = 0.0
@@ -213,13 +222,23 @@ class Member:
         self._duties.joined = terms.joined(self.id)
         self._duties.news.set()
 
+    def let_go(self, flow: Flow, *, in_doubt: bool) -> None:
+        """Tell that what ran of a flow in our name has ended; ``in_doubt``: something it sent may be stored later."""
+        self._in_doubt |= in_doubt
+        self._writing.discard(flow)
+        self._let_go.set()
+
     async def say(self, records: Sequence[ControlRecord]) -> None:
         """Append records, and return when they are part of ``view``.
 
         Raises:
-            PutOutError: this member is over.
+            PutOutError: this member is over; or it only drains, and is to write under nothing new.
         Cancelling leaves open whether they were appended.
         """
+        writes = {record.writer.flow for record in records if isinstance(record, Writes)}
+        if writes and self._unreadable is not None:
+            raise PutOutError(self._unreadable.what)
+        self._writing |= writes
         if self.over is None:
             offset = await self._log_of_group.append(records)
             while self.over is None and self._unreadable is None and self.view.next_offset <= offset:
@@ -276,7 +295,7 @@ class Member:
         except Mm2Error as error:
             why = error
             if isinstance(error, GroupRefused):
-                await self._say_left(in_doubt=False)
+                await self._say_left(in_doubt=True)
             raise
         except Exception:
             await self._say_left(in_doubt=True)
@@ -290,7 +309,7 @@ class Member:
             self.view = View.from_json(opening.state)
         for entry in opening.entries:
             self.view.take(entry)
-        self._refuse_beside(one.joined for one in self.view.members.values())
+        await self._wait_for_contradicting()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(), name=f"{self.id} reading")
@@ -298,6 +317,25 @@ class Member:
                 tasks.create_task(self._until_left(), name=f"{self.id} leaving")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+
+    async def _wait_for_contradicting(self) -> None:
+        """Return when those that contradict us seem dead: they are put out when we have joined.
+
+        The story: a group elects through ZooKeeper and loses power. Its operator turns to the control log, and starts
+        its workers anew. Were they refused beside the dead, nobody would ever put these out.
+
+        Raises:
+            GroupRefused: one of them still writes.
+        """
+        patience_ms = 0
+        for name, one in self.view.members.items():
+            if (error := refusal(self._terms, one.joined)) is not None:
+                self._contradicting[name] = error
+                patience_ms = max(patience_ms, one.joined.session_timeout_ms)
+                self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
+        until_s = self._clock.monotonic() + patience_ms / 1000
+        while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):
+            self._take(await self._log_of_group.read())
 
     def _end(self, why: Mm2Error) -> None:
         if self.over is None:
@@ -374,14 +412,21 @@ class Member:
                 self._take(entries)
 
     async def _stop_reading(self, error: NewerFormat) -> None:
-        """Beat on while partitions are drained: nobody may take over what we do not know to be given away."""
+        """Beat on while partitions are drained: nobody may take over what we do not know to be given away.
+
+        What was drained need not be fenced: a younger worker goes on with it at once.
+        """
         self._unreadable = error
         self._log.error("member.too_old", why=str(error), effect="it drains its partitions and leaves")
         self.stop_wanted.set()
         self._moved.set()
         self._duties.resign()
-        await asyncio.sleep(DRAIN_MOST_S)
-        await self.leave(in_doubt=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_MOST_S):
+                while self._writing:
+                    self._let_go.clear()
+                    await self._let_go.wait()
+        await self.leave(in_doubt=self._in_doubt or bool(self._writing))
 
     def _take(self, entries: Sequence[Entry]) -> None:
         touched: set[Flow] = set()
@@ -389,33 +434,48 @@ class Member:
             match entry.record:
                 case Joined(member=member) if member == self.id and not self.joined.is_set():
                     self._joined_at = entry.offset
-                    self._refuse_beside(one.joined for one in self.view.members.values())
                 case Writes(writer=writer):
                     touched.add(writer.flow)
                 case Listed(flow=flow):
                     touched.add(flow)
                 case _:
                     pass
+            self._note_clock(entry.time_ms)
             self.view.take(entry)
+            self._refuse_beside(entry.record)
         if self.joined.is_set() and self.id not in self.view.members and not self._leaving:
             out = MemberOut()
             self._end(out)  # before anybody else runs: a beat of ours may stand behind that
             raise out
-        self.lease.is_alone = len(self.view.members) == 1
+        self.lease.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
         if entries:
             self._moved.set()
             self._tell_changes(touched)
 
-    def _refuse_beside(self, others: Iterable[Joined]) -> None:
-        """Look whether those that joined before us contradict us: of two who do, the later one yields.
+    def _refuse_beside(self, record: ControlRecord) -> None:
+        """Of two who contradict each other the later one yields, at the first sign of life of the earlier one.
 
         Raises:
-            GroupRefused: one of them does.
+            GroupRefused: this record is one.
         """
-        for other in others:
-            error = refusal(self._terms, other)
+        if isinstance(record, Joined) and self.id not in self.view.members:
+            error = refusal(self._terms, record)
             if error is not None:
-                raise error
+                self._contradicting[record.member] = error
+        if record.member in self._contradicting and record.member in self.view.members:
+            raise self._contradicting[record.member]
+
+    def _note_clock(self, append_time_ms: int) -> None:
+        """Say that the log's clock stepped back; ``View`` is made for that, what operators compare is not."""
+        back_ms = self.view.append_time_ms - append_time_ms
+        if back_ms >= CLOCK_STEP_TOLD_MS:
+            self._log.warning(
+                "member.log_clock_stepped_back",
+                by_s=round(back_ms / 1000, 1),
+                why="the clock of a broker that led the control log was wrong, or is",
+                effect="none on who is alive or leads: that goes by what lies between two append times",
+                remedy="See to it that the clocks of the target's brokers agree.",
+            )
 
     def _tell_changes(self, touched: Collection[Flow]) -> None:
         """Wake those whose answers may have changed, and no others: a record a second is read from each member."""

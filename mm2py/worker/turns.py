@@ -45,8 +45,9 @@ class MemberTurn:
         await self.member.until(lambda: False)
         return not self.member.is_over
 
-    async def over(self) -> None:
-        """All that was this member's is over with it; the others find out, or have."""
+    async def over(self, *, in_doubt: bool) -> None:
+        """See ``Turn``: the member may wait for that before it leaves."""
+        self.member.let_go(self._flow, in_doubt=in_doubt)
 
     async def renounce(self, *, in_doubt: bool) -> None:
         """See ``Turn``: tell the group that this worker does not run the flow, and let go of what it got of it.
@@ -81,7 +82,7 @@ class ShareTurn(MemberTurn):
         """See ``Turn``. Raises: as there."""
         while True:
             await super().begins()
-            await self.over()  # it may have been ours, and gone again, before anything began
+            await self.over(in_doubt=False)  # it may have been ours, and gone again, before anything began
             await self.member.until(lambda: self._may_run() or self._is_awaited())
             if self._may_run() and not self.member.is_over:
                 return
@@ -92,8 +93,8 @@ class ShareTurn(MemberTurn):
         await self.member.until(lambda: not self._may_run())
         return False
 
-    async def over(self) -> None:
-        """See ``Turn``: let whoever is next begin."""
+    async def over(self, *, in_doubt: bool) -> None:
+        """See ``Turn``: let whoever is next begin. What is run as a whole writes nothing that could be fenced."""
         member = self.member
         if self._is_awaited():
             with contextlib.suppress(PutOutError):  # nobody waits for a word from who is out

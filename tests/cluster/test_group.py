@@ -21,7 +21,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
 from mm2py.records.control_codec import encode
-from mm2py.records.control_record import Claim, Fenced, Joined, Left, MemberId, PutOut, Share
+from mm2py.records.control_record import Beat, Claim, Fenced, Joined, Left, MemberId, PutOut, Share
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, bounds_of, make_topic, new_topic, now_ms, send
@@ -384,6 +384,8 @@ def test_a_worker_whose_target_is_another_cluster_is_refused(
         stranger = replace(joined, member=MemberId("stranger"), name="elsewhere:1", cluster_id="another")
         write(target_cluster, group.log, [encode(stranger)])
         refused = group.start_another()
+        refused.wait_for_event("member.contradicted")
+        write(target_cluster, group.log, [encode(Beat(stranger.member))])
         assert refused.wait() == 1
         (event,) = refused.events("group.refused")
         assert re.search(r"B is cluster \S+ here, and cluster another for worker elsewhere:1 ", event["why"])

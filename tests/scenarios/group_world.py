@@ -18,6 +18,7 @@ from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, MemberId
 from mm2py.topics.internal import control_log
 from mm2py.worker.candidacy import Standing
+from mm2py.worker.control_leader import CHANNEL
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.flow_shares import FlowShares
@@ -50,7 +51,9 @@ class Wire:
         self.runs.set()
         self.is_cut = False
         self.held = ""
-        """Requests on channels that begin so are not answered."""
+        """Requests on channels that begin so are not sent."""
+        self.holds_appends = False
+        """Nothing short is appended to the control log, which is read on."""
         self._name = name
         self._cluster = cluster
 
@@ -59,7 +62,7 @@ class Wire:
         if self.is_cut:
             await asyncio.sleep(REQUEST_TIMEOUT_S)
             raise BrokerUnreachable("broker", "no way there")
-        while self.held and channel.startswith(self.held):
+        while (self.held and channel.startswith(self.held)) or (self.holds_appends and channel == CHANNEL):
             await asyncio.sleep(0.1)
         reply = await self._cluster.send(broker, request, channel=f"{self._name} {channel}")
         await self.runs.wait()

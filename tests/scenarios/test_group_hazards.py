@@ -12,14 +12,19 @@ from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.connector import ConnectorName, Kind
 from mm2py.flow import parse_flow
 from mm2py.kafka.port import ProduceRequest
+from mm2py.records import control_codec
+from mm2py.records.control_record import Left, MemberId
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Answer, Command, Gap, StatusRecord, decode, encode_value
+from mm2py.worker.member import DRAIN_MOST_S
 from tests.fakes.record_batch import Record
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Key, Process, SharedWorld, run
 
 OFFSETS = "mm2-offsets.A.internal"
 STATUS = "mm2-status.A.internal"
+LOG = "mm2-cluster.mm2py.internal"
+UNKNOWN = b'{"format":1,"kind":"Vote","skippable":false,"version":"9.1","member":"x"}'
 HEARTBEATS = ConnectorName(parse_flow("A->B"), Kind.HEARTBEAT)
 
 
@@ -591,6 +596,37 @@ def test_workers_with_plain_producer_ids_copy_all_and_say_that_records_may_be_th
 
 
 # the end
+
+
+def left_in_doubt(world: SharedWorld) -> dict[MemberId, bool]:
+    values = [record.value for record in world.target.records(LOG, 0) if record.value != UNKNOWN]
+    said = [control_codec.decode(value, where=LOG) for value in values]
+    return {one.member: one.in_doubt for one in said if isinstance(one, Left)}
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_workers_that_meet_a_record_they_must_not_pass_over_leave_as_soon_as_they_are_drained(unanswered: bool) -> None:
+    """Some worker was updated; what they let go drained nobody has to fence, nor to wait for."""
+
+    async def scenario() -> None:
+        world = SharedWorld()
+        (name,) = world.make_topics(1, 6)
+        slow, _ = await settled(world, 2)
+        ids = [process.member.id for process in world.up if process.member is not None]
+        if unanswered:
+            slow.late_s = late("A.t0", 70.0)
+        for _ in range(5):
+            world.write(name)
+            await asyncio.sleep(0.1)
+        world.target.append(LOG, 0, [Record(UNKNOWN)])
+        await world.until(lambda: all(process.said("member.too_old") for process in world.up))
+        took_s = await world.until(lambda: len(left_in_doubt(world)) == 2)
+        assert left_in_doubt(world) == {ids[0]: unanswered, ids[1]: False}
+        assert (took_s > DRAIN_MOST_S - 1) == unanswered
+        await world.until(lambda: not world.up)
+        assert all("9.1" in process.said("flow.refused")[0]["why"] for process in world.processes)
+
+    run(scenario())
 
 
 def test_a_worker_none_of_whose_flows_may_run_leaves_its_group() -> None:

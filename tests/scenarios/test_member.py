@@ -10,22 +10,24 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
+from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.kafka.pulse import OutOfTouch
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Beat, Fenced, Listed, PutOut, Resigned, Share
+from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share
 from mm2py.worker.candidacy import Standing
 from mm2py.worker.control_log import ControlLogLost
 from mm2py.worker.lease import PutOutError
-from mm2py.worker.member import MemberOut
+from mm2py.worker.member import DRAIN_MOST_S, MemberOut
 from mm2py.worker.terms import GroupRefused
 from tests.fakes.broker_model import Record
-from tests.fakes.virtual_time import run_virtual
+from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
 
 SEEDS = range(4)
 OTHER = parse_flow("C->B")
+UNKNOWN = b'{"format":1,"kind":"Vote","skippable":false,"version":"99.1","member":"x"}'
 
 
 def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
@@ -183,6 +185,30 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
     run(scenario(), seed)
 
 
+@pytest.mark.parametrize("transactional_id", ["mm2py-alone", None])
+def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_can_fence_it(
+    transactional_id: str | None,
+) -> None:
+    """w1 is cut off from nothing but the log; w2 joins, puts it out, and takes over."""
+
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(1) as workers:
+            (alone,) = workers
+            await world.list_topic(workers, 4)
+            identity = await OwnProducer(alone.brokers, transactional_id, rng=alone.rng).begin()
+            await alone.shares().announce(identity)
+            lease = alone.member.lease
+            alone.wire.held = "control log"
+            await asyncio.sleep(1)  # what it reads just now is answered
+            late = world.add("w2")
+            await world.until(lambda: bool(late.members) and world.copied([late]) == [0, 1, 2, 3])
+            assert lease.is_valid == (transactional_id is not None)
+            assert (world.markers(identity.producer_id) == [0, 1, 2, 3, 4]) or not lease.is_valid
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("outage_s", [4.0, 20.0])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: int, outage_s: float) -> None:
@@ -207,6 +233,29 @@ def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: in
             assert world.copied(workers) == list(range(12))
             assert not world.lines("member.put_out")
             assert len(world.lines("member.waiting")) == len(world.lines("member.back")) == 3
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_outages_of_the_control_log_put_nobody_out_where_session_time_outs_differ(seed: int) -> None:
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        slow = {"session_timeout_s": 10.0, "heartbeat_interval_s": 3.0}
+        workers = [world.add("w1"), world.add("w2", **slow), world.add("w3", **slow)]
+        await world.until(lambda: all(world.agree(workers)))
+        before = [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+        for outage_s in (2.0, 5.0, 9.0, 20.0, 5.0, 9.0, 9.0):
+            partition = world.cluster.partition(LOG, 0)
+            leader, partition.leader = partition.leader, -1
+            await asyncio.sleep(outage_s)
+            partition.leader = leader
+            await asyncio.sleep(world.rng.uniform(SESSION_S, 10))
+        assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+        assert not world.lines("member.put_out")
+        await workers[0].kill()
+        await world.until(lambda: all(world.agree(workers[1:])), within_s=30)
+        await asyncio.gather(*(worker.kill() for worker in workers))
 
     run(scenario(), seed)
 
@@ -319,6 +368,74 @@ def test_a_worker_that_contradicts_the_members_is_refused_and_leaves_no_trace(te
             assert odd.member.is_over
             await asyncio.sleep(5)
             assert all(world.agree(workers)), "the others go on"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("terms", [{"cluster_id": "other"}, {"election": "zookeeper"}])
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_put_them_out(
+    terms: dict[str, str], count: int
+) -> None:
+    """A group loses power, and its operator starts it anew with another way of election, or as another cluster."""
+
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as dead:
+            await world.list_topic(dead, 6)
+            identities = [await world.writes(worker, f"mm2py-{worker.name}") for worker in dead]
+            for worker in dead:
+                await worker.kill()
+            await asyncio.sleep(count * 1000)
+            begun_s = world.clock.monotonic()
+            living = [world.add(f"new{number}", **terms) for number in range(count)]
+            await world.until(lambda: all(worker.members and worker.member.joined.is_set() for worker in living))
+            assert SESSION_S < world.clock.monotonic() - begun_s < SESSION_S + 1
+            await world.until(lambda: all(world.agree(living)) and world.copied(living) == list(range(6)))
+            assert all(world.markers(identity.producer_id) == [0, 1, 2, 3, 4] for identity in identities)
+            assert len(world.lines("member.contradicted")) == 2 * count
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("wakes_after_s", [1.0, SESSION_S + 1.0])
+def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_one_writes(wakes_after_s: float) -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(1) as workers:
+            (frozen,) = workers
+            await world.list_topic(workers, 6)
+            frozen.freeze()
+            odd = world.add("odd", election="zookeeper")
+            await asyncio.sleep(wakes_after_s)
+            assert (bool(odd.members) and odd.member.joined.is_set()) == (wakes_after_s > SESSION_S)
+            assert not odd.task.done()
+            frozen.thaw()
+            with pytest.raises(GroupRefused, match="there might be two leaders"):
+                await asyncio.wait_for(odd.task, 5)
+            await world.until(lambda: all(world.agree(workers)) and frozen.member.lease.is_valid)
+            assert len(frozen.members) == 1 and world.copied(workers) == list(range(6))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_is_refused_after_it(seed: int) -> None:
+    """All it hears is nothing; so do they."""
+
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(2) as workers:
+            odd = world.add("odd", cluster_id="other")
+            await world.until(lambda: bool(world.lines("member.contradicted")))
+            partition = world.cluster.partition(LOG, 0)
+            leader, partition.leader = partition.leader, -1
+            await asyncio.sleep(9)
+            partition.leader = leader
+            with pytest.raises(GroupRefused):
+                await asyncio.wait_for(odd.task, 5)
+            await asyncio.sleep(5)
+            assert all(world.agree(workers)) and not world.lines("member.put_out")
 
     run(scenario())
 
@@ -449,6 +566,78 @@ def test_a_leader_that_its_backend_suspends_does_nothing_as_such_and_does_not_re
             assert leader.member.is_leader and dead.member.id in leader.member.view.members
             leader.election.standing = Standing.LEAD
             await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=1)
+
+    run(scenario())
+
+
+def test_a_leader_that_its_backend_suspends_ends_a_fence_that_is_under_way_and_goes_on_with_it_later() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            await world.list_topic(workers, 6)
+            leader, (dead, other) = world.leader(workers), world.others(workers)
+            identity = await world.writes(dead, "mm2py-dead")
+            partition = world.cluster.partition(OFFSETS, 0)
+            node, partition.leader = partition.leader, -1
+            await dead.kill()
+            await world.until(lambda: bool(leader.member.view.out))
+            leader.election.standing = Standing.SUSPENDED
+            await asyncio.sleep(2)
+            partition.leader = node
+            await asyncio.sleep(20)
+            assert world.written(Fenced) == [] and world.markers(identity.producer_id) == []
+            leader.election.standing = Standing.LEAD
+            await world.until(lambda: world.copied([leader, other]) == list(range(6)))
+            assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
+            assert len(world.written(Fenced)) == 1
+
+    run(scenario())
+
+
+def test_a_claim_that_could_not_be_appended_yet_is_given_up_with_the_leave_to_claim() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(3) as workers:
+            leader, (claims, other) = world.leader(workers), world.others(workers)
+            other.election.standing = Standing.LOST
+            await leader.kill()
+            await asyncio.sleep(SESSION_S - 1)
+            claims.wire.holds_appends = True
+            await world.until(lambda: bool(world.lines("member.claims")[1:]))
+            claims.election.standing = Standing.LOST
+            await asyncio.sleep(0.5)
+            claims.wire.holds_appends = False
+            await asyncio.sleep(5)
+            assert [claim.leader_epoch for claim in world.written(Claim)] == [1]
+            other.election.standing = Standing.LEAD
+            await world.until(lambda: other.member.is_leader)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("ahead_ms", [5000, 3_600_000, 20 * 24 * 3_600_000])
+def test_a_step_of_the_control_logs_clock_is_said_and_keeps_nobody_from_noticing_a_dead_worker(
+    ahead_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For two seconds a broker leads the log whose clock is wrong."""
+
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 4)
+            before = [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+            wall_ms = VirtualClock.wall_ms
+            with monkeypatch.context() as broker:
+                broker.setattr(VirtualClock, "wall_ms", lambda clock: wall_ms(clock) + ahead_ms)
+                await asyncio.sleep(2)
+            assert not world.lines("member.log_clock_stepped_back")
+            await asyncio.sleep(2)
+            told = world.lines("member.log_clock_stepped_back")
+            assert len(told) == 2 and f"by_s={ahead_ms // 1000 - 1}." in told[0]
+            assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
+            dead, left = world.others(workers)[0], world.leader(workers)
+            await dead.kill()
+            assert await world.until(lambda: world.copied([left]) == [0, 1, 2, 3]) < SESSION_S + 1.5
 
     run(scenario())
 
@@ -586,22 +775,45 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
     run(scenario())
 
 
-def test_a_worker_that_must_not_pass_over_a_record_drains_and_leaves_and_names_the_version() -> None:
+@pytest.mark.parametrize(("takes_s", "leaves_doubt"), [(0.2, False), (4.0, False), (0.2, True)])
+def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and_names_the_version(
+    takes_s: float, leaves_doubt: bool
+) -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
             await world.list_topic(workers, 4)
             old = workers[0].member
-            record = b'{"format":1,"kind":"Vote","skippable":false,"version":"99.1","member":"x"}'
-            world.cluster.append(LOG, 0, [Record(record)])
+            identity = await world.writes(workers[0], "mm2py-old")
+            world.cluster.append(LOG, 0, [Record(UNKNOWN)])
             await world.until(old.stop_wanted.is_set)
-            await asyncio.sleep(4)
+            await asyncio.sleep(takes_s)
             assert len(world.written(Resigned)) == 1
             assert old.lease.is_valid and not old.is_over, "it beats on, for its partitions to be drained"
+            with pytest.raises(PutOutError):
+                await old.shares(FLOW).announce(identity)
+            old.let_go(FLOW, in_doubt=leaves_doubt)
             with pytest.raises(NewerFormat, match=r"99\.1"):
-                await asyncio.wait_for(workers[0].task, 60)
+                await asyncio.wait_for(workers[0].task, 0.5)
             with pytest.raises(NewerFormat):
                 await workers[0].group.joined()
+            (left,) = [record for record in world.written(Left) if record.member == old.id]
+            assert left.in_doubt == leaves_doubt
+
+    run(scenario())
+
+
+def test_a_worker_that_must_not_pass_over_a_record_and_does_not_get_drained_leaves_in_doubt() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        async with world.running(2) as workers:
+            await world.list_topic(workers, 4)
+            old = workers[0].member
+            await world.writes(workers[0], "mm2py-old")
+            world.cluster.append(LOG, 0, [Record(UNKNOWN)])
+            await world.until(old.stop_wanted.is_set)
+            assert DRAIN_MOST_S - 1 < await world.until(lambda: old.is_over) < DRAIN_MOST_S + 1
+            assert [record.in_doubt for record in world.written(Left) if record.member == old.id] == [True]
 
     run(scenario())
 

@@ -77,6 +77,7 @@ class FakeTurn(Always):
     """Ends once, and then never; ``in_order``: there is time to drain."""
 
     def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
+        self.over_in_doubt: list[bool] = []
         self._ends_after_s: float | None = ends_after_s
         self._in_order = in_order
         self._fails_with = fails_with
@@ -89,6 +90,9 @@ class FakeTurn(Always):
         if self._fails_with is not None:
             raise self._fails_with
         return self._in_order
+
+    async def over(self, *, in_doubt: bool) -> None:
+        self.over_in_doubt.append(in_doubt)
 
 
 @dataclass
@@ -443,6 +447,33 @@ def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() ->
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + DRAIN_MOST_S)]
     assert worker.group is not None
     assert worker.group.left_in_doubt is True
+
+
+@pytest.mark.parametrize(
+    ("connector", "in_doubt"),
+    [
+        ({"drain_takes_s": 3}, False),
+        ({"drain_takes_s": 10**6}, True),
+        ({"drain_fails_with": OSError("target is gone")}, True),
+    ],
+)
+def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], in_doubt: bool) -> None:
+    turn = FakeTurn(ends_after_s=10)
+    Worker({AB: runs(AB, **connector)}, turn=turn).run(stop_at_s=60)
+    assert turn.over_in_doubt == [in_doubt]
+
+
+def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target() -> None:
+    other, turn = parse_flow("C->B"), FakeTurn(ends_after_s=10)
+    worker = Worker({AB: runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=5), other: runs(other)})
+
+    async def main() -> None:
+        herder = worker.herder(turns={other: turn})
+        asyncio.get_running_loop().call_later(20, herder.stop)
+        await herder.run()
+
+    run_virtual(main())
+    assert turn.over_in_doubt == [True]
 
 
 def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:

@@ -156,17 +156,17 @@ def test_a_lease_that_ran_out_again_before_the_waiting_one_got_its_turn_is_waite
     run_virtual(scenario())
 
 
-def test_a_lone_member_writes_on_while_the_control_log_takes_nothing() -> None:
+def test_a_lone_member_that_can_be_fenced_writes_on_while_the_control_log_takes_nothing() -> None:
     """Of three brokers one dies: for nine seconds nothing is acknowledged, and nobody is there to call it silent."""
 
     async def scenario() -> None:
         lease = make()
         lease.acknowledged(0.0)
-        lease.is_alone = True
+        lease.is_exempt = True
         await asyncio.sleep(9)
         assert lease.is_valid
         assert not lease.is_fresh
-        lease.is_alone = False
+        lease.is_exempt = False
         assert not lease.is_valid
 
     run_virtual(scenario())
