@@ -10,6 +10,7 @@ else can claim: it is not silent. Connect's workers are led through a broker's c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from mm2py.clock import Clock
 from mm2py.worker.candidacy import Candidacy, Standing
@@ -42,6 +43,14 @@ class Contender:
     @property
     def evidence(self) -> str:
         return self._candidacy.evidence
+
+    async def changed(self, seen: Standing) -> Standing:
+        """Wait until ``standing`` is another than ``seen``, and return it. Cancelling costs nothing."""
+        while self.standing is seen:
+            with contextlib.suppress(TimeoutError):  # a grace ends by the clock alone
+                async with asyncio.timeout(self._look_every_s):
+                    await self._candidacy.changed(self._candidacy.standing)
+        return self.standing
 
     async def run(self) -> None:
         """Stand, withdraw and stand again, until cancelled. Raises: as ``Candidacy.run``."""

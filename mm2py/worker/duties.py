@@ -99,7 +99,7 @@ class Duties:
         it has lost.
         """
         doing = asyncio.create_task(turn, name=f"{self._member.id} acting in turn")
-        falling = asyncio.create_task(self._candidacy.changed(self._candidacy.standing), name="standing")
+        falling = asyncio.create_task(self._contender.changed(self._contender.standing), name="standing")
         try:
             await asyncio.wait([doing, falling], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -115,7 +115,7 @@ class Duties:
 
     @property
     def _may_act(self) -> bool:
-        return self._leads and self._candidacy.standing is Standing.LEAD
+        return self._leads and self._contender.standing is Standing.LEAD
 
     async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
         actions = self._decide()
