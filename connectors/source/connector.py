@@ -20,6 +20,7 @@ from connectors.source.claims import RemoteTopicClaims
 from connectors.source.discovery import Discovery, look_again_s
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.group_fences import GroupFences
+from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.loads import Loads
@@ -180,12 +181,25 @@ class SourceConnector:
             fences=prepared.fences,
             rng=self._rng,
         )
+        hand_over = HandOver(
+            self._flow,
+            task,
+            ownership=self._ownership,
+            handed_down=handed_down,
+            fences=fences,
+            stopped=self._stopped,
+            gaps=self._gaps,
+            settling=self._settling,
+            gained=lambda: self._look_at_gained(task),
+            clock=self._clock,
+            log=self._log,
+        )
         self._state, self._reason = "running", ""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
                 tasks.create_task(self._watch(task, beginning, discovery, prepared), name=f"{self._flow} watch")
-                tasks.create_task(self._let_go(task, beginning, handed_down, fences), name=f"{self._flow} hand-over")
+                tasks.create_task(hand_over.run(), name=f"{self._flow} hand-over")
                 tasks.create_task(schedules.run(), name=f"{self._flow} syncs")
                 loads = Loads(task.partitions, self._ownership, self._clock)
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
@@ -415,41 +429,9 @@ class SourceConnector:
         async with self._settling:
             return await self._resumption.carry_out(task, beginning, self._stopped)
 
-    async def _let_go(
-        self, task: SourceTask, beginning: Beginning, handed_down: HandedDown, fences: GroupFences
-    ) -> None:
-        """Hand partitions over that are to go to other workers, and have a round begin those that came to us.
-
-        Raises:
-            HandOverInDoubt: something that was sent was not answered; this life ends.
-            KafkaError: the group could not be told, which is tried for as long as this worker is part of it.
-        """
-        group = self._ownership
-        ours, was_head = set(group.mine()), group.is_head
-        while True:
-            async with self._settling:
-                group.changed.clear()
-                if group.is_head and fences.look():
-                    task.metadata_wanted.set()
-                if not self._draining:
-                    leaving = [key for key in task.partitions if not group.may_copy(key)]
-                    self._stopped.add(task.partitions[key] for key in leaving)
-                    await task.hand_over(leaving)
-                    await self._gaps.written()
-                    released = [*dict.fromkeys([*leaving, *group.to_release()])]
-                    handed_down.let_go(released)
-                    await group.release(released)
-                    if leaving:
-                        name, number = leaving[0]
-                        self._log.info("partitions.handed_over", partitions=len(leaving), first=f"{name}-{number}")
-            before, ours = (ours, was_head), set(group.mine())
-            if group.is_shared:
-                task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
-            was_head = group.is_head
-            if not ours <= before[0] or was_head is not before[1]:
-                self._gained.set()
-                task.metadata_wanted.set()
-            await group.changed.wait()
+    def _look_at_gained(self, task: SourceTask) -> None:
+        self._gained.set()
+        task.metadata_wanted.set()
 
     async def _wait_for_news(self, task: SourceTask, pause_s: float | None) -> None:
         """Until the next round is due, or a copier asks for fresh metadata: of those never two within a tenth of a

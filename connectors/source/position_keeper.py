@@ -132,6 +132,11 @@ class PositionKeeper:
         Args:
             patience_s: how long to wait also for a partition of the topic that has not taken anything for a while.
         """
+        self.owe_final(parts)
+        return await self._settle(list(self._owed), patience_s)
+
+    def owe_final(self, parts: Iterable[CopiedPartition]) -> None:
+        """See ``store_final``, without waiting."""
         for part in parts:
             writing = self._under_way.get(self._number_of(part.key))
             is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
@@ -142,7 +147,13 @@ class PositionKeeper:
                 self._stored[part.key] = part.copier.position
                 self._first_acts.pop(part, None)
                 self._behind_since_s.pop(part.key, None)
-        return await self._settle(list(self._owed), patience_s)
+        self._now.set()
+
+    def owes(self, key: Key) -> bool:
+        """Whether something of a partition that does not move any more is still to be stored, or on its way."""
+        writing = self._under_way.get(self._number_of(key))
+        under_way = () if writing is None else (*writing.first_acts, *writing.changed)
+        return key in self._owed or any(part.key == key for part in under_way)
 
     async def store(self, positions: Mapping[Key, StoredPosition]) -> None:
         """Store positions of partitions that are not copied just now; what cannot be stored soon is stored later.

@@ -31,7 +31,6 @@ from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Fenced, Incarnation
@@ -79,17 +78,6 @@ class PositionsNotStored(Mm2Error):
         super().__init__(
             f"{positions} position(s) could not be stored within {FINAL_POSITIONS_S:g} s: {problem or 'no answer'}.",
             remedy="Nothing is lost, and nothing repeated: the next start finds out from the remote partitions.",
-        )
-
-
-class HandOverInDoubt(Mm2Error):
-    """Partitions are to go to another worker, and something sent for them was not answered."""
-
-    def __init__(self, flow: Flow, partitions: int) -> None:
-        super().__init__(
-            f"Flow {flow} is begun anew: {partitions} partition(s) are to go to another worker, and the target did not"
-            " answer for all of them in time.",
-            remedy="Nothing is lost: who goes on shuts this one out, and looks up what has arrived.",
         )
 
 
@@ -142,6 +130,8 @@ class SourceTask:
         self._log = log
         self.leaves_doubt = False
         """Something was on its way when its partition was drained, and may arrive yet."""
+        self.unsettled: set[tuple[str, int]] = set()
+        """Of which partitions, as far as they are copied no more."""
         self.unfenced: str | None = None
         """Why an earlier writer could not be shut out, if there is one."""
         self._reconciliation = Reconciliation(
@@ -286,28 +276,37 @@ class SourceTask:
         """Drain partitions, store where they stand, and forget them. What cannot be stored soon is stored later."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
-        self._forget(leaving)
+        self.unsettled.update(part.key for part in leaving if part.copier.is_unsettled)
+        self.forget(leaving)
 
-    def _forget(self, leaving: Iterable[CopiedPartition]) -> None:
+    def forget(self, leaving: Iterable[CopiedPartition]) -> None:
+        """Copy these no more. What is to be known of them must be stored, or owed."""
         for part in leaving:
-            self.partitions.pop(part.key, None)
+            if self.partitions.get(part.key) is not part:
+                continue  # two had them drained, for one reason each
+            del self.partitions[part.key]
             self.positions.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._inquiries.forget(part)
             self._lanes.forget(part)
 
-    async def hand_over(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Drain partitions that another worker goes on with, and forget them: nothing is sent for them later.
+    @property
+    def is_draining(self) -> bool:
+        """It is being drained as a whole, or was."""
+        return self._draining
 
-        Raises:
-            HandOverInDoubt: something was not answered in time. A next life need not wait: it shuts this one out.
-        """
-        leaving = [self.partitions[key] for key in keys if key in self.partitions]
-        left, not_stored = await self._drain(leaving, patience_s=FINAL_POSITIONS_S)
-        if left or not_stored or any(part.copier.is_unsettled for part in leaving):
-            raise HandOverInDoubt(self._settings.flow, len(leaving))
-        self._forget(leaving)
+    def begin_to_drain(self, leaving: Iterable[CopiedPartition]) -> None:
+        """Read no more of these and send nothing more; they are ``DRAINED`` when all that was sent is answered."""
+        for part in leaving:
+            self._handle(part, Drain())
+
+    def settle_gaps(self, leaving: Iterable[CopiedPartition]) -> None:
+        """No answer will come for these: what is known of their gaps is said."""
+        for part in leaving:
+            if part.copier.stop.is_pending:
+                for effect in part.copier.stop.settle(part.copier.position):
+                    self._carry_out(part, effect)
 
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing.
@@ -512,18 +511,16 @@ class SourceTask:
 
         Returns how many the target left without an answer, and how many positions are not stored for now.
         """
-        for part in leaving:
-            self._handle(part, Drain())
+        self.begin_to_drain(leaving)
         try:
             async with asyncio.timeout(DRAIN_S):
                 while any(part.copier.phase is not Phase.DRAINED for part in leaving):
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
-            for part in leaving:
-                if part.copier.stop.is_pending:  # no answer will come: what is known of its gaps is said
-                    for effect in part.copier.stop.settle(part.copier.position):
-                        self._carry_out(part, effect)
+            self.settle_gaps(leaving)
         self.leaves_doubt |= any(part.copier.is_unsettled for part in leaving)
-        not_stored = await self.positions.store_final(leaving, patience_s=patience_s)
+        # Those handed over meanwhile have another owner by now, who alone says where they stand.
+        ours = [part for part in leaving if self.partitions.get(part.key) is part]
+        not_stored = await self.positions.store_final(ours, patience_s=patience_s)
         return sum(part.copier.phase is not Phase.DRAINED for part in leaving), not_stored

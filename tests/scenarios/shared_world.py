@@ -92,6 +92,9 @@ class Wire:
             self._process.under_way.append(later)
             await asyncio.sleep(timeout_s)
             raise BrokerUnreachable(self._cluster.name, f"no answer within {timeout_s} s")
+        if slow_s := self._process.slow_s(self._cluster.name, request):
+            request = frozen(request) if isinstance(request, ProduceRequest) else request
+            await asyncio.sleep(slow_s)
         name = f"{self._channels} {channel}"
         return await self._cluster.send(broker, cast("Any", request), channel=name, timeout_s=timeout_s)
 
@@ -127,6 +130,8 @@ class Process:
         self.cut_off_from: set[str] = set()
         self.late_s: Callable[[str, Request], float] = lambda *_: 0.0
         """How long a request is on its way, by the cluster's name. It arrives also when the worker is gone by then."""
+        self.slow_s: Callable[[str, Request], float] = lambda *_: 0.0
+        """How long a request takes to get there that is answered then."""
         self.under_way: list[asyncio.Task[None]] = []
         self.budget = MemoryBudget(96 << 20)
         self._world = world
