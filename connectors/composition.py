@@ -241,7 +241,9 @@ def _heartbeats(settings: HeartbeatSettings, turn: HeartbeatTurn, means: Means) 
     brokers = means.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
     log = means.log.bind(flow=str(settings.flow))
     return Plan(
-        lambda _: HeartbeatConnector(turn.settings, brokers, clock=means.clock, rng=means.rng, log=log),
+        lambda _: HeartbeatConnector(
+            turn.settings, turn.member.leased(brokers), clock=means.clock, rng=means.rng, log=log
+        ),
         turn,
     )
 

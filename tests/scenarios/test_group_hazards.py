@@ -454,6 +454,34 @@ def test_heartbeats_are_emitted_by_one_worker_and_by_another_when_it_is_gone() -
     run(scenario())
 
 
+def test_a_worker_that_the_control_log_does_not_hear_emits_no_heartbeats_after_its_session() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={"emit.heartbeats.enabled": "true", "emit.heartbeats.interval.seconds": "1"})
+        world.make_topics(1, 3)
+        await settled(world, 2)
+        await asyncio.sleep(3)
+        (emitting,) = [
+            process
+            for process in world.up
+            if any(running.is_up for running in process.herder.connectors if running.name == HEARTBEATS)
+        ]
+        emitted_at_s: list[float] = []
+
+        def only_heartbeats_arrive(cluster: str, request: Request) -> float:
+            if isinstance(request, ProduceRequest) and request.topics[0].name == "heartbeats":
+                emitted_at_s.append(world.clock.monotonic())
+                return 0.0
+            return 70.0 if cluster == "B" else 0.0
+
+        cut_off_at_s = world.clock.monotonic()
+        emitting.late_s = only_heartbeats_arrive
+        await asyncio.sleep(20)
+        assert 2 <= len(emitted_at_s) <= 4
+        assert emitted_at_s[-1] < cut_off_at_s + SESSION_S
+
+    run(scenario())
+
+
 # B16: latest
 
 
