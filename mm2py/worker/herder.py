@@ -46,6 +46,10 @@ class Turn(Protocol):
         """
         ...
 
+    def give_way(self) -> None:
+        """The connector is about to be drained for good: let others go on with each thing that it lets go meanwhile."""
+        ...
+
     async def renounce(self, *, in_doubt: bool) -> None:
         """The connector must not run in this process: see to it that others run it, as long as this is not cancelled.
 
@@ -68,6 +72,9 @@ class Always:
 
     async def over(self, *, in_doubt: bool) -> None:
         """Nobody waits for it."""
+
+    def give_way(self) -> None:
+        """The others run theirs all the same."""
 
     async def renounce(self, *, in_doubt: bool) -> None:
         """The others run theirs all the same."""
@@ -139,8 +146,8 @@ class Herder:
         """``is_refusal`` tells errors after which a connector is not begun again; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self._groups = groups
-        self._in_doubt: set[ClusterAlias] = set()
-        """Target clusters to which something was sent that was not answered, in any life until now."""
+        self._in_doubt: set[Flow] = set()
+        """Flows that sent something which was not answered, in any life until now."""
         self._refused = dict(refused)
         self._is_refusal = is_refusal
         self._rng = rng
@@ -168,7 +175,7 @@ class Herder:
                 pending -= done
             if not self._stopping.is_set():
                 self._log.error("worker.nothing_left", why="Every flow was refused.")
-                await self._leave()
+                await asyncio.gather(*map(self._leave, self._groups))
                 return 1
             return 0 if await self._drain() else 1
         finally:
@@ -214,6 +221,8 @@ class Herder:
             begun_s = clock.time()
             try:
                 await running.plan.turn.begins()
+                if self._stopping.is_set():
+                    return  # as below; nobody would drain it
                 begun_s = clock.time()
                 running.connector = running.plan.begin(running.lives)
                 running.lives += 1
@@ -243,7 +252,7 @@ class Herder:
                 )
             finally:
                 if self._is_in_doubt(running) and running.copies and not self._stopping.is_set():
-                    self._in_doubt.add(running.flow.target)
+                    self._in_doubt.add(running.flow)
                 running.is_up = False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
@@ -256,7 +265,14 @@ class Herder:
         return running.is_up and running.connector is not None and running.connector.leaves_doubt
 
     def _renounce(self, running: RunningConnector) -> None:
-        work = running.plan.turn.renounce(in_doubt=self._is_in_doubt(running))
+        """Leave a connector to others for good.
+
+        The story: a life fails with a request unanswered, and the next one is refused before it has a producer id. To
+        the group the first one's is still the present one: partitions that were simply let go nobody would shut it out
+        of, and the request arrives among what the next owner copies.
+        """
+        in_doubt = self._is_in_doubt(running) or running.flow in self._in_doubt
+        work = running.plan.turn.renounce(in_doubt=in_doubt)
         self._renouncing.append(asyncio.create_task(work, name=f"{running.name} renounced"))
 
     async def _run_while_it_may(self, running: RunningConnector, connector: Connector) -> bool:
@@ -313,18 +329,39 @@ class Herder:
             group.begin_no_more()
         live = [running for running in self.connectors if running.is_up and running.connector is not None]
         self._log.info("worker.draining", flows=sum(running.copies and running.is_up for running in self.connectors))
+        targets = dict.fromkeys([*(running.flow.target for running in live), *self._groups])
+        drained = await asyncio.gather(*(self._drain_into(at, live) for at in targets))
+        if all(drained):
+            self._log.info("worker.drained")
+        return all(drained)
+
+    async def _drain_into(self, at: ClusterAlias, live: Sequence[RunningConnector]) -> bool:
+        """Drain what leads to one target cluster, and leave its group. What leads to another one is not waited for.
+
+        The story: w1 stops, and one of its flows waits for an answer for half a minute. Its other flows have drained in
+        milliseconds; others go on with those meanwhile, as with what the slow one has let go. Heartbeats stop last, as
+        nobody else emits them before this worker has left.
+        """
+        into = [running for running in live if running.flow.target == at]
+        for running in into:
+            running.plan.turn.give_way()
+        drained = True
+        for copies in (True, False):
+            drained &= await self._drain_all([running for running in into if running.copies is copies])
+        await self._leave(at)
+        return drained
+
+    async def _drain_all(self, live: Sequence[RunningConnector]) -> bool:
         results = await asyncio.gather(*map(self._drain_one, live), return_exceptions=True)
         drained = True
         for running, result in zip(live, results, strict=True):
             assert running.connector is not None  # noqa: S101
             drained &= self._is_drained(running.flow, running.connector, result)
-        await self._leave()
-        if drained:
-            self._log.info("worker.drained")
         return drained
 
-    async def _leave(self) -> None:
-        await asyncio.gather(*(group.leave(in_doubt=at in self._in_doubt) for at, group in self._groups.items()))
+    async def _leave(self, at: ClusterAlias) -> None:
+        if at in self._groups:
+            await self._groups[at].leave(in_doubt=any(flow.target == at for flow in self._in_doubt))
 
     @staticmethod
     async def _drain_one(running: RunningConnector) -> None:
@@ -337,7 +374,7 @@ class Herder:
         """Take in how the drain of a connector ended; what it leaves in doubt is remembered."""
         if error is None:
             if connector.leaves_doubt:
-                self._in_doubt.add(flow.target)
+                self._in_doubt.add(flow)
             return True
         why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(error, TimeoutError) else str(error)
         self._log.warning(
@@ -347,7 +384,7 @@ class Herder:
             effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
             " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
         )
-        self._in_doubt.add(flow.target)
+        self._in_doubt.add(flow)
         return False
 
     @staticmethod

@@ -49,6 +49,10 @@ class MemberTurn:
         """See ``Turn``: the member may wait for that before it leaves."""
         self.member.let_go(self._flow, in_doubt=in_doubt)
 
+    def give_way(self) -> None:
+        """See ``Turn``: the group gives what this worker has of the flow to others, who wait until it is let go."""
+        self._entrance.renounce(self._flow, self._member)
+
     async def renounce(self, *, in_doubt: bool) -> None:
         """See ``Turn``: tell the group that this worker does not run the flow, and let go of what it got of it.
 
@@ -99,6 +103,9 @@ class ShareTurn(MemberTurn):
         if self._is_awaited():
             with contextlib.suppress(PutOutError):  # nobody waits for a word from who is out
                 await member.say([Released(member.id, member.view.generation, frozenset({self._share}))])
+
+    def give_way(self) -> None:
+        """It moves when the worker leaves."""
 
     async def renounce(self, *, in_doubt: bool) -> None:
         """Nobody else could run it either: what is refused is an account, or a name."""

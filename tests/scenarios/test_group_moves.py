@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import pytest
 
 from connectors.source.connector import SourceConnector
+from connectors.source.refusals import ExactlyOnceImpossible
+from mm2py.connector import Connector
+from mm2py.errors import Mm2Error
 from mm2py.kafka.port import ProduceRequest
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import Process, SharedWorld, run
 
 NEVER_S = 70.0
 """A request arrives so late that everybody has given it up."""
+TWO_SOURCES = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true"}
+TWO_TARGETS = {"clusters": "A,B,D", "D.bootstrap.servers": "d:1", "A->D.enabled": "true"}
 
 
 def writes_to(topic: str, partitions: Collection[int] | None = None, cluster: str = "B") -> Callable[..., bool]:
@@ -68,6 +74,46 @@ def test_what_is_given_away_while_other_partitions_drain_is_drained_too_before_i
         await world.finish()
         assert world.promises_once
         assert first.herder.connectors[0].lives == 1
+
+    run(scenario())
+
+
+def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_before_left_unanswered() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra={**TWO_SOURCES, "B.exactly.once.source.support": "enabled"})
+        (name,) = world.make_topics(1, 6)
+        refused, left = await settled(world, 2, C=world.another_cluster("C"))
+        refused.late_s = taking(12.0, writes_to("A.t0"))
+        world.write(name, 2)
+        await asyncio.sleep(0.3)
+        running = refused.herder.connectors[0]
+        begin = running.plan.begin
+
+        def begin_in_vain(life: int) -> Connector:
+            connector = begin(life)
+            assert isinstance(connector, SourceConnector)
+            connector._live = refuse  # type: ignore[method-assign]
+            return connector
+
+        async def refuse() -> None:
+            raise ExactlyOnceImpossible(world.flow, "a right was taken away before this life had a producer id")
+
+        async def fail() -> None:
+            raise Mm2Error("The first life fails.", remedy="")
+
+        assert isinstance(running.connector, SourceConnector)
+        assert running.connector._task is not None
+        running.plan = replace(running.plan, begin=begin_in_vain)
+        running.connector._task._start(fail(), "a failure")
+        await world.until(lambda: bool(refused.said("flow.refused")))
+        await world.until(lambda: left.owns(world.flow) >= world.keys())
+        world.write(name, 2)
+        await asyncio.gather(*refused.under_way)
+        world.write(name, 2)
+        await world.until(world.is_copied)
+        assert refused.is_up
+        wrong = world.findings(exact=True)
+        assert not wrong, wrong
 
     run(scenario())
 
@@ -129,6 +175,77 @@ def test_a_partition_that_is_not_answered_holds_up_no_other_that_moves_when_a_wo
             task.cancel()
         first.late_s = lambda *_: 0.0
         await asyncio.gather(*first.under_way)
+        await world.finish()
+        assert world.promises_once
+
+    run(scenario())
+
+
+def test_a_worker_that_stops_gives_away_at_once_what_has_drained_although_a_flow_waits_for_an_answer() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra=TWO_SOURCES)
+        other = world.another_cluster("C")
+        other.create_topic("c0", 6)
+        names = world.make_topics(1, 6)
+        stops, _ = await settled(world, 2, C=other)
+        await world.until(lambda: "C.c0" in world.target.topics)
+        await asyncio.sleep(3)
+
+        async def traffic() -> None:
+            for count in range(10_000):
+                for number in range(6):
+                    other.append("c0", number, [b"%d" % count])
+                await asyncio.sleep(0.1)
+
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        tasks.append(asyncio.create_task(traffic()))
+        await asyncio.sleep(1)
+        (flow,) = [one.flow for one in stops.herder.connectors if one.copies and one.flow != world.flow]
+        (stuck, *others) = sorted(number for _, number in stops.owns(flow))
+        stops.late_s = taking(NEVER_S, writes_to("C.c0", {stuck}))
+        await asyncio.sleep(0.3)
+        ended = {("C.c0", number): len(world.target.records("C.c0", number)) for number in others}
+        world.pauses.clear()
+        stopping = asyncio.create_task(stops.stop())
+        await asyncio.sleep(10)
+        assert not stopping.done()
+        assert max(pause_s for (topic, _), pause_s in world.pauses.items() if topic == "A.t0") < 1.0, world.pauses
+        assert all(len(world.target.records(*at)) > count + 50 for at, count in ended.items())
+        await stopping
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*stops.under_way)
+        await world.finish()
+        assert world.promises_once
+        for number in range(6):
+            copied = [record.value for record in world.target.records("C.c0", number)]
+            assert copied == [record.value for record in other.records("c0", number)]
+
+    run(scenario())
+
+
+def test_a_worker_that_stops_leaves_one_target_although_another_one_does_not_answer() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(extra=TWO_TARGETS)
+        other = world.another_cluster("D")
+        names = world.make_topics(1, 6)
+        stops, left = await settled(world, 2, D=other)
+        await asyncio.sleep(5)
+        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+        await asyncio.sleep(1)
+        stops.late_s = lambda cluster, _: NEVER_S if cluster == "D" else 0.0
+        await asyncio.sleep(0.3)
+        world.pauses.clear()
+        stopping = asyncio.create_task(stops.stop())
+        await world.until(lambda: left.owns(world.flow) == world.keys(), within_s=1)
+        await asyncio.sleep(3)
+        assert not stopping.done()
+        assert left.member is not None
+        assert len(left.member.view.members) == 1
+        assert max(world.pauses.values()) < 1.0, world.pauses
+        await stopping
+        for task in tasks:
+            task.cancel()
         await world.finish()
         assert world.promises_once
 

@@ -418,6 +418,103 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
     assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
 
 
+def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbeats_stop_last() -> None:
+    """C does not answer, and B does: nobody would copy A->B while C is waited for, were both left together."""
+    worker = Worker({AB: runs(AB, drain_takes_s=2), AC: runs(AC, drain_takes_s=20), BEATS_AB: runs(BEATS_AB)})
+
+    @dataclass
+    class Left(FakeGroup):
+        at_s: float | None = None
+
+        async def leave(self, *, in_doubt: bool) -> None:
+            await super().leave(in_doubt=in_doubt)
+            self.at_s = asyncio.get_running_loop().time()
+
+    groups = {AB.target: Left(), AC.target: Left()}
+
+    async def main() -> int:
+        herder = worker.herder(groups=groups)
+        asyncio.get_running_loop().call_later(10, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+    assert [group.at_s for group in groups.values()] == [12.0, 30.0]
+    assert worker.history.index("A->B is drained") < worker.history.index(f"{BEATS_AB} drains")
+
+
+def test_what_one_flow_left_unanswered_is_no_doubt_in_the_group_of_another_target() -> None:
+    worker = Worker({AB: runs(AB, drain_fails_with=OSError("target is gone")), AC: runs(AC)})
+    groups = {AB.target: FakeGroup(), AC.target: FakeGroup()}
+
+    async def main() -> int:
+        herder = worker.herder(groups=groups)
+        asyncio.get_running_loop().call_later(10, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 1
+    assert [group.left_in_doubt for group in groups.values()] == [True, False]
+
+
+def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
+    worker = Worker({AB: runs(AB)})
+
+    class GivesWay(Always):
+        def give_way(self) -> None:
+            worker.history.append("A->B gives way")
+
+    async def main() -> int:
+        herder = worker.herder(turns={AB: GivesWay()})
+        asyncio.get_running_loop().call_later(10, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+    assert worker.history == ["A->B runs", "A->B gives way", "A->B drains", "A->B is drained", "A->B is cancelled"]
+
+
+def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_begun() -> None:
+    """Nobody would drain it: what it sends would be taken for answered when the worker has left."""
+    worker = Worker({AB: runs(AB), AC: runs(AC, drain_takes_s=20)})
+
+    class Late(Always):
+        async def begins(self) -> None:
+            await asyncio.sleep(15)
+
+    async def main() -> int:
+        herder = worker.herder(turns={AB: Late()})
+        asyncio.get_running_loop().call_later(10, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+    assert [flow for flow, _, _ in worker.began] == [AC]
+
+
+@pytest.mark.parametrize("first_in_doubt", [True, False])
+def test_a_flow_is_renounced_in_doubt_also_when_only_a_life_before_the_refused_one_left_something(
+    first_in_doubt: bool,
+) -> None:
+    told: list[bool] = []
+
+    class Renounced(Always):
+        async def renounce(self, *, in_doubt: bool) -> None:
+            told.append(in_doubt)
+
+    def script(life: int, history: list[str]) -> FakeConnector:
+        fails_with = Mm2Error("It fails.", remedy="") if life == 0 else Refused("It must not run.", remedy="")
+        connector = FakeConnector(AB, history, fails_with=fails_with)
+        connector.leaves_doubt = first_in_doubt and life == 0
+        return connector
+
+    worker = Worker({AB: script, AC: runs(AC)})
+
+    async def main() -> int:
+        herder = worker.herder(turns={AB: Renounced()})
+        asyncio.get_running_loop().call_later(10, herder.stop)
+        return await herder.run()
+
+    assert run_virtual(main()) == 0
+    assert told == [first_in_doubt]
+
+
 # -- a turn that ends --------------------------------------------------------------------------------------------------
 
 
