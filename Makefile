@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost bench-workers bench-new-topic failover failover-beside-mm2 faults faults-beside-mm2 soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -114,6 +114,9 @@ bench-workers: venv jars ## one, two and four workers on this machine, about ten
 
 bench-new-topic: venv jars ## does a new topic among 1,000 hold up the others? five minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.new_topic $(ARGS)
+
+bench-moves: venv jars ## how long partitions stand still when a worker joins or stops in order, ten minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.moves $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)

@@ -11,18 +11,16 @@ import argparse
 import asyncio
 import statistics
 import sys
-import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from bench.arrivals import ANSWER_S, Arrivals, Place, longest_gap_s
 from bench.light_load import EVERY_S, light_load
 from bench.machine import commit, hardware
 from bench.mirrors import ROOT
@@ -42,7 +40,6 @@ WINDOW_S: Final = 10.0
 WATCH_INTERVAL_MS: Final = 2_000
 """``topics.watch.interval.ms``, its default: how soon a new topic is seen."""
 SHARED_S: Final = 300.0
-ANSWER_S: Final = 60.0
 AT_ONCE: Final = 100
 LOOK_EVERY_S: Final = 0.02
 STEM: Final = "topic-"
@@ -59,64 +56,8 @@ ROWS: Final[Mapping[str, str]] = {
 }
 
 
-class Arrivals:
-    """Reads remote topics of one partition, and notes when each got a record that is newer than all before it."""
-
-    def __init__(self, cluster: KafkaCluster, topics: Sequence[str]) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "group.id": "bench-new-topic",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 5,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, 0) for topic in topics])
-        self._lock = threading.Lock()
-        self._times_s: dict[str, list[float]] = {topic: [] for topic in topics}
-        self._newest_ms = dict.fromkeys(topics, -1)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
-        self._thread.start()
-
-    def times_s(self) -> dict[str, list[float]]:
-        """Return when (``time.monotonic``) newer records came, by topic."""
-        with self._lock:
-            return {topic: list(times) for topic, times in self._times_s.items()}
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            message = self._consumer.poll(0.05)
-            if message is None or message.error() is not None:
-                continue
-            now_s, topic, written_ms = time.monotonic(), message.topic() or "", message.timestamp()[1]
-            with self._lock:
-                if written_ms > self._newest_ms[topic]:
-                    self._newest_ms[topic] = written_ms
-                    self._times_s[topic].append(now_s)
-
-
-def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Return the longest time between two arrivals that reached into a window. Pure.
-
-    A gap counts whole if it ended in the window, up to the window's end if it lasted; one that was over when the
-    window began does not. Before the first arrival nothing is known, so the time until then is no gap.
-    """
-    first, last = bisect_left(times_s, begin_s), bisect_left(times_s, end_s)
-    points = [*times_s[max(0, first - 1) : last], end_s]
-    if first == 0 and last == 0:
-        return end_s - begin_s
-    return max(later - earlier for earlier, later in pairwise(points))
-
-
 def gap_measures(
-    times_s: Mapping[str, Sequence[float]], writer_s: Sequence[float], created_s: float, window_s: float
+    times_s: Mapping[Place, Sequence[float]], writer_s: Sequence[float], created_s: float, window_s: float
 ) -> dict[str, float]:
     """Return what a creation did to the others. Pure.
 
@@ -224,10 +165,10 @@ def run_all(source: KafkaCluster, target: KafkaCluster, options: argparse.Namesp
     sample = sampled(options.topics, options.sample)
     with Group(target, properties, workers=WORKERS) as group:
         group.wait_until_shared(options.topics, among=WORKERS, deadline_s=SHARED_S)
-        arrivals = Arrivals(target, [f"A.{topic}" for topic in sample])
+        arrivals = Arrivals(target, [(f"A.{topic}", 0) for topic in sample])
         try:
             with light_load(source, [(topic, 0) for topic in sample]) as rounds_s:
-                _wait_for_all(arrivals)
+                arrivals.wait_for_all()
                 for number in _left(options.new, options.topics, log):
                     creation = partial(create_and_wait, source, target, f"{STEM}new-{number}", options.window)
                     try:
@@ -246,13 +187,6 @@ def run_all(source: KafkaCluster, target: KafkaCluster, options: argparse.Namesp
 
 def _left(count: int, topics: int, log: RunLog) -> Iterator[int]:
     return (number for number in range(count) if not log.has(("new topic", "mm2py", number), topics))
-
-
-def _wait_for_all(arrivals: Arrivals) -> None:
-    end_s = time.monotonic() + ANSWER_S
-    while missing := [topic for topic, times in arrivals.times_s().items() if not times]:
-        assert time.monotonic() < end_s, f"nothing is copied in {len(missing)} topics, such as {missing[0]}"
-        time.sleep(0.1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

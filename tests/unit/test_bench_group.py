@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import failover_beside, new_topic, workers
+from bench import arrivals, failover_beside, moves, new_topic, workers
 from bench.fault_mirrors import MM2PY, Plan, properties
 from bench.measure import Reading
 from bench.runs import Run
@@ -126,21 +126,21 @@ def test_the_table_of_workers_says_how_many_times_one_worker_each_number_copies(
 
 
 def test_a_gap_that_reaches_into_a_window_counts_whole_and_one_before_it_does_not() -> None:
-    assert new_topic.longest_gap_s([1.0, 9.0, 10.5, 11.0, 19.8], 10.0, 20.0) == pytest.approx(8.8)
-    assert new_topic.longest_gap_s([1.0, 9.9, 10.0, 10.1], 10.0, 10.1) == pytest.approx(0.1)
-    assert new_topic.longest_gap_s([4.0, 10.5, 11.0], 10.0, 11.0) == pytest.approx(6.5)
+    assert arrivals.longest_gap_s([1.0, 9.0, 10.5, 11.0, 19.8], 10.0, 20.0) == pytest.approx(8.8)
+    assert arrivals.longest_gap_s([1.0, 9.9, 10.0, 10.1], 10.0, 10.1) == pytest.approx(0.1)
+    assert arrivals.longest_gap_s([4.0, 10.5, 11.0], 10.0, 11.0) == pytest.approx(6.5)
 
 
 def test_a_partition_that_never_goes_on_has_a_gap_up_to_the_end_of_the_window() -> None:
-    assert new_topic.longest_gap_s([9.0, 9.9, 12.0], 10.0, 20.0) == pytest.approx(8.0)
-    assert new_topic.longest_gap_s([9.0], 10.0, 20.0) == pytest.approx(11.0)
-    assert new_topic.longest_gap_s([], 10.0, 20.0) == pytest.approx(10.0)
+    assert arrivals.longest_gap_s([9.0, 9.9, 12.0], 10.0, 20.0) == pytest.approx(8.0)
+    assert arrivals.longest_gap_s([9.0], 10.0, 20.0) == pytest.approx(11.0)
+    assert arrivals.longest_gap_s([], 10.0, 20.0) == pytest.approx(10.0)
 
 
 def test_the_longest_gap_of_any_partition_is_compared_with_the_quiet_window_before() -> None:
     steady = [at / 10 for at in range(400)]
     held_up = [at for at in steady if not 20.5 < at < 22.0]
-    found = new_topic.gap_measures({"A.a": steady, "A.b": steady, "A.c": held_up}, steady, 20.0, 10.0)
+    found = new_topic.gap_measures({("A.a", 0): steady, ("A.b", 0): steady, ("A.c", 0): held_up}, steady, 20.0, 10.0)
     assert found["quiet_s"] == pytest.approx(0.1)
     assert found["around_s"] == pytest.approx(1.5)
     assert found["more_s"] == pytest.approx(1.4)
@@ -158,6 +158,34 @@ def test_the_page_of_a_new_topic_names_the_longest_gap_of_all_creations() -> Non
     page = new_topic.report([*runs, Run("new topic", "mm2py", 3, 1_000, failed="late")], 1_000, 100, 10.0, FACTS)
     assert f"| {new_topic.ROWS['around_s']} | 0.200 s | 0.900 s |" in page
     assert page.endswith("Creation 4 failed: late\n")
+
+
+# Planned moves
+
+
+def test_the_gaps_of_what_moved_stand_beside_those_of_what_stayed_and_of_a_quiet_time_before() -> None:
+    steady = [at / 10 for at in range(400)]
+    held_up = [at for at in steady if not 20.55 < at < 21.25]
+    before, after = {0: "w1", 1: "w1", 2: "w2"}, {0: "w1", 1: "w3", 2: "w2"}
+    found = moves.move_measures({0: steady, 1: held_up, 2: steady}, steady, (20.0, 25.0), before, after)
+    assert found["moved-1"] == pytest.approx(0.8)
+    assert found["stayed-0"] == found["stayed-2"] == found["quiet-1"] == pytest.approx(0.1)
+    assert found["writer"] == pytest.approx(0.1)
+    assert "moved-0" not in found
+
+
+def test_the_table_of_moves_counts_each_partition_of_each_move_and_tells_a_missed_goal() -> None:
+    gaps_s = [0.1] * 8 + [0.3, 1.5]
+    runs = [
+        Run("stop", "mm2py", at, 24, {"moved-0": gap, "stayed-1": 0.06, "quiet-0": 0.05, "writer": 0.05})
+        for at, gap in enumerate(gaps_s)
+    ]
+    runs.append(Run("join", "mm2py", 0, 24, {"moved-3": 0.2, "moved-4": 0.4, "stayed-1": 0.06}))
+    page = moves.report(runs, FACTS)
+    assert "| a worker stops: partitions that moved | 10 | 0.100 s | 1.500 s | 1.500 s |" in page
+    assert "| a worker joins: partitions that moved | 2 | 0.200 s | 0.400 s | 0.400 s |" in page
+    assert "| a worker joins | less than 1 s | 0.400 s | held |" in page
+    assert "| a worker stops | less than 1 s | 1.500 s | **missed** |" in page
 
 
 # Failover beside MirrorMaker 2

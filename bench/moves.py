@@ -1,0 +1,221 @@
+"""How long partitions stand still when they move as planned: ``python -m bench.moves``; see docs/benchmarks.md.
+
+Two workers share a topic that gets a few records a second in each partition. Again and again a third one joins, and
+then one of the three, the leader or another, is stopped with SIGTERM. Of each partition the longest time without a
+newer record on the target is taken: of those that moved, of those that stayed, and of all in a quiet time before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.arrivals import Arrivals, longest_gap_s
+from bench.light_load import EVERY_S, light_load
+from bench.machine import commit, hardware
+from bench.mirrors import ROOT
+from bench.paced import percentile
+from bench.pages import Facts, beginning, facts_of, save, table
+from bench.runs import OtherConditions, Run, RunLog
+from bench.sides import bench_clusters
+from deploy.local.errors import StarterError
+from deploy.local.kafka import KafkaCluster
+from tests.cluster.groups import Group
+from tests.cluster.kafka_client import create_topic, new_name
+from tests.cluster.running import Value, one_way_properties
+
+MOVES: Final = 20
+"""Of each kind."""
+WORKERS: Final = 3
+PARTITIONS: Final = 24
+GOAL_S: Final = 1.0
+"""A planned move costs no partition so much."""
+QUIET_S: Final = 5.0
+AFTER_S: Final = 2.0
+"""How long gaps are looked for after all partitions have their owners."""
+DEADLINE_S: Final = 60.0
+KINDS: Final[Mapping[str, str]] = {"join": "a worker joins", "stop": "a worker stops"}
+ROWS: Final[Mapping[str, str]] = {
+    "moved": "partitions that moved",
+    "stayed": "partitions that stayed",
+    "quiet": "all, in the quiet time before",
+    "writer": "the writer's own pauses",
+}
+
+Owners = Mapping[int, str]
+"""By partition."""
+
+
+def move_measures(
+    times_s: Mapping[int, Sequence[float]],
+    writer_s: Sequence[float],
+    window: tuple[float, float],
+    before: Owners,
+    after: Owners,
+) -> dict[str, float]:
+    """Return the longest gap of each partition around a move, and in as quiet a time before it. Pure.
+
+    Args:
+        times_s: of each partition, when newer records arrived.
+        writer_s: when the writer wrote to all of them.
+        window: from the order to move, until all had stood for a while where they belong.
+    """
+    begun_s, _ = window
+    measures = {"writer": longest_gap_s(writer_s, *window)}
+    for number, times in times_s.items():
+        moved = before[number] != after[number]
+        measures[f"{'moved' if moved else 'stayed'}-{number}"] = longest_gap_s(times, *window)
+        measures[f"quiet-{number}"] = longest_gap_s(times, begun_s - QUIET_S, begun_s)
+    return measures
+
+
+def gaps_of(runs: Sequence[Run], kind: str, what: str) -> list[float]:
+    """Return all gaps of one row of the table. Pure."""
+    of_kind = [run.measures for run in runs if run.workload == kind]
+    return [gap for measures in of_kind for name, gap in measures.items() if name.partition("-")[0] == what]
+
+
+def report(runs: Sequence[Run], facts: Facts) -> str:
+    """Return the page of results. Pure."""
+    count = {kind: sum(run.workload == kind for run in runs) for kind in KINDS}
+    lines = beginning("How long partitions stand still when they move as planned", facts)
+    lines += [
+        f"{PARTITIONS} partitions, each of which gets {1 / EVERY_S:g} records a second. {count['join']} times a worker"
+        f" joined two others, {count['stop']} times one of {WORKERS} was stopped with SIGTERM. A gap is the time"
+        " between two newer records of one partition at a consumer of the target; of each partition the longest around"
+        " each move counts.",
+        "",
+    ]
+    rows, goals = [], []
+    for kind, title in KINDS.items():
+        for what, row in ROWS.items():
+            if found := gaps_of(runs, kind, what):
+                shown = [f"{percentile(found, share):.3f} s" for share in (0.5, 0.99, 1.0)]
+                rows.append([f"{title}: {row}", str(len(found)), *shown])
+        if moved := gaps_of(runs, kind, "moved"):
+            held = "held" if max(moved) < GOAL_S else "**missed**"
+            goals.append([title, f"less than {GOAL_S:g} s", f"{max(moved):.3f} s", held])
+    lines += table(["", "gaps", "p50", "p99", "worst"], rows)
+    lines += ["", *table(["longest gap of what moved", "goal", "found", ""], goals), ""]
+    return "\n".join(lines)
+
+
+class Scene:
+    """Workers that share a topic under load, and what arrives of it."""
+
+    def __init__(self, group: Group, topic: str, arrivals: Arrivals, writer_s: Sequence[float]) -> None:
+        self._group = group
+        self._topic = topic
+        self._arrivals = arrivals
+        self._writer_s = writer_s
+
+    def move(self, order: Callable[[], None], *, workers: int) -> dict[str, float]:
+        """Give an order that lets partitions move, and return what it cost.
+
+        Args:
+            workers: among how many the partitions are to be shared then.
+        Raises: AssertionError: they are not, ``DEADLINE_S`` later.
+        """
+        time.sleep(QUIET_S)
+        before = self._owners()
+        begun_s = time.monotonic()
+        order()
+        self._group.wait_until_shared(PARTITIONS, among=workers, deadline_s=DEADLINE_S)
+        time.sleep(AFTER_S)
+        window, after = (begun_s, time.monotonic()), self._owners()
+        times_s = {number: times for (_, number), times in self._arrivals.times_s().items()}
+        return move_measures(times_s, list(self._writer_s), window, before, after)
+
+    def join(self) -> None:
+        self._group.start_another()
+
+    def stop(self, chance: random.Random) -> None:
+        """Stop one of the workers. Raises: AssertionError: it did not drain."""
+        stopped = chance.choice([worker for worker in self._group.workers if worker.alive])
+        code = stopped.terminate()
+        assert code == 0, f"it ended with {code}\n{stopped.tail()}"
+
+    def _owners(self) -> dict[int, str]:
+        shares = self._group.partitions()
+        return {share.partition: owner for share, owner in shares.items() if share.topic == self._topic}
+
+
+def run_all(source: KafkaCluster, target: KafkaCluster, moves: int, log: RunLog) -> None:
+    """Move as often as the log has no result of yet; each is in it as soon as it is there."""
+    topic = new_name("moves")
+    create_topic(source, topic, PARTITIONS)
+    properties: dict[str, Value] = one_way_properties(source, target)
+    properties |= {"A->B.topics": topic, "topics.watch.interval.ms": 1000}
+    with (
+        Group(target, properties, workers=WORKERS - 1) as group,
+        light_load(source, [(topic, number) for number in range(PARTITIONS)]) as writer_s,
+    ):
+        group.wait_until_shared(PARTITIONS, among=WORKERS - 1, deadline_s=DEADLINE_S)
+        arrivals = Arrivals(target, [(f"A.{topic}", number) for number in range(PARTITIONS)])
+        try:
+            arrivals.wait_for_all()
+            scene = Scene(group, topic, arrivals, writer_s)
+            for number in _left(moves, log):
+                chance = random.Random(number)
+                _keep(log, "join", number, scene.move(scene.join, workers=WORKERS))
+                stopped = scene.move(lambda chance=chance: scene.stop(chance), workers=WORKERS - 1)  # type: ignore[misc]
+                _keep(log, "stop", number, stopped)
+        finally:
+            arrivals.close()
+        group.assert_steady()
+
+
+def _left(moves: int, log: RunLog) -> Iterator[int]:
+    """A join without its stop, where a bench was interrupted, is made once more."""
+    return (
+        number for number in range(moves) if not all(log.has((kind, "mm2py", number), PARTITIONS) for kind in KINDS)
+    )
+
+
+def _keep(log: RunLog, kind: str, number: int, measures: dict[str, float]) -> None:
+    run = Run(kind, "mm2py", number, PARTITIONS, measures)
+    if not log.has(run.key, PARTITIONS):
+        log.add(run)
+    moved = gaps_of([run], kind, "moved")
+    print(f"{kind} {number + 1}: {len(moved)} moved, longest gap {max(moved, default=0.0):.3f} s", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Let workers join and stop, and print what that costs. The exit code is 1 if one move failed; goals may be
+    missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.moves", description="What a planned move costs.")
+    parser.add_argument("--moves", type=int, default=MOVES, help=f"of each kind, by default {MOVES}")
+    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
+    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
+    parser.add_argument("--save", action="store_true", help="write docs/results/moves-DATE.md and .json")
+    options = parser.parse_args(arguments)
+    machine = hardware()
+    conditions = {"commit": commit()}
+    try:
+        log = RunLog(options.runs / "moves.jsonl", conditions, resume=options.resume)
+        with bench_clusters() as (source, target):
+            run_all(source, target, options.moves, log)
+    except (StarterError, OtherConditions) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except AssertionError as error:
+        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; --resume goes on.", file=sys.stderr)
+        return 130
+    facts = facts_of(conditions["commit"], machine)
+    page = report(log.runs, facts)
+    print(page)
+    if options.save:
+        save("moves", page, facts, log.runs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
