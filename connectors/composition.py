@@ -51,8 +51,8 @@ REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, C
 """Errors after which a connector is not begun again."""
 
 Connect = Callable[[Flow, ClusterSettings, float], Side]
-"""Opens connections to a cluster, for a flow, with a time-out of requests in seconds. Each call opens its own: what one
-part does never delays another."""
+"""Opens connections to a cluster, for a flow, with a time-out of requests in seconds. Each call opens its own, which
+look names up for themselves: whoever does not answer is waited for by those only who asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,6 @@ def make_herder(
         recopies: topics that may be copied once more from their start, by flow.
         sharing: None: flows run by the configuration alone, and nothing is stored of it.
     """
-    targets = {settings.flow.target for settings in configuration.flows}
-    claims = {
-        target: RemoteTopicClaims(frozenset(s.flow for s in configuration.flows if s.flow.target == target))
-        for target in targets
-    }
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
     wanted = {one.flow.target for one in run}  # not where all flows are refused
     entrances = {at: _entrance(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
@@ -103,6 +98,14 @@ def make_herder(
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
     currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
+
+    def settings_of(flow: Flow) -> FlowSettings | None:
+        return None if entrances[flow.target].has_renounced(flow) else currents[flow].settings
+
+    claims = {
+        at: RemoteTopicClaims(frozenset(flow for flow in currents if flow.target == at), settings_of, means.clock)
+        for at in entrances
+    }
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
         group, entrance = groups[flow.target], entrances[flow.target]

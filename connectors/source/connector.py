@@ -27,7 +27,6 @@ from connectors.source.loads import Loads
 from connectors.source.own_record import OwnRecord
 from connectors.source.preparation import Preparation, Prepared
 from connectors.source.quarantine import Quarantine
-from connectors.source.refusals import FlowRefused
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
 from connectors.source.resumption import Resumption
@@ -162,13 +161,6 @@ class SourceConnector:
             FlowRefused: the flow must not run; the error names the way out.
             Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
         """
-        try:
-            await self._live()
-        except FlowRefused:
-            self._claims.leave(self._flow)
-            raise
-
-    async def _live(self) -> None:
         prepared = await self._preparation().run()
         parts = self._parts = self._assemble(prepared)
         task, beginning, handed_down, discovery, schedules, _ = parts

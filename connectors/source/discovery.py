@@ -115,7 +115,7 @@ class Discovery:
         """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how many partitions were found and have to wait for a leader.
+        """Begin what is new. Returns how many partitions were found and have to wait for a leader, or another flow.
 
         Raises: FlowRefused, where the group copies another cluster.
         """
@@ -128,7 +128,6 @@ class Discovery:
         held = frozenset(self._remote(topic) for topic, _ in self._beginning.positions)
         held |= {part.target_topic for part in self._task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
-        await self._claims.settled()
         missing = await self._begin_new(wanted)
         await self._unlist(wanted)
         self.made.set()
@@ -204,11 +203,14 @@ class Discovery:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
+        waiting = fresh.keys() - checked.keys() - refused.keys()
         if checked:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
         return self._not_seen(wanted) + sum(
-            len(self._not_begun(name, topic)) for name, topic in fresh.items() if name not in self._refused
+            len(self._not_begun(name, topic)) or name in waiting
+            for name, topic in fresh.items()
+            if name not in self._refused
         )
 
     def _lacks(self, name: str, topic: TopicMetadata) -> bool:
@@ -245,6 +247,7 @@ class Discovery:
     def _check_names(
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
+        """Return those that may begin; what is neither there nor refused waits for the next round."""
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
@@ -254,7 +257,7 @@ class Discovery:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
             elif others and not self._settings.many_to_one:
                 refused[name] = SeveralFlows(self._flow, name, remote, others)
-            else:
+            elif self._settings.many_to_one or not self._claims.must_wait(self._flow, remote):
                 checked[name] = (remote, topic)
         return checked
 
@@ -303,6 +306,7 @@ class Discovery:
             [part for part in begun.inherited if part.copier.phase is not Phase.STALLED],
         )
         if begun.partitions:
+            self._claims.hold(self._flow, {part.target_topic for part in begun.partitions})
             names = sorted({part.source_topic for part in begun.partitions})
             self._task.learn_source(await fetch_metadata(source, names, channel="watch"))
             self._log.info(

@@ -47,7 +47,9 @@ class Begun(TopicWriter):
         """It has begun."""
 
 
-async def writer_of(world: World, name: str, through: Callable[[Brokers], Brokers] | None = None) -> Begun:
+async def writer_of(
+    world: World, name: str, through: Callable[[Brokers], Brokers] | None = None, topic: str = TOPIC
+) -> Begun:
     incarnation = Incarnation(
         world.target,
         lambda number: f"mm2py-{name}-{number}",
@@ -58,13 +60,16 @@ async def writer_of(world: World, name: str, through: Callable[[Brokers], Broker
     )
     await incarnation.start()
     brokers = world.target if through is None else cast("Brokers", through(world.target))
-    return Begun(brokers, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
+    return Begun(brokers, topic, incarnation, rng=random.Random(1), timeout_ms=1_000)
 
 
-async def log_of(world: World, name: str, through: Callable[[Brokers], Brokers] | None = None) -> ConfigLog:
-    writer = await writer_of(world, name, through)
+async def log_of(
+    world: World, name: str, through: Callable[[Brokers], Brokers] | None = None, flow: Flow = FLOW
+) -> ConfigLog:
+    topic = f"mm2-configs.{flow.source}.internal"
+    writer = await writer_of(world, name, through, topic)
     rng = random.Random(world.rng.random())
-    return ConfigLog(world.target, TOPIC, FLOW, writer, replication_factor=1, worker=name, clock=world.clock, rng=rng)
+    return ConfigLog(world.target, topic, flow, writer, replication_factor=1, worker=name, clock=world.clock, rng=rng)
 
 
 async def put(world: World, *records: tuple[bytes, bytes | None]) -> None:

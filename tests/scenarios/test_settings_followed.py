@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
+from mm2py.flow import Flow
 from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.worker.config_log import Written
@@ -27,9 +28,9 @@ def world_of(extra: Mapping[str, str] | None = None, *, seed: int = 1) -> Shared
     return world
 
 
-async def apply(world: SharedWorld, **settings: str) -> int:
+async def apply(world: SharedWorld, flow: Flow = FLOW, **settings: str) -> int:
     """Change some settings as ``mm2py apply`` does; returns the version."""
-    log = await log_of(world, f"operator-{world.rng.random()}")
+    log = await log_of(world, f"operator-{world.rng.random()}", flow=flow)
     await log.read_patiently(world.rng)
     stored = log.config
     assert stored is not None

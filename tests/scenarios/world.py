@@ -121,7 +121,7 @@ class World:
         """
         self._lives += 1
         worker_life = self._lives
-        claims = RemoteTopicClaims(frozenset({self.settings.flow}))
+        claims = RemoteTopicClaims(frozenset({self.settings.flow}), lambda _: self.settings, self.clock)
 
         def begin(life: int) -> Connector:
             return SourceConnector(

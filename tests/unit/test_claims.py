@@ -1,23 +1,68 @@
-"""Several flows into one remote topic: who keeps it, who is refused, and that nobody waits for a dead source."""
+"""Several flows into one remote topic: who keeps it, who is refused, and who waits for whom, and how long."""
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import dataclass, field
 
-from connectors.source.claims import SETTLE_S, RemoteTopicClaims
+import pytest
+
+from connectors.source.claims import HOLDER_SETTLES_S, SETTLE_S, RemoteTopicClaims
+from mm2py.config.settings import FlowSettings
 from mm2py.flow import Flow, parse_flow
-from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.world import configuration
 
 A, B, C = (parse_flow(f"{source}->X") for source in "ABC")
 NOTHING: frozenset[str] = frozenset()
+IDENTITY = {"replication.policy.class": "IdentityReplicationPolicy"}
 
 
-def claims_of(*flows: Flow) -> RemoteTopicClaims:
-    return RemoteTopicClaims(frozenset(flows))
+@dataclass
+class StillClock:
+    """Stands where it is put."""
+
+    now_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def boottime(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return round(self.now_s * 1000)
+
+
+@dataclass
+class World:
+    """Flows A->X, B->X, ... of one file, and their claims."""
+
+    settings: dict[Flow, FlowSettings | None]
+    clock: StillClock = field(default_factory=StillClock)
+
+    def __post_init__(self) -> None:
+        self.claims = RemoteTopicClaims(frozenset(self.settings), lambda flow: self.settings[flow], self.clock)
+
+
+def world_of(*flows: Flow, **lines: str) -> World:
+    aliases = {"A", "B", "X", *(str(flow.source) for flow in flows)}
+    names = {key.replace("_", ".").replace("X", "->X"): value for key, value in lines.items()}
+    found = configuration(
+        tuple(
+            {
+                "clusters": ",".join(aliases),
+                **{f"{alias}.bootstrap.servers": f"{alias.lower()}:1" for alias in aliases},
+                "A->B.enabled": "false",
+                **{f"{flow}.enabled": "true" for flow in flows},
+                **IDENTITY,
+                **names,
+            }.items()
+        )
+    )
+    return World({one.flow: one for one in found.flows})
 
 
 def test_a_topic_of_one_flow_is_its_own() -> None:
-    shared = claims_of(A, B)
+    shared = world_of(A, B).claims
     shared.claim(A, ["orders"], held=NOTHING)
     shared.claim(B, ["bills"], held=NOTHING)
     assert shared.others(A, "orders") == NOTHING
@@ -26,7 +71,7 @@ def test_a_topic_of_one_flow_is_its_own() -> None:
 
 
 def test_two_newcomers_refuse_each_other() -> None:
-    shared = claims_of(A, B, C)
+    shared = world_of(A, B, C).claims
     for flow in (A, B, C):
         shared.claim(flow, ["orders"], held=NOTHING)
     assert shared.others(A, "orders") == {B, C}
@@ -35,7 +80,7 @@ def test_two_newcomers_refuse_each_other() -> None:
 
 def test_who_has_copied_a_topic_keeps_it_and_the_newcomer_is_refused() -> None:
     """A->X has run for months; somebody adds B->X with the same topics. A->X must not stop because of that."""
-    shared = claims_of(A, B)
+    shared = world_of(A, B).claims
     shared.claim(A, ["orders"], held=frozenset({"orders"}))
     shared.claim(B, ["orders"], held=NOTHING)
     assert shared.others(A, "orders") == NOTHING
@@ -44,7 +89,7 @@ def test_who_has_copied_a_topic_keeps_it_and_the_newcomer_is_refused() -> None:
 
 def test_two_that_both_hold_positions_are_both_refused() -> None:
     """many.to.one was true and was taken out of the file: nobody can tell whose topic it is."""
-    shared = claims_of(A, B)
+    shared = world_of(A, B).claims
     for flow in (A, B):
         shared.claim(flow, ["orders"], held=frozenset({"orders"}))
     assert shared.others(A, "orders") == {B}
@@ -52,14 +97,14 @@ def test_two_that_both_hold_positions_are_both_refused() -> None:
 
 
 def test_positions_of_other_topics_claim_nothing() -> None:
-    shared = claims_of(A, B)
+    shared = world_of(A, B).claims
     shared.claim(A, ["orders"], held=frozenset({"bills"}))
     shared.claim(B, ["bills"], held=NOTHING)
     assert shared.others(B, "bills") == NOTHING
 
 
 def test_a_later_claim_replaces_the_earlier_one() -> None:
-    shared = claims_of(A, B)
+    shared = world_of(A, B).claims
     shared.claim(A, ["orders"], held=frozenset({"orders"}))
     shared.claim(B, ["orders"], held=NOTHING)
     shared.claim(A, [], held=NOTHING)
@@ -68,36 +113,65 @@ def test_a_later_claim_replaces_the_earlier_one() -> None:
     assert shared.others(B, "orders") == {A}
 
 
-def test_a_refused_flow_is_in_nobodys_way() -> None:
-    shared = claims_of(A, B)
-    shared.claim(A, ["orders"], held=frozenset({"orders"}))
-    shared.leave(A)
-    shared.claim(B, ["orders"], held=NOTHING)
-    assert shared.others(B, "orders") == NOTHING
+def test_a_flow_that_was_switched_off_or_refused_is_in_nobodys_way() -> None:
+    world = world_of(A, B)
+    world.claims.claim(A, ["orders"], held=frozenset({"orders"}))
+    world.settings[A] = None
+    world.claims.claim(B, ["orders"], held=NOTHING)
+    assert world.claims.others(B, "orders") == NOTHING
 
 
-def test_the_first_round_waits_until_all_have_claimed() -> None:
-    async def main() -> None:
-        shared = claims_of(A, B)
-        shared.claim(A, ["orders"], held=NOTHING)
-        first = asyncio.create_task(shared.settled())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not first.done()
-        shared.leave(B)
-        await asyncio.wait_for(first, 1)
-
-    asyncio.run(main())
+def test_who_has_begun_a_topic_keeps_it_from_one_whose_source_answered_too_late() -> None:
+    """B was away for so long that A->X began ``orders``; B->X has positions of it, and comes back within A's round."""
+    world = world_of(A, B)
+    world.claims.claim(A, ["orders"], held=NOTHING)
+    world.clock.now_s = SETTLE_S
+    assert not world.claims.must_wait(A, "orders")
+    world.claims.hold(A, ["orders"])
+    world.claims.claim(B, ["orders"], held=frozenset({"orders"}))
+    assert world.claims.others(B, "orders") == {A}
 
 
-def test_a_dead_source_holds_the_others_for_seconds_and_only_once() -> None:
-    async def main() -> None:
-        shared = claims_of(A, B)
-        shared.claim(A, ["orders"], held=NOTHING)
-        loop = asyncio.get_running_loop()
-        await shared.settled()
-        assert loop.time() == SETTLE_S
-        await shared.settled()
-        assert loop.time() == SETTLE_S
+def test_a_topic_waits_until_all_have_claimed_that_may_lead_there() -> None:
+    world = world_of(A, B)
+    world.claims.claim(A, ["orders"], held=NOTHING)
+    assert world.claims.must_wait(A, "orders")
+    world.claims.claim(B, [], held=NOTHING)
+    assert not world.claims.must_wait(A, "orders")
+    assert not world.claims.must_wait(B, "orders")
 
-    run_virtual(main())
+
+def test_nobody_waits_for_a_flow_that_cannot_lead_there_is_switched_off_or_refused() -> None:
+    by_name = world_of(A, B, replication_policy_class="DefaultReplicationPolicy")
+    by_name.claims.claim(A, ["A.orders"], held=NOTHING)
+    assert not by_name.claims.must_wait(A, "A.orders")
+    by_filter = world_of(A, B, BX_topics="bills.*")
+    by_filter.claims.claim(A, ["orders", "bills"], held=NOTHING)
+    assert not by_filter.claims.must_wait(A, "orders")
+    assert by_filter.claims.must_wait(A, "bills")
+    off = world_of(A, B)
+    off.claims.claim(A, ["orders"], held=NOTHING)
+    off.settings[B] = None
+    assert not off.claims.must_wait(A, "orders")
+
+
+def test_names_of_the_default_policy_may_meet_where_separators_differ() -> None:
+    dashed, dotted = parse_flow("a->X"), parse_flow("a-b->X")
+    lines = {"replication_policy_class": "DefaultReplicationPolicy", "replication_policy_separator": "."}
+    world = world_of(dashed, dotted, **lines, aX_replication_policy_separator="-")
+    world.claims.claim(dashed, ["a-b.orders", "a-orders"], held=NOTHING)
+    assert world.claims.must_wait(dashed, "a-b.orders")
+    assert not world.claims.must_wait(dashed, "a-orders")
+
+
+@pytest.mark.parametrize(("held", "most_s"), [(False, SETTLE_S), (True, HOLDER_SETTLES_S)])
+def test_a_dead_source_holds_the_others_for_a_while_and_only_once(held: bool, most_s: float) -> None:
+    world = world_of(A, B)
+    world.claims.claim(A, ["orders", "bills"], held=frozenset({"orders"} if held else ()))
+    world.clock.now_s = most_s - 0.01
+    assert world.claims.must_wait(A, "orders")
+    world.clock.now_s = most_s
+    assert not world.claims.must_wait(A, "orders")
+    world.clock.now_s = SETTLE_S
+    world.claims.claim(A, ["orders", "found since"], held=NOTHING)
+    assert not world.claims.must_wait(A, "found since")

@@ -1,0 +1,177 @@
+"""A flow whose source is ill, beside one that is well in the same workers: the one that is well must not notice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from mm2py.flow import parse_flow
+from tests.fakes.broker_model import ClusterModel
+from tests.scenarios.shared_world import Process, SharedWorld, run
+from tests.scenarios.test_settings_followed import apply, reach_all
+
+DELAYED_MOST_S = 1.0
+FLOWS = {
+    "clusters": "A,B,C",
+    "C.bootstrap.servers": "c:1",
+    "C->B.enabled": "true",
+    "config.storage.replication.factor": "1",
+    "A->B.topics": "t0,t1",
+}
+NEVER_S = 1e6
+Ill = Callable[[ClusterModel], None]
+
+
+def well(cluster: ClusterModel) -> None:
+    """It answers."""
+
+
+def unreachable(cluster: ClusterModel) -> None:
+    """Nobody listens there."""
+    for node in cluster.nodes:
+        cluster.stop_broker(node, clean=False)
+
+
+def silent(cluster: ClusterModel) -> None:
+    """It takes every request, and answers none."""
+    cluster._latency_s = lambda: NEVER_S
+
+
+def slow(cluster: ClusterModel) -> None:
+    """Every answer takes seconds, as through a quota that is used up."""
+    rng = random.Random(1)
+    cluster._latency_s = lambda: rng.uniform(2.0, 8.0)
+
+
+class Scene:
+    """Workers of A->B and C->B, and a C that is ill from the beginning."""
+
+    def __init__(self, ill: Ill, extra: Mapping[str, str] | None = None) -> None:
+        self.world = SharedWorld(extra={**FLOWS, **(extra or {})})
+        self.world.shares_settings = True
+        self.other = self.world.another_cluster("C")
+        self.other.create_topic("c0", 2)
+        ill(self.other)
+
+    def start(self) -> Process:
+        return self.world.start(C=self.other)
+
+    async def until_copied(self, *names: str, prefix: str = "A.") -> float:
+        """Write to topics, and return how long it takes until all of it is on the target."""
+        for name in names:
+            self.world.write(name)
+        return await self.world.until(lambda: all(self.world._is_copied(name, prefix + name) for name in names))
+
+
+def measured(ill: Ill) -> dict[str, float]:
+    took: dict[str, float] = {}
+
+    async def scenario() -> None:
+        scene = Scene(ill)
+        world = scene.world
+        world.source.create_topic("t0", 6)
+        scene.start()
+        took["start"] = await scene.until_copied("t0")
+        scene.start()
+        await world.until(lambda: len(world.owners()) == 6 and all(process.owns(world.flow) for process in world.up))
+        world.source.create_topic("t1", 6)
+        took["new topic"] = await scene.until_copied("t1")
+        world.source.create_topic("t2", 6)
+        begun_s = world.clock.monotonic()
+        version = await apply(world, topics="t0,t1,t2")
+        await scene.until_copied("t2")
+        await reach_all(world, version, within_s=10)
+        took["change in place"] = world.clock.monotonic() - begun_s
+        begun_s = world.clock.monotonic()
+        await reach_all(world, await apply(world, **{"source.consumer.isolation.level": "read_committed"}), within_s=20)
+        assert all(len(process.said("flow.changing")) == 1 for process in world.up)
+        await scene.until_copied("t0", "t1", "t2")
+        took["change that begins anew"] = world.clock.monotonic() - begun_s
+        next(process for process in world.up if process.is_leader).kill()
+        took["failover"] = await scene.until_copied("t0", "t1", "t2")
+        assert not world.findings(), world.findings()
+
+    run(scenario())
+    return took
+
+
+@pytest.mark.parametrize("ill", [unreachable, silent, slow])
+def test_an_ill_source_delays_nothing_of_another_flow_by_a_second(ill: Ill) -> None:
+    alone, beside = measured(well), measured(ill)
+    assert beside.keys() == alone.keys()
+    late = {what: (alone[what], beside[what]) for what in alone if beside[what] >= alone[what] + DELAYED_MOST_S}
+    assert not late, late
+
+
+@pytest.mark.parametrize("ill", [unreachable, silent])
+def test_topics_that_keep_their_names_go_on_at_once_after_a_restart_beside_an_ill_source(ill: Ill) -> None:
+    """Both flows may lead into any topic; C->B has not said in a while which are its own, and A->B has copied t0."""
+
+    async def scenario() -> None:
+        scene = Scene(well, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
+        world = scene.world
+        world.source.create_topic("t0", 2)
+        first = scene.start()
+        await scene.until_copied("t0", prefix="")
+        assert await first.stop() == 0
+        began_s = await restarted(scene)
+        ill(scene.other)
+        assert await restarted(scene) < began_s + DELAYED_MOST_S
+
+    async def restarted(scene: Scene) -> float:
+        process = scene.start()
+        took_s = await scene.until_copied("t0", prefix="")
+        assert await process.stop() == 0
+        return took_s
+
+    run(scenario())
+
+
+def test_nobody_waits_for_a_flow_that_is_switched_off() -> None:
+    async def scenario() -> None:
+        alone_s = await begun_beside(well, switched_off=False)
+        assert await begun_beside(silent, switched_off=True) < alone_s + DELAYED_MOST_S
+
+    async def begun_beside(ill: Ill, *, switched_off: bool) -> float:
+        scene = Scene(well, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
+        world = scene.world
+        process = scene.start()
+        await world.until(lambda: len(process.said("flow.ready")) == 2)
+        if switched_off:
+            await apply(world, parse_flow("C->B"), enabled="false")
+            await world.until(lambda: bool(process.said("flow.changing")))
+        assert await process.stop() == 0
+        ill(scene.other)
+        world.source.create_topic("t0", 2)
+        process = scene.start()
+        took_s = await scene.until_copied("t0", prefix="")
+        assert await process.stop() == 0
+        return took_s
+
+    run(scenario())
+
+
+def test_a_topic_that_another_flow_holds_is_refused_to_a_faster_one_while_that_is_slow() -> None:
+    """C->B has copied t0 under that name. After a restart A answers at once and C after a second."""
+
+    async def scenario() -> None:
+        scene = Scene(well, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": "t0"})
+        world = scene.world
+        scene.other.create_topic("t0", 2)
+        scene.other.append("t0", 0, [b"of C"])
+        first = scene.start()
+        await world.until(lambda: "t0" in world.target.topics and bool(world.target.records("t0", 0)))
+        assert await first.stop() == 0
+        world.source.create_topic("t0", 2)
+        world.write("t0")
+        scene.other._latency_s = lambda: 1.0
+        second = scene.start()
+        scene.other.append("t0", 0, [b"more of C"])
+        await world.until(lambda: len(world.target.records("t0", 0)) == 2)
+        await world.until(lambda: bool(second.said("topic.refused")))
+        assert [record.value for record in world.target.records("t0", 0)] == [b"of C", b"more of C"]
+        assert not world.target.records("t0", 1)
+
+    run(scenario())
