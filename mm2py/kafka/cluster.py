@@ -21,6 +21,7 @@ from mm2py.kafka.access import Access
 from mm2py.kafka.connection import Connection, connect, peer_name
 from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError, RequestTimedOut
 from mm2py.kafka.frames import FrameMemory
+from mm2py.kafka.name_lookup import NameLookup
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security_errors import AuthenticationFailed
@@ -171,6 +172,7 @@ class Cluster:
         self._access = access or Access(alias)
         self._frames = frames or FrameMemory()
         self._report_no_session = report_no_session
+        self._names = NameLookup()
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
@@ -290,6 +292,7 @@ class Cluster:
                 access=self._access,
                 frames=self._frames,
                 report_no_session=self._report_no_session,
+                names=self._names,
             )
         except AuthenticationFailed as error:
             backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)

@@ -11,6 +11,7 @@ import asyncio
 import io
 import os
 import re
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from mm2py.kafka.errors import (
 )
 from mm2py.kafka.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.frames import Frame, FrameMemory
+from mm2py.kafka.name_lookup import NameLookup
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
 from mm2py.kafka.quota import Quota
 from mm2py.kafka.retry import name_of
@@ -371,6 +373,7 @@ async def connect(
     access: Access | None = None,
     frames: FrameMemory | None = None,
     report_no_session: Callable[[str], None] = lambda _: None,
+    names: NameLookup | None = None,
 ) -> Connection:
     """Open a connection, learn which versions the broker speaks, and authenticate.
 
@@ -382,26 +385,24 @@ async def connect(
         access: how to get in; None: in plain text, as nobody.
         frames: where large frames are received; None: memory of its own.
         report_no_session: gets the broker's address with every read for which it grants no fetch session.
+        names: looks ``host`` up; None: nothing is known of it from before.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
         TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
     """
     peer = peer_name(host, port)
-    loop = asyncio.get_running_loop()
     access = access or Access(peer)
     admission = await access.prepare()
     stream: FrameStream | None = None
     connection: Connection | None = None
+    addresses: Sequence[str] = ()
     step_s = min(step_timeout_s, timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
             async with asyncio.timeout(step_s):
-                _, stream = await loop.create_connection(
-                    lambda: FrameStream(peer, client_id, access.protocol, frames),
-                    host,
-                    port,
-                    ssl=admission.tls,
-                    server_hostname=host if admission.tls is not None else None,
+                addresses = await (names or NameLookup()).addresses(host)
+                stream = await _open(
+                    addresses, port, admission.tls, host, lambda: FrameStream(peer, client_id, access.protocol, frames)
                 )
             stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             async with asyncio.timeout(step_s):
@@ -414,6 +415,7 @@ async def connect(
     except TimeoutError:
         if stream is None:
             what = "connection" if admission.tls is None else "connection with TLS"
+            what = what if addresses else "answer of a name server"
             raise BrokerUnreachable(peer, f"no {what} within {step_s:g} s") from None
         error: KafkaError = NotKafka(
             peer, f"it accepts connections but says nothing within {step_s:g} s", access.protocol
@@ -431,6 +433,24 @@ async def connect(
         raise
     stream.max_frame_bytes = MAX_FRAME_BYTES
     return connection
+
+
+async def _open(
+    addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, make: Callable[[], FrameStream]
+) -> FrameStream:
+    """Connect to the first of a broker's addresses at which something listens; ``host`` is who has to be there."""
+    failure: OSError | None = None
+    for address in addresses:
+        try:
+            _, stream = await asyncio.get_running_loop().create_connection(
+                make, address, port, ssl=tls, server_hostname=host if tls is not None else None
+            )
+            return stream
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            failure = error
+    raise failure or OSError("it has no address")
 
 
 async def _learn_versions(stream: FrameStream) -> VersionRanges:

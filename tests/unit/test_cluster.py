@@ -8,6 +8,7 @@ import io
 import random
 import re
 import socket
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -446,3 +447,34 @@ def test_nobody_overtakes_those_who_waited_for_a_connection() -> None:
 
     run(main())
     assert sent == ["first", "second", "third", "last"]
+
+
+def test_a_connection_is_made_again_at_the_last_address_while_the_name_server_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control log's broker restarts while no name server answers: beats must not be late for that."""
+    silent, over, real = threading.Event(), threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *rest: Any, **more: Any) -> Any:
+        if host == "broker.example" and silent.is_set():
+            over.wait()
+        return real("127.0.0.1" if host == "broker.example" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    async def main() -> None:
+        async with server(lambda request: metadata(request.correlation_id, {})) as one:
+            cluster = Cluster("A", [("broker.example", one.port)], rng=random.Random(1), client_id="test")
+            await learn(cluster)
+            connection = cluster._slots[ANY_BROKER, "control"].connection
+            assert connection is not None
+            connection.close()
+            silent.set()
+            async with asyncio.timeout(2):
+                await learn(cluster)
+            await cluster.close()
+
+    try:
+        run(main())
+    finally:
+        over.set()
