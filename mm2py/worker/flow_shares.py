@@ -104,6 +104,9 @@ class FlowShares:
     def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
         self._member.measure({self._share(key): rate for key, rate in bytes_per_s.items()})
 
+    def load_of(self, key: Key) -> float | None:
+        return self._member.view.loads.get(self._share(key))
+
     async def list_partitions(
         self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
     ) -> None:

@@ -100,6 +100,10 @@ class Ownership(Protocol):
         """Tell what our partitions carry just now: the group spreads them by that."""
         ...
 
+    def load_of(self, key: Key) -> float | None:
+        """Return what a partition carries, in bytes/s, as its owners have told last; None if nobody has."""
+        ...
+
     async def list_partitions(
         self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
     ) -> None:
@@ -156,6 +160,9 @@ class Alone:
 
     def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
         """Nobody else wants to know."""
+
+    def load_of(self, key: Key) -> float | None:
+        return None
 
     async def list_partitions(
         self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
