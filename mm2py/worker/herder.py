@@ -293,7 +293,7 @@ class Herder:
             await asyncio.wait([run, ends])
             if not run.cancelled():
                 run.exception()
-        await turn.over(in_doubt=running.flow.target in self._in_doubt or self._is_in_doubt(running))
+        await turn.over(in_doubt=running.flow in self._in_doubt or self._is_in_doubt(running))
         return False
 
     async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
