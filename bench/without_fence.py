@@ -25,7 +25,7 @@ def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
         keeper._handle(part, PositionStored(part.copier.identity))
     keeper._owed.clear()
     keeper._settled.set()
-    return keeper._interval_s
+    return keeper.interval_s
 
 
 def leave_out() -> None:

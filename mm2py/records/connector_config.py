@@ -10,6 +10,10 @@ Connect passes over a key that it does not know, with a line in its log. In fron
 stand under Connect's keys, as MM2 would write them, so that Connect's readers find them. So whatever stands under
 Connect's key of the source connector *behind* ours in the log was written by somebody else: by MM2.
 
+With them go its tasks: MM2 makes tasks anew only if what a connector wants differs from what is stored. The story: MM2
+ran two tasks, then mm2py ran the flow for a week. MM2 comes back, and starts the two at once, before it has put its own
+settings in place of ours; they fail, and as it wants just these two, it never starts them again.
+
 One that MM2 has switched off (``enabled=false``) is no configuration of the flow: MM2 only emits heartbeats by it. It
 is never overwritten, because such an MM2 may run beside us, and would begin to copy, or fail, by what it read.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
@@ -32,10 +36,11 @@ FLOW_KEY: Final = b"mm2py-flow"
 CONNECTORS: Final = ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
 _PACKAGE: Final = "org.apache.kafka.connect.mirror"
 _CONNECTOR: Final = b"connector-"
+_COMMIT: Final = b"commit-"
 SOURCE_KEY: Final = _CONNECTOR + CONNECTORS[0].encode()
 _KINDS: Final = (
     b"task-",
-    b"commit-",
+    _COMMIT,
     b"target-state-",
     b"tasks-fencing-",
     b"session-key",
@@ -117,6 +122,15 @@ def encode_connectors(properties: Mapping[str, str], source_alias: str, target_a
         for name in CONNECTORS
         if name != "MirrorCheckpointConnector" or not _is_without_checkpoints(properties)
     }
+
+
+def encode_no_tasks(tasks: Mapping[str, int]) -> dict[bytes, bytes]:
+    """Return Connect's records that say that connectors which have tasks have none.
+
+    Args:
+        tasks: by the connector's name, as ``ConfigRecords.tasks``.
+    """
+    return {_COMMIT + name.encode(): _json({"tasks": 0}) for name, number in sorted(tasks.items()) if number}
 
 
 def _is_without_checkpoints(properties: Mapping[str, str]) -> bool:
@@ -241,6 +255,8 @@ class ConfigRecords:
         """The source connector's settings under Connect's key, where somebody else wrote them behind our own."""
         self.connectors: dict[str, Mapping[str, str]] = {}
         """All under Connect's keys, by the connector's name, whoever wrote them."""
+        self.tasks: dict[str, int] = {}
+        """How many tasks each of them has by Connect's records."""
         self.skipped: Counter[str] = Counter()
         """Records that say nothing about a flow's settings, by kind."""
         self.malformed: list[str] = []
@@ -260,6 +276,8 @@ class ConfigRecords:
                 self._take_connector(key, value)
             else:
                 self.skipped[self._kind(key)] += 1
+                if key is not None and key.startswith(_COMMIT) and value is not None:
+                    self._take_commit(key, value)
         except MalformedConfig as error:
             if len(self.malformed) < MALFORMED_KEPT_MOST:
                 shown = "".join(char if char.isprintable() else "?" for char in (key or b"").decode(errors="replace"))
@@ -306,6 +324,10 @@ class ConfigRecords:
         self.connectors[name] = properties
         if key == SOURCE_KEY:
             self.foreign = properties
+
+    def _take_commit(self, key: bytes, value: bytes) -> None:
+        number = _object(value).get("tasks")
+        self.tasks[key[len(_COMMIT) :].decode(errors="replace")] = number if isinstance(number, int) else 0
 
     @staticmethod
     def _kind(key: bytes | None) -> str:

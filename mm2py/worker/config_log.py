@@ -26,7 +26,14 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 from mm2py.records.batch import NewRecord
-from mm2py.records.connector_config import FLOW_KEY, ConfigRecords, FlowConfig, encode_connectors, encode_flow
+from mm2py.records.connector_config import (
+    FLOW_KEY,
+    ConfigRecords,
+    FlowConfig,
+    encode_connectors,
+    encode_flow,
+    encode_no_tasks,
+)
 from mm2py.replication.compacted_topic import each_record
 from mm2py.worker.flow_config import counting, storable, winner_of
 
@@ -234,6 +241,7 @@ class ConfigLog(ConfigTable):
         values: dict[bytes, bytes] = {}
         if not self.records.is_beside_mm2:
             values |= encode_connectors(ours.properties, self._flow.source, self._flow.target)
+            values |= encode_no_tasks(self.records.tasks)
         values[FLOW_KEY] = encode_flow(ours)  # the last of its batch
         await self._writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
         for _ in range(READ_AGAIN_MOST):

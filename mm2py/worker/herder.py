@@ -175,6 +175,7 @@ class Herder:
                 pending -= done
             if not self._stopping.is_set():
                 self._log.error("worker.nothing_left", why="Every flow was refused.")
+                await self._cancel([running.task for running in self.connectors])  # heartbeats that would be put out
                 await asyncio.gather(*map(self._leave, self._groups))
                 return 1
             return 0 if await self._drain() else 1
@@ -293,7 +294,7 @@ class Herder:
             await asyncio.wait([run, ends])
             if not run.cancelled():
                 run.exception()
-        await turn.over(in_doubt=running.flow in self._in_doubt or self._is_in_doubt(running))
+        await turn.over(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
         return False
 
     async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
@@ -361,7 +362,10 @@ class Herder:
 
     async def _leave(self, at: ClusterAlias) -> None:
         if at in self._groups:
-            await self._groups[at].leave(in_doubt=any(flow.target == at for flow in self._in_doubt))
+            await self._groups[at].leave(in_doubt=self._leaves_doubt_at(at))
+
+    def _leaves_doubt_at(self, at: ClusterAlias) -> bool:
+        return any(flow.target == at for flow in self._in_doubt)
 
     @staticmethod
     async def _drain_one(running: RunningConnector) -> None:

@@ -16,7 +16,7 @@ from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values, write
-from tests.cluster.running import PATIENCE, ROOT, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ROOT, Mm2py, Value, one_way_properties, wait_until
 
 BEAT_S = 0.5
 
@@ -92,7 +92,7 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
     alias = new_name("C").replace("-", "")
     flow, first, second = f"{alias}->B", new_name("first"), new_name("second")
     for topic in (first, second):
-        make_topic(source_cluster, topic, 2)
+        make_topic(source_cluster, topic, 6)
         write(source_cluster, topic, map(str, range(20)))
     properties = one_way_properties(
         source_cluster,
@@ -123,15 +123,15 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
 
     with group:
         wait_until(lambda: len(applied()) == 1 and 0 not in applied(), "both run the stored settings")
-        group.wait_until_shared(2)
+        group.wait_until_shared(6)
         both = {f"{flow}.topics": f"{first},{second}"}
-        assert apply(**both) < (2 + BEAT_S) * PATIENCE
+        assert apply(**both) < 10 * (2 + BEAT_S)
         wait_until(lambda: f"{alias}.{second}" in topic_names(target_cluster), "the second topic is copied")
         assert [len(worker.events("flow.ready")) for worker in group.workers] == [1, 1]
-        assert apply(**both, **{f"{alias}.consumer.isolation.level": "read_committed"}) < (2 + BEAT_S) * PATIENCE
+        assert apply(**both, **{f"{alias}.consumer.isolation.level": "read_committed"}) < 10 * (2 + BEAT_S)
         for worker in group.workers:
             wait_until(lambda: len(worker.events("flow.ready")) == 2, "begun anew")  # noqa: B023
-        group.wait_until_shared(4)
+        group.wait_until_shared(12)
         group.assert_steady()
         assert not any(worker.events("drain.failed") for worker in group.workers)
         for worker in group.workers:

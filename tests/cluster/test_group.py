@@ -417,7 +417,7 @@ def test_a_worker_whose_source_is_another_cluster_is_refused_and_the_others_copy
         for name in (topic, second):
             assert_copied(source_cluster, target_cluster, name, f"A.{name}", run=group.workers[0])
         assert astray.wait() == 1
-        assert group.workers[0].gaps()[1] == []
+        assert [gap for gap in group.workers[0].gaps()[1] if gap["topic"] in (topic, second)] == []
 
 
 def test_each_target_cluster_has_a_group_of_its_own_as_far_as_it_is_served(

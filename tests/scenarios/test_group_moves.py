@@ -92,7 +92,7 @@ def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_b
         def begin_in_vain(life: int) -> Connector:
             connector = begin(life)
             assert isinstance(connector, SourceConnector)
-            connector._live = refuse  # type: ignore[method-assign]
+            connector.run = refuse  # type: ignore[method-assign]
             return connector
 
         async def refuse() -> None:

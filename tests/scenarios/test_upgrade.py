@@ -115,6 +115,7 @@ def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_g
             assert await process.stop() != 0
         left = {record.member for record in written(world, Left)}
         assert len(left) == len(older), "they say so themselves, and are not found out"
-        assert written(world, PutOut) == []
+        assert not any(record.in_doubt for record in written(world, Left)), "all of theirs was answered"
+        assert written(world, Fenced, PutOut) == []
 
     run(scenario(), seed)

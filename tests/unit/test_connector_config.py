@@ -20,6 +20,7 @@ from mm2py.records.connector_config import (
     decode_flow,
     encode_connectors,
     encode_flow,
+    encode_no_tasks,
 )
 
 TOPIC = "mm2-configs.A.internal"
@@ -181,7 +182,7 @@ def test_everything_else_is_skipped_and_counted() -> None:
         b"\xff",
         None,
     ]:
-        records.take(key, b"not looked at", 0)
+        records.take(key, b'{"tasks":1}' if key == b"commit-MirrorSourceConnector" else b"not looked at", 0)
     assert records.skipped == {
         "task": 2,
         "commit": 1,
@@ -211,3 +212,21 @@ def test_writes_are_told_from_those_that_were_read_before() -> None:
     assert records.writes_behind(known) == []
     ours(CONFIG, records)
     assert records.writes_behind(known) == [CONFIG]
+
+
+def test_tasks_that_mirrormaker_2_left_behind_are_none_while_mm2py_runs() -> None:
+    """Else they would start, and fail, before a MirrorMaker 2 that comes back puts its settings in place of ours."""
+    records = ConfigRecords("mm2-configs.A.internal")
+    records.take(b"commit-MirrorSourceConnector", b'{"tasks":2}', 0)
+    records.take(b"commit-MirrorCheckpointConnector", b'{"tasks":0}', 1)
+    records.take(b"commit-MirrorHeartbeatConnector", b'{"tasks":1}', 2)
+    written = encode_no_tasks(records.tasks)
+    assert written == {
+        b"commit-MirrorHeartbeatConnector": b'{"tasks":0}',
+        b"commit-MirrorSourceConnector": b'{"tasks":0}',
+    }
+    for offset, (key, value) in enumerate(written.items(), 3):
+        records.take(key, value, offset)
+    assert encode_no_tasks(records.tasks) == {}
+    records.take(b"commit-MirrorSourceConnector", b"[]", 5)
+    assert len(records.malformed) == 1
