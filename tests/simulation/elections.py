@@ -35,8 +35,8 @@ from tests.scenarios.group_world import FLOW, LOG, OFFSETS, SESSION_S, GroupWorl
 STORM_S: Final = 240.0
 OWNED_AGAIN_S: Final = 30.0
 """How long after the healing until each partition may be copied by one: sessions end, the dead are fenced."""
-PARTITIONS: Final = 8
-WRITE_EVERY_S: Final = 0.4
+PARTITIONS: Final = 6
+WRITE_EVERY_S: Final = 0.8
 DRAIN_S: Final = 5.0
 _TIMEOUT_MS: Final = 1000
 _ANSWERS_THAT_END_A_LIFE: Final = frozenset({45, 47, 59, 90})
