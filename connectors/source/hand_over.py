@@ -102,25 +102,28 @@ class HandOver:
         """
         group, task = self._ownership, self._task
         ours, was_head = set(group.mine()), group.is_head
+        is_news = True  # what goes through all partitions is done for news only: there may be 50,000
         while True:
             async with self._settling:
-                group.changed.clear()
-                if group.is_head and self._fences.look():
-                    task.metadata_wanted.set()
-                self._begin()
+                if is_news:
+                    group.changed.clear()
+                    if group.is_head and self._fences.look():
+                        task.metadata_wanted.set()
+                    self._begin()
                 try:
                     is_waiting = await self._let_go()
                 except KafkaError:
                     if not task.is_draining:
                         raise
                     return  # the worker has left, or says by its leaving how it stands with all of them
-            before, ours = (ours, was_head), set(group.mine())
-            if group.is_shared:
-                task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
-            was_head = group.is_head
-            if not ours <= before[0] or was_head is not before[1]:
-                self._gained()
-            await self._news(is_waiting)
+            if is_news:
+                before, ours = (ours, was_head), set(group.mine())
+                if group.is_shared:
+                    task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
+                was_head = group.is_head
+                if not ours <= before[0] or was_head is not before[1]:
+                    self._gained()
+            is_news = await self._news(is_waiting)
 
     def _begin(self) -> None:
         """Stop copying what is not ours any more."""
@@ -188,12 +191,13 @@ class HandOver:
             raise HandOverInDoubt(self._flow, len(doubtful))
         return [part.key for part in gone]
 
-    async def _news(self, is_waiting: bool) -> None:
-        """Until the group says something, or until it is time to look what has drained since."""
+    async def _news(self, is_waiting: bool) -> bool:
+        """Until the group says something (returns True), or until it is time to look what has drained since."""
         pause_s = self._pause_s if is_waiting else None
         self._pause_s = min(2 * self._pause_s, LOOK_MOST_S) if is_waiting else LOOK_FIRST_S
         try:
             async with asyncio.timeout(pause_s):
                 await self._ownership.changed.wait()
         except TimeoutError:
-            pass
+            return False
+        return True

@@ -485,7 +485,10 @@ class Copier:
         return [Need.STORE_POSITION, Need.TARGET_END] if self.target_is_in_doubt else [Need.STORE_POSITION]
 
     def _drain(self) -> Sequence[Effect]:
+        """Come to an end. What is in doubt now stays so: an answer that comes later changes nothing here any more, and
+        whoever goes on with this partition has to look."""
         self._draining = True
+        self._left_unanswered |= self._reconciling
         self._line.forget()
         self.phase = Phase.DRAINING if self._line.unanswered else Phase.DRAINED
         return self._say_gaps()

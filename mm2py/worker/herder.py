@@ -174,9 +174,10 @@ class Herder:
                 done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 pending -= done
             if not self._stopping.is_set():
-                self._log.error("worker.nothing_left", why="Every flow was refused.")
                 await self._cancel([running.task for running in self.connectors])  # heartbeats that would be put out
                 await asyncio.gather(*map(self._leave, self._groups))
+                await self._cancel(members)
+                self._log.error("worker.nothing_left", why="Every flow was refused.")  # the last word
                 return 1
             return 0 if await self._drain() else 1
         finally:
@@ -343,9 +344,10 @@ class Herder:
         milliseconds; others go on with those meanwhile, as with what the slow one has let go. Heartbeats stop last, as
         nobody else emits them before this worker has left.
         """
+        for running in self.connectors:  # also one that waits for its next life: it gets nothing more to wait with
+            if running.flow.target == at and running.copies:
+                running.plan.turn.give_way()
         into = [running for running in live if running.flow.target == at]
-        for running in into:
-            running.plan.turn.give_way()
         drained = True
         for copies in (True, False):
             drained &= await self._drain_all([running for running in into if running.copies is copies])

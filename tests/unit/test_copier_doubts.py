@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mm2py.replication.copier import Copier, Phase
-from mm2py.replication.events import Acked, DoubtAged, Drain, Fetched, Need, ProduceLost, ProduceRefused, Tick
+from mm2py.replication.events import (
+    Acked,
+    DoubtAged,
+    Drain,
+    Fetched,
+    Need,
+    ProduceLost,
+    ProduceRefused,
+    Reconciled,
+    Tick,
+)
 from mm2py.replication.line import Sending
 from mm2py.replication.steps import Doubt, Dropped, Outgoing, Plan
 from tests.unit.test_copier import BROKER, CountingLease, batch, copying, fetched, seen_whole, send_all
@@ -13,6 +25,7 @@ from tests.unit.test_copier import BROKER, CountingLease, batch, copying, fetche
 YOUNG_MS, OLD_MS = 9_000, 1_000
 NOW_COVERED_AFTER_MS, LATER_COVERED_AFTER_MS = 500, 5_000
 NOT_ENOUGH_REPLICAS = 19
+INVALID_RECORD = 87
 
 
 def batch_of(first: int, timestamp_ms: int) -> Outgoing:
@@ -143,6 +156,21 @@ def test_a_drain_that_is_given_up_with_requests_unanswered_leaves_something_to_s
     else:
         copier.handle(ProduceLost(sent.token, "gone", 0.0))
         assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, True)
+
+
+def test_what_is_in_doubt_when_a_partition_is_drained_stays_so_whatever_is_found_later() -> None:
+    """The story: a batch may be stored, and is being looked for; then the partition is to go to another worker. What
+    is found comes too late to be taken up here, and the other one would begin at the old position, as after a clean
+    move."""
+    copier = begun()
+    lose(copier, [step := batch_of(10, YOUNG_MS)])
+    copier.handle(fetched(copier, [step]))
+    (again,) = send_all(copier, NOW_COVERED_AFTER_MS)
+    assert Need.RECONCILE in copier.handle(ProduceRefused(again.token, INVALID_RECORD, None, 0.0))
+    copier.handle(Drain())
+    found = copier.position._replace(source_offset=20, target_offset=110)
+    copier.handle(Reconciled(replace(copier.identity, epoch=1), found))
+    assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, True)
 
 
 def test_a_read_that_brings_only_a_doubtful_batch_is_no_success() -> None:
