@@ -22,7 +22,7 @@ from mm2py.config.flow_properties import (
 )
 from mm2py.config.flows_reading import FlowsReading
 from mm2py.config.inventory import Item, take_inventory
-from mm2py.config.key import Key
+from mm2py.config.key import Key, Status
 from mm2py.config.kinds import BadValue, java_trim, string
 from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
@@ -31,6 +31,9 @@ from mm2py.config.secrets import may_hold_secret, setting_within, shown_key, sho
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
+
+_SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id", "client.rack"})
+"""They leave the process as they are, once mm2py has a use for them."""
 
 
 def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configuration:
@@ -175,11 +178,13 @@ def _encodable(text: str) -> bool:
 
 
 def _is_told(key: Key[Any]) -> bool:
-    """Whether the value of a setting gets around: it is stored for all workers, or shown where it is wrong.
+    """Whether the value of a setting gets around: it is stored for all workers, sent, or shown where it is wrong.
 
-    What only plug-ins read may hold anything, settings of their own connections too.
+    What only plug-ins read may hold anything, settings of their own connections too. The story of what is sent: a
+    client id that ended in a backslash took the password in the next line with it, to every broker in every request.
     """
-    return key.kind is not string or any(key is stored for stored in stored_keys().values())
+    is_used = key.kind is not string or key.status is Status.WORKS or key.name in _SENT_BY_KAFKAS_CLIENTS
+    return is_used or any(key is stored for stored in stored_keys().values())
 
 
 def _check_swallowed(entries: Iterable[Entry], problems: list[str]) -> None:
@@ -191,8 +196,9 @@ def _check_swallowed(entries: Iterable[Entry], problems: list[str]) -> None:
     found = [(entry, setting_within(entry.value)) for entry in entries if not may_hold_secret(entry.key)]
     told = [
         f"line {entry.line}: the value of {shown_key(entry.key)} holds what looks like a setting of its own ({name});"
-        " remove the backslash at the end of the line before that one: it makes the next line, even a comment, part of"
-        " the value"
+        " if that stands in a line of its own, remove the backslash at the end of the line before: it makes the next"
+        " line, even a comment, part of the value. If it is a remark behind the value, give the remark a line of its"
+        " own: it is a part of the value, too"
         for entry, name in found
         if name
     ]

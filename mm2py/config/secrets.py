@@ -25,7 +25,8 @@ _ADDRESS = re.compile(
     r"|location|path|paths|port|ports|servers?|uri|url)(?:$|[._-])",
     re.I,
 )
-_NAMES_OF_CONNECTIONS = tuple(sorted({*CLIENT_NAMES, "zookeeper.connect"}, key=len, reverse=True))
+_OF_ZOOKEEPER = ("zookeeper.connect", "zookeeper.auth.digest")
+_NAMES_OF_CONNECTIONS = tuple(sorted({*CLIENT_NAMES, *_OF_ZOOKEEPER}, key=len, reverse=True))
 _NAME_AND_MORE = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<between>\s*[=:]\s?|\s+(?=[^\s,]))")
 _WEB_ADDRESS = re.compile(r"https?://[^\s,]+")
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/]{32}")
@@ -49,7 +50,8 @@ def setting_within(value: str) -> str:
 
     The story: ``topics = orders, \\`` was the first line of three; the others were taken out. Now the line of a
     password belongs to the topics, and even ``#`` before it does not help. A topic called ``password-resets`` is no
-    setting, nor is ``x(?=.*token)``: there has to be a name with a value behind it.
+    setting, nor is ``x(?=.*token)``: there has to be a name with a value behind it. A blank sets a value, too, as in
+    ``A.password hunter2``; without a dot in the name these are two words.
     """
     for found in _NAME_AND_MORE.finditer(_WEB_ADDRESS.sub("", value)):
         name, between = found["name"][-KEY_SHOWN_MAX:], found["between"]
@@ -58,6 +60,8 @@ def setting_within(value: str) -> str:
             return known
         is_set = "=" in between or (":" in between and between[-1].isspace())  # a group may be called token:refresh
         if is_set and (_SECRET.search(name) or ("." in name and (may_hold_secret(name) or may_be_address(name)))):
+            return "a credential or an address"
+        if between.isspace() and "." in name and may_hold_secret(name):
             return "a credential or an address"
     return ""
 

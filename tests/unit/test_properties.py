@@ -245,6 +245,9 @@ def test_values_of_ordinary_keys_are_shown(key: str) -> None:
         "B.zookeeper.auth.digest = me:canary",
         "x, A.reporter.endpoint = canary",
         "x, my.client_secret: canary",
+        "o, B.zookeeper.auth.digest mm2:canary",
+        "o, A.password canary",
+        "o, #A.reporter.api.key\tcanary",
     ],
 )
 def test_a_setting_of_a_connection_inside_another_value_is_found_and_not_shown(value: str) -> None:
@@ -260,7 +263,7 @@ def test_a_setting_of_a_connection_inside_another_value_is_found_and_not_shown(v
         "ssl.key.password , bootstrap.servers",
         ".*(password|secret|token).*, (?i)credentials",
         "(?=.*token)x.*, x(?=secret), (?<=password)y, (?<token>a|b)",
-        "token:refresh, svc-secret:x, env=prod, a key",
+        "token:refresh, svc-secret:x, env=prod, a key, my password manager",
         "retention.ms, min.insync.replicas, ssl\\.client\\.auth",
         "h1:9092, h2:9092",
         "https://idp/keys?client.token=x",

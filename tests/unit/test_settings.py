@@ -584,6 +584,10 @@ def test_values_that_may_be_secret_are_not_told(problem: Callable[..., str]) -> 
         "A->B.copy.mode.pass.topics",
         "offset.storage.topic",
         "A.consumer.fetch.max.bytes",
+        "A.consumer.client.id",
+        "A.consumer.client.rack",
+        "B.producer.client.id",
+        "B.admin.client.id",
     ],
 )
 @pytest.mark.parametrize("comment", ["", "#"])
@@ -593,16 +597,22 @@ def test_a_line_that_a_backslash_made_part_of_a_value_is_told_and_nothing_of_it_
     """The last of several lines was taken out, its backslash was not; ``#`` makes no comment behind one."""
     lines = f'{key} = A, \\\n  {comment}A.sasl.jaas.config = x.Login required username="u" password="canary";\n'
     message = problem(ONE_FLOW + lines)
-    assert (
-        f"line 5: the value of {key} holds what looks like a setting of its own (sasl.jaas.config); remove" in message
-    )
-    assert "backslash" in message
+    assert f"line 5: the value of {key} holds what looks like a setting of its own (sasl.jaas.config); if" in message
+    assert "remove the backslash at the end of the line before" in message
     assert "canary" not in message and "username" not in message
 
 
 def test_what_only_a_plug_in_reads_may_speak_of_connections(load: Load) -> None:
-    line = "my.reporter.producer = bootstrap.servers=h:1,security.protocol=SSL\nA.consumer.client.id = token=x"
-    assert only(load(set_line(line))).source.client_id == "token=x"
+    lines = "my.reporter.producer = bootstrap.servers=h:1,security.protocol=SSL\nlisteners = A.token=x"
+    assert only(load(set_line(lines))).flow == parse_flow("A->B")
+
+
+def test_a_remark_behind_a_value_that_names_a_setting_is_told_as_one_also_without_any_backslash(
+    problem: Callable[..., str],
+) -> None:
+    message = problem(ONE_FLOW + "A->B.replication.factor = 3 # see bootstrap.servers above\n")
+    assert "a setting of its own (bootstrap.servers); if that stands in a line of its own, remove the" in message
+    assert "If it is a remark behind the value, give the remark a line of its own" in message
 
 
 @pytest.mark.parametrize("line", ["A->C.enabled=true", "B->A.tasks.max=0"])
