@@ -46,11 +46,11 @@ class NameLookup:
     async def addresses(self, host: str) -> Sequence[str]:
         """Return the addresses of a name, at least one.
 
-        Where a name server is silent, or fails, those that the name had last will do. What it answers counts, also that
-        there is no such name any more: its address may be another cluster's by now. Cancelling leaves the look-up under
-        way, for whoever asks next.
+        Where a name server is silent, or cannot be asked, those that the name had last will do. What it answers counts,
+        also that there is no such name any more, and also if it says so later: the address may be another cluster's by
+        now. Cancelling leaves the look-up under way, for whoever asks next.
 
-        Raises: OSError, as ``socket.getaddrinfo``.
+        Raises: OSError, as ``socket.getaddrinfo``, or because no thread can be started.
         """
         if _is_address(host):
             return [host]
@@ -58,8 +58,8 @@ class NameLookup:
         try:
             async with asyncio.timeout(None if known is None else self._patience_s):
                 return await asyncio.shield(self._asked.get(host) or self._begin(host))
-        except (TimeoutError, socket.gaierror) as error:
-            if known is None or error.errno in NO_SUCH_NAME:
+        except OSError as error:  # TimeoutError, too
+            if known is None or _is_no(error):
                 raise
             return known
 
@@ -74,7 +74,11 @@ class NameLookup:
             self._threads += 1
             host, loop = self._waiting.popleft(), asyncio.get_running_loop()
             # Not asyncio.to_thread: its few threads are everybody's, and the end of the process waits for them.
-            threading.Thread(target=self._work, args=(host, loop), name=f"look-up of {host}", daemon=True).start()
+            thread = threading.Thread(target=self._work, args=(host, loop), name=f"look-up of {host}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # as many as a container may have: nobody would ever answer
+                self._take(host, OSError(f"its name cannot be looked up: {error}"))
 
     def _work(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a thread, for as long as the system takes."""
@@ -87,15 +91,25 @@ class NameLookup:
             loop.call_soon_threadsafe(self._end, host, found)
 
     def _end(self, host: str, found: Sequence[str] | Exception) -> None:
+        self._take(host, found)
+        self._start_threads()
+
+    def _take(self, host: str, found: Sequence[str] | Exception) -> None:
         self._threads -= 1
         answer = self._asked.pop(host)
         if isinstance(found, Exception):
+            if _is_no(found):
+                self._known.pop(host, None)
             answer.set_exception(found)
             answer.exception()  # heard, also where everybody who asked has given up
         else:
             self._known[host] = found
             answer.set_result(found)
-        self._start_threads()
+
+
+def _is_no(error: Exception) -> bool:
+    """Whether a name server has answered that there is no such name."""
+    return isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME
 
 
 def _is_address(host: str) -> bool:

@@ -151,6 +151,74 @@ def test_a_name_that_is_no_more_leads_nowhere_though_it_once_did(run: Run, serve
     run(main())
 
 
+AGAIN = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+NO_MORE = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def test_a_name_that_was_no_more_is_not_brought_back_by_a_server_that_fails(run: Run, server: NameServer) -> None:
+    async def main() -> None:
+        names = NameLookup(server.ask)
+        for answer in (["10.0.0.1"], NO_MORE, AGAIN):
+            server.table["broker"] = answer
+            with contextlib.suppress(socket.gaierror):
+                assert await names.addresses("broker") == ["10.0.0.1"] == answer
+
+    run(main())
+
+
+def test_that_a_name_is_no_more_counts_also_where_it_is_said_slowly(run: Run, server: NameServer) -> None:
+    async def main() -> None:
+        names = NameLookup(server.ask, patience_s=0.05)
+        server.table["broker"] = ["10.0.0.1"]
+        await names.addresses("broker")
+        del server.table["broker"]
+        assert await names.addresses("broker") == ["10.0.0.1"], "nobody has said otherwise yet"
+        server.table["broker"] = NO_MORE
+        server.over.set()
+        while any(thread.name == "look-up of broker" for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        server.over.clear()
+        del server.table["broker"]
+        later = asyncio.create_task(names.addresses("broker"))
+        await asyncio.sleep(0.2)
+        assert not later.done(), "there is no last address any more that would do"
+        server.over.set()
+        await asyncio.wait([later])
+        assert later.exception() is not None
+
+    run(main())
+
+
+def test_where_no_thread_can_be_started_the_look_up_fails_and_the_next_one_is_tried(
+    run: Run, server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The container has as many threads as it may have, for a moment; there were more names than that."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        names = NameLookup(server.ask)
+        server.table["known"] = ["10.0.0.1"]
+        await names.addresses("known")
+        occupied = [asyncio.create_task(names.addresses(f"dead-{number}")) for number in range(AT_ONCE_MOST)]
+        waiting = [asyncio.create_task(names.addresses(f"late-{number}")) for number in range(AT_ONCE_MOST)]
+        await asyncio.sleep(0.01)
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            server.over.set()
+            answers = await asyncio.wait_for(asyncio.gather(*occupied, *waiting, return_exceptions=True), AT_ONCE_S)
+            with pytest.raises(OSError, match="cannot be looked up: can't start new thread"):
+                await names.addresses("broker")
+            assert await names.addresses("known") == ["10.0.0.1"]
+        assert [type(answer) for answer in answers] == [socket.gaierror] * AT_ONCE_MOST + [OSError] * AT_ONCE_MOST
+        server.table["broker"] = ["10.0.0.2"]
+        assert await asyncio.wait_for(names.addresses("broker"), AT_ONCE_S) == ["10.0.0.2"]
+
+    run(main())
+
+
 def test_what_cannot_be_asked_for_fails_and_frees_its_thread(run: Run) -> None:
     async def main() -> None:
         names = NameLookup()
