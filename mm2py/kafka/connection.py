@@ -11,6 +11,7 @@ import asyncio
 import io
 import os
 import re
+import socket
 import ssl
 import struct
 from collections import deque
@@ -46,6 +47,8 @@ MAX_FRAME_BYTES: Final = 128 << 20
 """Larger than any reply to what we ask (a fetch: ``max_bytes`` or one batch); checked before memory is taken."""
 MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 """Until the peer has proved to be a Kafka broker, it is trusted with less."""
+NEXT_ADDRESS_S: Final = 0.25
+"""An address that has not answered for so long gets the next one beside it."""
 
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"
@@ -402,7 +405,12 @@ async def connect(
             async with asyncio.timeout(step_s):
                 addresses = await (names or NameLookup()).addresses(host)
                 stream = await _open(
-                    addresses, port, admission.tls, host, lambda: FrameStream(peer, client_id, access.protocol, frames)
+                    addresses,
+                    port,
+                    admission.tls,
+                    host,
+                    lambda: FrameStream(peer, client_id, access.protocol, frames),
+                    step_s=step_s,
                 )
             stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             async with asyncio.timeout(step_s):
@@ -436,14 +444,23 @@ async def connect(
 
 
 async def _open(
-    addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, make: Callable[[], FrameStream]
+    addresses: Sequence[str],
+    port: int,
+    tls: ssl.SSLContext | None,
+    host: str,
+    make: Callable[[], FrameStream],
+    *,
+    step_s: float,
 ) -> FrameStream:
-    """Connect to the first of a broker's addresses at which something listens; ``host`` is who has to be there."""
+    """Connect to the first of a broker's addresses that answers; ``host`` is who has to be there."""
+    left = list(addresses)
     failure: OSError | None = None
-    for address in addresses:
+    while left:
+        sock, address = await _reach(left, port, step_s)
+        left.remove(address)
         try:
             _, stream = await asyncio.get_running_loop().create_connection(
-                make, address, port, ssl=tls, server_hostname=host if tls is not None else None
+                make, sock=sock, ssl=tls, server_hostname=host if tls is not None else None
             )
             return stream
         except ssl.SSLError:
@@ -451,6 +468,55 @@ async def _open(
         except OSError as error:
             failure = error
     raise failure or OSError("it has no address")
+
+
+async def _reach(addresses: Sequence[str], port: int, step_s: float) -> tuple[socket.socket, str]:
+    """Return a socket that is connected to one of the addresses, and to which.
+
+    The story: a name has two addresses, the network drops what is sent to the first, and the name server gives both in
+    the same order each time. Who waits for the first until the deadline never learns that the broker is well. So the
+    next one is begun beside it after a moment, as in RFC 8305, or at once where nothing listens.
+
+    Raises: OSError, the last address's.
+    """
+    waiting = deque(addresses)
+    tries: dict[asyncio.Task[socket.socket], str] = {}
+    apart_s = min(NEXT_ADDRESS_S, step_s / 2 / len(addresses))
+    failure: OSError | None = None
+    try:
+        while waiting or tries:
+            if waiting:
+                address = waiting.popleft()
+                tries[asyncio.create_task(_reach_one(address, port), name=f"connect to {address}")] = address
+            done, _ = await asyncio.wait(
+                tries, timeout=apart_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in done:
+                address = tries.pop(one)
+                try:
+                    return one.result(), address
+                except OSError as error:
+                    failure = error
+        assert failure is not None  # noqa: S101  there is an address
+        raise failure
+    finally:
+        for one in tries:
+            one.cancel()
+        for late in await asyncio.gather(*tries, return_exceptions=True):
+            if isinstance(late, socket.socket):
+                late.close()
+
+
+async def _reach_one(address: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _learn_versions(stream: FrameStream) -> VersionRanges:

@@ -313,6 +313,72 @@ def test_the_next_address_is_tried_where_nothing_listens_at_the_first(run: Run, 
     run(main())
 
 
+@contextlib.contextmanager
+def silent_address() -> Iterator[int]:
+    """Give a port at 127.0.0.2 that answers no attempt to connect, as behind a filter: its backlog is full."""
+    with contextlib.ExitStack() as sockets:
+        silent = sockets.enter_context(socket.socket())
+        silent.bind(("127.0.0.2", 0))
+        silent.listen(0)
+        for _ in range(2):
+            filling = sockets.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(silent.getsockname())
+        yield silent.getsockname()[1]
+
+
+def test_the_next_address_is_tried_beside_a_silent_first_one(run: Run, server: NameServer) -> None:
+    """A name has an IPv6 address that a firewall drops everything for, and a name server that gives it first."""
+
+    async def main() -> None:
+        reached = asyncio.Event()
+
+        async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.set()
+            writer.close()
+
+        with silent_address() as port:
+            listening = await asyncio.start_server(note, LOCAL, port)
+            server.table["broker"] = ["127.0.0.2", LOCAL]
+            began = asyncio.all_tasks()
+            with pytest.raises((BrokerUnreachable, NotKafka)):
+                await connect("broker", port, client_id="b", timeout_s=AT_ONCE_S, names=NameLookup(server.ask))
+            assert reached.is_set()
+            assert {task.get_name() for task in asyncio.all_tasks() - began if "connect to" in task.get_name()} == set()
+            listening.close()
+
+    run(main())
+
+
+def test_as_many_addresses_as_a_name_has_are_begun_in_half_of_the_time(run: Run, server: NameServer) -> None:
+    async def main() -> None:
+        reached = asyncio.Event()
+
+        async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.set()
+            writer.close()
+
+        with silent_address() as port:
+            listening = await asyncio.start_server(note, LOCAL, port)
+            server.table["broker"] = [*["127.0.0.2"] * 9, LOCAL]
+            with pytest.raises((BrokerUnreachable, NotKafka)):
+                await connect("broker", port, client_id="b", timeout_s=1.5, names=NameLookup(server.ask))
+            assert reached.is_set()
+            listening.close()
+
+    run(main())
+
+
+def test_where_all_addresses_are_silent_it_is_said_so(run: Run, server: NameServer) -> None:
+    async def main() -> None:
+        with silent_address() as port:
+            server.table["broker"] = ["127.0.0.2", "127.0.0.2"]
+            with pytest.raises(BrokerUnreachable, match=r"no connection within 0\.3 s"):
+                await connect("broker", port, client_id="b", timeout_s=0.3, names=NameLookup(server.ask))
+
+    run(main())
+
+
 def test_a_broker_has_to_prove_that_it_is_the_name_and_is_told_it(run: Run, server: NameServer, tmp_path: Path) -> None:
     """Addresses are what is connected to; the name is what a certificate is for, and what the server is asked for."""
     authority = Authority("ours")
