@@ -125,12 +125,14 @@ def encode_connectors(properties: Mapping[str, str], source_alias: str, target_a
 
 
 def encode_no_tasks(tasks: Mapping[str, int]) -> dict[bytes, bytes]:
-    """Return Connect's records that say that connectors which have tasks have none.
+    """Return Connect's records that say that those of a flow's connectors which have tasks have none.
+
+    Others may be there, where the topic is also that of a Kafka Connect cluster: their tasks are not ours to end.
 
     Args:
         tasks: by the connector's name, as ``ConfigRecords.tasks``.
     """
-    return {_COMMIT + name.encode(): _json({"tasks": 0}) for name, number in sorted(tasks.items()) if number}
+    return {_COMMIT + name.encode(): _json({"tasks": 0}) for name in sorted(CONNECTORS) if tasks.get(name)}
 
 
 def _is_without_checkpoints(properties: Mapping[str, str]) -> bool:

@@ -76,3 +76,5 @@ class Facts:
     """Flows that the file enables and that must not run, and why."""
     off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
     """What is stored of flows that the file switches off."""
+    off_unread: Mapping[Flow, str] = field(default_factory=dict)
+    """Why that cannot be read, of those of which it cannot."""

@@ -93,7 +93,10 @@ def why_running(flow: Flow, stored: FlowConfig) -> str:
 
 
 def late_members(report: SettingsReport, now_ms: int) -> Iterable[AppliedReport]:
-    """Yield the members that should have applied what is stored by now. One that begins has not said anything yet."""
+    """Yield the members that should have applied what is stored by now. One that begins has not said anything yet.
+
+    When it was stored says the clock of who did; the log has no better time, for writers set the timestamps.
+    """
     if report.stored is not None and now_ms - report.stored.at_ms > APPLYING_MS:
         yield from (one for one in report.applied if one.is_behind and one.version is not None)
 

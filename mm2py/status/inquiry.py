@@ -90,6 +90,7 @@ class Inquiry:
             [flow.result() for flow in flows],
             self._refused,
             {flow: off.config for flow, off in self._off.items() if off.config is not None},
+            {flow: off.unread for flow, off in self._off.items() if off.unread},
         )
 
     async def close(self) -> None:

@@ -167,6 +167,9 @@ def report_of(facts: Facts) -> Report:
     for each in facts.flows:
         if each.config_unusable:
             problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
+    for off, why in facts.off_unread.items():
+        if why not in facts.clusters.values():  # said once is enough
+            problems.append(Problem(ProblemKind.UNREACHABLE, str(off), why))
     for off, stored in facts.off.items():
         if why := why_running(off, stored):
             problems.append(Problem(ProblemKind.DRIFT, str(off), why))

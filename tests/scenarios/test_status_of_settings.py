@@ -224,6 +224,11 @@ def test_a_flow_that_the_file_switches_off_and_the_workers_run_is_drift(tmp_path
         assert problem["text"].endswith("(version 2, by apply). mm2py apply FILE switches it off.")
         await store(scene, {"enabled": "false"}, version=3)
         assert "drift" not in kinds(await scene.found())
+        scene.target.deny(TOPIC)
+        found = await scene.found()
+        (problem,) = [one for one in found["problems"] if one["where"] == "A->B"]
+        assert (problem["kind"], found["exit_code"]) == ("unreachable", EXIT_UNREACHABLE), "it may be on, nobody can tell"
+        assert f"mm2py needs DESCRIBE and READ on {TOPIC}" in problem["text"]
 
     run(scenario())
 

@@ -220,6 +220,7 @@ def test_tasks_that_mirrormaker_2_left_behind_are_none_while_mm2py_runs() -> Non
     records.take(b"commit-MirrorSourceConnector", b'{"tasks":2}', 0)
     records.take(b"commit-MirrorCheckpointConnector", b'{"tasks":0}', 1)
     records.take(b"commit-MirrorHeartbeatConnector", b'{"tasks":1}', 2)
+    records.take(b"commit-orders-sink", b'{"tasks":4}', 2)  # of a Kafka Connect whose topic config.storage.topic names
     written = encode_no_tasks(records.tasks)
     assert written == {
         b"commit-MirrorHeartbeatConnector": b'{"tasks":0}',
