@@ -26,6 +26,9 @@ HEALTHY_AFTER_S: Final = 120.0
 DRAIN_MOST_S: Final = 40.0
 """A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
+SWITCHING_OFF_MOST_S: Final = 30.0
+"""So long a worker that has no flow left waits until those are stored as switched off that its file switches off."""
+
 
 class Turn(Protocol):
     """When a connector may run in this process."""
@@ -169,11 +172,9 @@ class Herder:
         has_flows = bool(self._refused) or any(running.copies for running in self.connectors)
         awaited = [running for running in self.connectors if running.copies or not has_flows]
         try:
-            pending: set[asyncio.Task[object]] = {running.task for running in awaited if running.task is not None}
-            while pending and not self._stopping.is_set():
-                done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                pending -= done
+            await self._all_ended(awaited, stopping)
             if not self._stopping.is_set():
+                await self._switch_off_in_time(stopping)
                 await self._cancel([running.task for running in self.connectors])  # heartbeats that would be put out
                 await asyncio.gather(*map(self._leave, self._groups))
                 await self._cancel(members)
@@ -184,6 +185,28 @@ class Herder:
             stopping.cancel()
             tasks = [*(running.task for running in self.connectors), stopping, *members, *self._renouncing]
             await self._cancel(tasks)
+
+    async def _all_ended(self, awaited: Sequence[RunningConnector], stopping: asyncio.Task[object]) -> None:
+        """Wait until connectors have ended for good, or the worker is to stop."""
+        pending: set[asyncio.Task[object]] = {running.task for running in awaited if running.task is not None}
+        while pending and not self._stopping.is_set():
+            done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            pending -= done
+
+    async def _switch_off_in_time(self, stopping: asyncio.Task[object]) -> None:
+        """Let what ``--apply`` switches off be switched off, although no flow is left: others run those."""
+        switching = [running for running in self.connectors if running.name.kind is Kind.OFF]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SWITCHING_OFF_MOST_S):
+                await self._all_ended(switching, stopping)
+        for running in switching:
+            if running.task is not None and not running.task.done():
+                self._log.error(
+                    "flow.not_switched_off",
+                    flow=str(running.flow),
+                    why="this worker ends before that could be stored",
+                    remedy="Run mm2py apply with this file once the target cluster answers.",
+                )
 
     def stop(self) -> None:
         """Ask for a drained stop."""

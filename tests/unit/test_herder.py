@@ -200,6 +200,28 @@ def test_the_process_ends_with_1_when_nothing_is_left() -> None:
     assert [event["why"] for event in worker.events("worker.nothing_left")] == ["Every flow was refused."]
 
 
+@dataclass
+class Storing(FakeConnector):
+    """Stores something, which takes a while, and ends."""
+
+    takes_s: float = 0.0
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.takes_s)
+        self.history.append(f"{self.name} is stored")
+
+
+@pytest.mark.parametrize(("takes_s", "is_stored"), [(5.0, True), (10_000.0, False)])
+def test_with_apply_a_flow_is_switched_off_though_all_others_are_refused(takes_s: float, *, is_stored: bool) -> None:
+    """Others run A->C, and the operator who starts this worker believes it off."""
+    off = ConnectorName(AC, Kind.OFF)
+    worker = Worker({AB: refuses(AB), off: lambda _, history: Storing(off, history, takes_s=takes_s)})
+    assert worker.run(limit_s=100) == 1
+    assert (f"{off} is stored" in worker.history) is is_stored
+    assert [event["flow"] for event in worker.events("flow.not_switched_off")] == ([] if is_stored else ["A->C"])
+    assert json.loads(worker.log.getvalue().splitlines()[-1])["event"] == "worker.nothing_left"
+
+
 def test_what_the_file_refuses_is_named_and_the_rest_runs() -> None:
     worker = Worker({AB: runs(AB)}, refused={BA: Refused("Flow B->A is not started.", remedy="")})
     assert worker.run(stop_at_s=1) == 0
