@@ -381,7 +381,13 @@ def test_a_worker_whose_target_is_another_cluster_is_refused(
         group.workers[0].wait_for_event("member.joined")
         assert group.workers[0].terminate() == 0
         (joined,) = group.records(Joined)
-        stranger = replace(joined, member=MemberId("stranger"), name="elsewhere:1", cluster_id="another")
+        stranger = replace(
+            joined,
+            member=MemberId("stranger"),
+            name="elsewhere:1",
+            cluster_id="another",
+            session_timeout_ms=int(DEADLINE_S) * 1000,  # for so long a sign of life is waited for
+        )
         write(target_cluster, group.log, [encode(stranger)])
         refused = group.start_another()
         refused.wait_for_event("member.contradicted")
