@@ -380,7 +380,7 @@ def test_a_worker_whose_target_is_another_cluster_is_refused(
     with group:
         group.workers[0].wait_for_event("member.joined")
         assert group.workers[0].terminate() == 0
-        (joined,) = group.records(Joined)
+        joined = group.records(Joined)[0]
         stranger = replace(
             joined,
             member=MemberId("stranger"),
