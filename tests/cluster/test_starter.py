@@ -264,9 +264,10 @@ def test_close_leaves_no_process_and_no_directory() -> None:
 
 
 START_AND_WAIT = """
-import sys
+import signal, sys
 from deploy.local.kafka import KafkaCluster
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun with it ignored
 cluster = KafkaCluster("orphan")
 cluster.start()
 cluster.brokers[0].freeze()
