@@ -98,6 +98,10 @@ def test_the_isolation_level_decides_whether_a_dump_holds_aborted_records(
         everything = ledger.of(topic, number)
         assert {entry.is_aborted for entry in everything} == {True, False}
         committed = [entry for entry in everything if not entry.is_aborted]
+        wait_until(
+            lambda number=number, committed=committed: len(dump(source_cluster, topic, number)) >= len(committed),
+            "the last transaction has its marker: the answer to a commit comes before",
+        )
         seen = [(record.offset, sent(record).digest) for record in dump(source_cluster, topic, number)]
         assert seen == [(entry.offset, entry.digest) for entry in committed]
         offsets = [record.offset for record in dump(source_cluster, topic, number, read_committed=False)]

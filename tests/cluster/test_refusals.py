@@ -333,16 +333,17 @@ def test_settings_that_one_cluster_cannot_keep_are_named(
 ) -> None:
     """Copies of topics and of positions as MirrorMaker 2 makes them by default, on one node; and no reset."""
     topic = filled(source_cluster, new_name("reset"), b"1")
-    copies, keeper = new_name("R"), new_name("K")
+    copies, kept, keeper = new_name("R"), new_name("Q"), new_name("K")
     properties = {
         **one_way_properties(source_cluster, target_cluster, topics=topic),
-        "clusters": f"A,B,{copies},{keeper}",
+        "clusters": f"A,B,{copies},{kept},{keeper}",
         "A.consumer.auto.offset.reset": "none",
         f"{copies}.bootstrap.servers": source_cluster.bootstrap,
         f"{copies}->B.enabled": True,
         f"{copies}->B.replication.factor": 2,
         f"{keeper}.bootstrap.servers": source_cluster.bootstrap,
-        f"B->{keeper}.enabled": True,
+        f"{kept}.bootstrap.servers": target_cluster.bootstrap,
+        f"{kept}->{keeper}.enabled": True,
         f"{keeper}.offset.storage.replication.factor": 3,
         "B.offset.storage.replication.factor": 1,
     }
@@ -353,8 +354,10 @@ def test_settings_that_one_cluster_cannot_keep_are_named(
         why = mm2py.wait_for_event("topic.refused", flow=f"{copies}->B", topic=topic)["why"]
         assert "INVALID_REPLICATION_FACTOR" in why
         assert why.endswith("Set replication.factor to what B can hold.")
-        why = mm2py.wait_for_event("flow.refused", flow=f"B->{keeper}")["why"]
-        assert why.startswith(f"Flow B->{keeper} is refused: mm2-offsets.B.internal on {keeper} cannot keep positions")
+        why = mm2py.wait_for_event("flow.refused", flow=f"{kept}->{keeper}")["why"]
+        assert why.startswith(
+            f"Flow {kept}->{keeper} is refused: mm2-offsets.{kept}.internal on {keeper} cannot keep positions"
+        )
         assert f"Set offset.storage.replication.factor to what {keeper} can hold" in why
         assert mm2py.terminate() == 0
     assert record_count(target_cluster, f"A.{topic}") == 0
