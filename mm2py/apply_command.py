@@ -16,14 +16,15 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from mm2py.clock import Clock, SystemClock
+from mm2py.command_line import CommandParser
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import is_enabled
 from mm2py.config.secrets import shown_value
 from mm2py.config.settings import FlowSettings
-from mm2py.errors import ConfigError, Mm2Error
+from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
@@ -64,18 +65,13 @@ class Arguments(argparse.Namespace):
     dry_run: bool
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py apply --help.")
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read what follows ``apply`` on the command line.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "

@@ -25,6 +25,7 @@ from connectors import composition
 from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
+from mm2py.command_line import CommandParser
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import Side
@@ -74,18 +75,13 @@ def _commands_told() -> str:
     return "\n".join(["other commands, each with FILE behind it:", *lines, "", f"See {helps}."])
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py --help.")
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read the command line.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="mm2py",
         description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
         epilog=_commands_told(),

@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from mm2py.clock import Clock, SystemClock
+from mm2py.command_line import CommandParser
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
@@ -83,18 +84,13 @@ class Arguments(argparse.Namespace):
     partitions: list[str]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py gaps --help.")
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read what follows ``gaps`` on the command line.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="mm2py gaps",
         description="Lists gaps that wait for an operator. Exit codes: 0 there are none, or all were accepted; 1 a "
         "cluster did not answer, or a partition was not accepted; 2 wrong file or arguments; 3 gaps are open.",

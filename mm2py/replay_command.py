@@ -10,9 +10,10 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import IO, Final
 
 from mm2py.clock import Clock, SystemClock
+from mm2py.command_line import CommandParser
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
@@ -48,18 +49,13 @@ class Arguments(argparse.Namespace):
     offset: int | None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py replay --help.")
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read what stands behind ``replay``.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="mm2py replay",
         description="Takes records that the target refused out of quarantine (on.poison.record=quarantine).",
         allow_abbrev=False,

@@ -16,12 +16,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from mm2py.clock import Clock, SystemClock
+from mm2py.command_line import CommandParser
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.errors import ConfigError
 from mm2py.flow import Flow
 from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
@@ -51,18 +51,13 @@ class Arguments(argparse.Namespace):
     watch: float | None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy="Try mm2py status --help.")
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read what follows ``status`` on the command line.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="mm2py status",
         description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
         "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "

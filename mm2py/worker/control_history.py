@@ -29,6 +29,11 @@ async def open_with_history(control_log: ControlLog, session_timeout_s: float, l
         if opening.state is not None or opening.log_start_offset == 0 or end == last:
             return opening
         if last is None:
-            log.warning("control_log.beginning_gone", topic=control_log.topic, before=opening.log_start_offset)
+            log.warning(
+                "control_log.beginning_gone",
+                topic=control_log.topic,
+                before=opening.log_start_offset,
+                effect="who knows what stood there is waited for, a session time-out at most",
+            )
         last = end
         await asyncio.sleep(session_timeout_s)

@@ -170,7 +170,12 @@ class ControlLog:
                 if begin <= wanted:
                     if is_of_this_log(snapshot, items, leader.topic_id, log_start):
                         break
-                    self._log.warning("control_log.snapshot_void", topic=self.topic, offset=snapshot.offset)
+                    self._log.warning(
+                        "control_log.snapshot_void",
+                        topic=self.topic,
+                        offset=snapshot.offset,
+                        effect="it is of an earlier log; an older one, or the whole log, is read instead",
+                    )
                     void.add(snapshot.snapshot_id)
                     continue
             elif begin <= log_start:

@@ -162,7 +162,12 @@ class Duties:
                     self._log.info("member.claims", leader_epoch=epoch, instead_of=self._member.view.leader)
                 case PutOut(dead=dead):
                     silent_ms = self._member.view.log_time_ms - self._member.view.members[dead].last_time_ms
-                    self._log.warning("member.put_out", dead=dead, silent_s=round(silent_ms / 1000, 1))
+                    self._log.warning(
+                        "member.put_out",
+                        dead=dead,
+                        silent_s=round(silent_ms / 1000, 1),
+                        effect="it is shut out, and others go on with what was its",
+                    )
                 case _:
                     pass
 
