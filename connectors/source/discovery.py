@@ -208,7 +208,7 @@ class Discovery:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
         return self._not_seen(wanted) + sum(
-            len(self._not_begun(name, topic)) or name in waiting
+            len(self._not_begun(name, topic)) or name in waiting or self._is_to_be_listed(name, topic)
             for name, topic in fresh.items()
             if name not in self._refused
         )

@@ -135,3 +135,20 @@ def test_a_worker_that_is_stopped_while_the_target_does_not_answer_ends_in_order
         assert world.findings() == []
 
     run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_remote_topic_that_the_target_shows_late_is_not_forgotten_without_refresh(seed: int) -> None:
+    """The head had looked once, when the remote topic that it made was not in the target's metadata yet: it listed
+    nothing, nothing was anybody's, and without refresh nobody looked again.
+    """
+
+    async def scenario() -> None:
+        world = SharedWorld(seed, extra={"refresh.topics.enabled": "false"})
+        for name in world.make_topics(3, 2):
+            world.write(name)
+        world.start()
+        assert await world.until(world.is_copied) < 10
+        await world.finish()
+
+    run(scenario(), seed)
