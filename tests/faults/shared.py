@@ -144,20 +144,24 @@ class SharedScene:
             crashes: the test has planted a defect, so that flows may have begun again.
             ends_well: all workers that run are asked to stop, and do so in order.
         """
-        self._end_loads()
         alive = [worker for worker in self.workers if worker.alive]
-        self.loads.assert_copied(self.pair.target, alive[0], max_rewinds=0)
-        topics = [*(f"A.{topic}" for topic in self.loads.topics), *OWN_TOPICS]
-        found = judge_transactions(self.pair.target.internal_bootstrap, topics, wait_s=COPY_DEADLINE_S)
-        assert not found, "\n".join(str(finding) for finding in found)
-        listed = [gap for gap in alive[0].gaps("--all")[1] if gap["topic"] in self.loads.topics]
-        assert not listed, f"gaps: {listed}"
+        self.judge_copies(alive[0])
         assert_led_by_one(self.group)
         for worker in alive if ends_well else []:
             assert worker.terminate() == 0, worker.tail()
         for worker in self.workers:
             assert crashes or not worker.events("flow.crashed"), worker.tail()
             assert not worker.events("flow.refused"), worker.tail()
+
+    def judge_copies(self, run: Mm2py) -> None:
+        """End the load and judge what was copied, once that is all; ``run`` is a worker that is well."""
+        self._end_loads()
+        self.loads.assert_copied(self.pair.target, run, max_rewinds=0)
+        topics = [*(f"A.{topic}" for topic in self.loads.topics), *OWN_TOPICS]
+        found = judge_transactions(self.pair.target.internal_bootstrap, topics, wait_s=COPY_DEADLINE_S)
+        assert not found, "\n".join(str(finding) for finding in found)
+        listed = [gap for gap in run.gaps("--all")[1] if gap["topic"] in self.loads.topics]
+        assert not listed, f"gaps: {listed}"
 
     def _end_loads(self, *, quietly: bool = False) -> None:
         with suppress(*[Exception] if quietly else []):  # a load that failed after its test did hides nothing

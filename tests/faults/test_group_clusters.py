@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,6 +25,7 @@ from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Drip, Drop, Pass, Reset, Rule
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
+from tests.cluster.test_apply import run_apply
 from tests.faults.asked import active_controller
 from tests.faults.namespaces import Cable
 from tests.faults.scene import BEGIN_S, REPLICAS, Pair, await_in_sync, leader_of, three_node_properties
@@ -100,7 +102,7 @@ def test_a_controller_that_is_killed_holds_up_neither_a_joiner_nor_a_new_topic(p
 
 def made(cluster: KafkaCluster, topic: str) -> bool:
     with suppress(Exception):
-        make_topic(cluster, topic, 1, replicas=min(2, REPLICAS))
+        make_topic(cluster, topic, 1, replicas=REPLICAS)  # two of them must be in sync
         return True
     return topic in admin(cluster).list_topics(timeout=10).topics
 
@@ -288,19 +290,20 @@ def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partitio
 
 
 @pytest.mark.parametrize("how", ["away", "slow", "silent"])
-def test_an_ill_source_delays_start_new_topics_and_failover_of_another_flow_by_less_than_a_second(
-    pair: Pair, how: str
+def test_an_ill_source_delays_start_discovery_change_and_failover_of_another_flow_by_less_than_a_second(
+    pair: Pair, how: str, tmp_path: Path
 ) -> None:
-    """Each is measured without the ill flow first, and then beside it."""
-    without = measured(pair, None)
-    beside = measured(pair, how)
+    """Each is measured without the ill flow first, and then beside it. A change counts from when it is stored."""
+    without = measured(pair, None, tmp_path)
+    beside = measured(pair, how, tmp_path)
     print("".join(f"\n{what}: {without[what]:.2f} s alone, {beside[what]:.2f} s beside" for what in without))
     for what, alone_s in without.items():
         assert beside[what] < alone_s + 1.0 * PATIENCE, f"{what}: {alone_s:.2f} s alone, {beside[what]:.2f} s beside"
 
 
-def measured(pair: Pair, how: str | None) -> dict[str, float]:
-    """Return how long start, a new topic and the failover of a flow take, beside an ill one if any, in seconds."""
+def measured(pair: Pair, how: str | None, folder: Path) -> dict[str, float]:
+    """Return how long start, a new topic, another setting and the failover of a flow take, beside an ill one if any, in
+    seconds."""
     stem = new_name("beside")
     make_topic(pair.source, f"{stem}-old", 4, replicas=REPLICAS)
     took: dict[str, float] = {}
@@ -327,6 +330,11 @@ def measured(pair: Pair, how: str | None) -> dict[str, float]:
             make_topic(pair.source, f"{stem}-new", 4, replicas=REPLICAS)
             until_copied("new topic", f"{stem}-new")
             wait_until(lambda: len(group.partitions()) == 8, "all are shared", deadline_s=BEGIN_S)
+            make_topic(pair.source, f"also-{stem}", 4, replicas=REPLICAS)
+            properties["A->B.topics"] = f"{stem}-.*,also-{stem}"
+            code, _, error = run_apply(folder / "mm2.properties", properties)
+            assert (code, error) == (0, "")
+            until_copied("configuration change", f"also-{stem}")
             group.leader.kill()
             until_copied("failover", f"{stem}-new")
             assert_led_by_one(group)

@@ -340,9 +340,9 @@ def test_workers_that_meet_a_record_they_must_not_pass_over_drain_and_name_the_v
         new.wait_for_event("topics.copying", deadline_s=BEGIN_S)
         scene.wait_until_all_grow()
         for worker in old:
-            print(worker.tail())
             if worker.alive:
                 worker.terminate()
+        scene.judge_copies(new)
         assert new.alive
 
 
