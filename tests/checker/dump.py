@@ -23,6 +23,10 @@ AT_ONCE = 10_000
 AT_ONCE_S = 0.02
 """A read waits that long for so many, or for as many as there can be; the end of a log does not cut it short."""
 ANSWER_S = 30.0
+_MOVING = frozenset(
+    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+)
+"""Another broker leads by now: whoever asks once more learns which."""
 
 
 class Bounds(NamedTuple):
@@ -109,8 +113,15 @@ class Reader:
     def _offsets(self, topic: str, numbers: list[int], spec: OffsetSpec) -> dict[int, int]:
         level = IsolationLevel.READ_COMMITTED if self.read_committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(topic, number): spec for number in numbers}
-        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-        return {place.partition: future.result(ANSWER_S).offset for place, future in futures.items()}
+        end_s = time.monotonic() + ANSWER_S
+        while True:
+            futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
+            try:
+                return {place.partition: future.result(ANSWER_S).offset for place, future in futures.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > end_s:
+                    raise
+                time.sleep(0.1)
 
     def records(self, topic: str, partition: int, start: int, end: int) -> Iterator[Dumped]:
         """Yield the records of ``[start, end)``. The next read may begin when this one is exhausted or closed.

@@ -20,7 +20,14 @@ from tests.cluster.running import wait_until
 
 READ_S: Final = 30.0
 ANSWER_S: Final = 30.0
-_STILL_COMING_UP: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_STILL_COMING_UP: Final = frozenset(
+    {
+        KafkaError._DESTROY_BROKER,  # librdkafka heard that a broker is gone while it was being asked
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
 _numbers = itertools.count(1)
 
 
