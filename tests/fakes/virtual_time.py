@@ -74,11 +74,12 @@ class _Timer(asyncio.TimerHandle):
     """A timer that keeps its place among those of the same moment; asyncio's own heap does not promise that."""
 
     number: int
+    _when: float  # what when() returns; that call was a tenth of a run
 
     def __lt__(self, other: object) -> bool:
-        if isinstance(other, _Timer):
-            return (self.when(), self.number) < (other.when(), other.number)
-        return NotImplemented
+        if not isinstance(other, _Timer):
+            return NotImplemented
+        return self._when < other._when or (self._when == other._when and self.number < other.number)
 
 
 class _JumpingSelector(selectors.SelectSelector):
