@@ -14,19 +14,15 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
-from bench.machine import commit, hardware
-from bench.mirrors import ROOT
 from bench.paced import percentile
-from bench.pages import beginning, facts_of, save
-from bench.runs import OtherConditions, Run, RunLog
-from bench.sides import bench_clusters
-from deploy.local.errors import StarterError
+from bench.pages import beginning
+from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
 from mm2py.records.control_record import Fenced, Ownership, PutOut
 from tests.cluster.groups import Group
@@ -210,35 +206,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beside-mm2", action="store_true", help="two workers each of mm2py and of MirrorMaker 2")
     parser.add_argument("--mirrors", nargs="+", metavar="NAME", help="with --beside-mm2: some of mm2py, mm2-0, mm2")
     parser.add_argument("--default-kills", type=int, default=3, help="of MM2 as it comes: over five minutes each")
-    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
-    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
-    parser.add_argument("--save", action="store_true", help="write docs/results/failover-DATE.md and .json")
+    add_arguments(parser, "failover")
     options = parser.parse_args(arguments)
     if options.beside_mm2:
         from bench import failover_beside  # noqa: PLC0415  (which reads this module)
 
         return failover_beside.main(options)
-    machine = hardware()
-    conditions = {"commit": commit()}
-    try:
-        log = RunLog(options.runs / "failover.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
-            run_all(source, target, KILLS if options.kills is None else options.kills, log)
-    except (StarterError, OtherConditions) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except AssertionError as error:
-        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
-        return 130
-    facts = facts_of(conditions["commit"], machine)
-    page = report(log.runs, facts)
-    print(page)
-    if options.save:
-        save("failover", page, facts, log.runs)
-    return 0
+    kills = KILLS if options.kills is None else options.kills
+    return carry_out("failover", options, lambda source, target, log: run_all(source, target, kills, log), report)
 
 
 if __name__ == "__main__":

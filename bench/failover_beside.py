@@ -20,16 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.campaign import carry_out
 from bench.failover import PARTITIONS, Watch, wait_for
 from bench.fault_mirrors import MM2, MM2PY, Plan, Worker
 from bench.light_load import EVERY_S, light_load
-from bench.machine import commit, hardware
 from bench.paced import percentile
-from bench.pages import Facts, beginning, facts_of, save, table
-from bench.runs import OtherConditions, Run, RunLog
+from bench.pages import Facts, beginning, table
+from bench.runs import Run, RunLog
 from bench.shares import is_shared
-from bench.sides import bench_clusters
-from deploy.local.errors import StarterError
 from deploy.local.guardian import guard
 from deploy.local.kafka import KafkaCluster
 from deploy.local.ports import PortLease, lease_ports
@@ -282,30 +280,16 @@ def main(options: argparse.Namespace) -> int:
     Args:
         options: ``--kills`` of mm2py and of MM2 without delay, ``--default-kills`` of MM2 as it comes.
     """
-    machine = hardware()
-    conditions = {"commit": commit()}
     wanted = {each.name: each.kills if options.kills is None else options.kills for each in CONTENDERS}
     wanted["mm2"] = options.default_kills
     if unknown := sorted(set(options.mirrors or ()) - wanted.keys()):
         print(f"bench: there is no {', '.join(unknown)}, only {', '.join(wanted)}", file=sys.stderr)
         return 2
     wanted = {name: kills for name, kills in wanted.items() if options.mirrors is None or name in options.mirrors}
-    try:
-        log = RunLog(options.runs / "failover-beside-mm2.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
-            run_all(source, target, wanted, log)
-    except (StarterError, OtherConditions) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except AssertionError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
-        return 130
-    facts = facts_of(conditions["commit"], machine)
-    page = report(log.runs, facts)
-    print(page)
-    if options.save:
-        save("failover-beside-mm2", page, facts, log.runs)
-    return 1 if any(run.failed and run.mirror == "mm2py" for run in log.runs) else 0
+    return carry_out(
+        "failover-beside-mm2",
+        options,
+        lambda source, target, log: run_all(source, target, wanted, log),
+        report,
+        counts=lambda run: run.mirror == "mm2py",
+    )

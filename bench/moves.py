@@ -12,18 +12,14 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from bench.arrivals import Arrivals, longest_gap_s
+from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
-from bench.machine import commit, hardware
-from bench.mirrors import ROOT
 from bench.paced import percentile
-from bench.pages import Facts, beginning, facts_of, save, table
-from bench.runs import OtherConditions, Run, RunLog
-from bench.sides import bench_clusters
-from deploy.local.errors import StarterError
+from bench.pages import Facts, beginning, table
+from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import create_topic, new_name
@@ -190,31 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.moves", description="What a planned move costs.")
     parser.add_argument("--moves", type=int, default=MOVES, help=f"of each kind, by default {MOVES}")
-    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
-    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
-    parser.add_argument("--save", action="store_true", help="write docs/results/moves-DATE.md and .json")
+    add_arguments(parser, "moves")
     options = parser.parse_args(arguments)
-    machine = hardware()
-    conditions = {"commit": commit()}
-    try:
-        log = RunLog(options.runs / "moves.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
-            run_all(source, target, options.moves, log)
-    except (StarterError, OtherConditions) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except AssertionError as error:
-        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
-        return 130
-    facts = facts_of(conditions["commit"], machine)
-    page = report(log.runs, facts)
-    print(page)
-    if options.save:
-        save("moves", page, facts, log.runs)
-    return 0
+    return carry_out("moves", options, lambda source, target, log: run_all(source, target, options.moves, log), report)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.arrivals import ANSWER_S, Arrivals, Place, longest_gap_s
+from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
-from bench.machine import commit, hardware
-from bench.mirrors import ROOT
-from bench.pages import Facts, beginning, facts_of, save, table
-from bench.runs import OtherConditions, Run, RunLog
-from bench.sides import Side, bench_clusters
-from deploy.local.errors import StarterError
+from bench.pages import Facts, beginning, table
+from bench.runs import Run, RunLog
+from bench.sides import Side
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.groups import Group
 from tests.cluster.running import Value, one_way_properties
@@ -196,32 +193,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many of them get records")
     parser.add_argument("--new", type=int, default=NEW, help="how many are created")
     parser.add_argument("--window", type=float, default=WINDOW_S, metavar="S")
-    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
-    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
-    parser.add_argument("--save", action="store_true", help="write docs/results/new-topic-DATE.md and .json")
+    add_arguments(parser, "new-topic")
     options = parser.parse_args(arguments)
-    machine = hardware()
-    shape = {name: str(getattr(options, name)) for name in ("topics", "sample", "window")}
-    conditions = {"commit": commit(), **shape}
-    try:
-        log = RunLog(options.runs / "new-topic.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
-            run_all(source, target, options, log)
-    except (StarterError, OtherConditions) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except AssertionError as error:
-        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
-        return 130
-    facts = facts_of(conditions["commit"], machine)
-    page = report(log.runs, options.topics, options.sample, options.window, facts)
-    print(page)
-    if options.save:
-        save("new-topic", page, facts, log.runs)
-    return 1 if any(run.failed for run in log.runs) else 0
+    return carry_out(
+        "new-topic",
+        options,
+        lambda source, target, log: run_all(source, target, options, log),
+        lambda runs, facts: report(runs, options.topics, options.sample, options.window, facts),
+        shape={name: str(getattr(options, name)) for name in ("topics", "sample", "window")},
+    )
 
 
 if __name__ == "__main__":

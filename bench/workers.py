@@ -14,21 +14,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
+from bench.campaign import add_arguments, carry_out
 from bench.filling import fill, read_through, warm_up
-from bench.machine import commit, hardware
 from bench.measure import Reading, RunFailed, check_copy, copy_measures, read, wait_for_copies
-from bench.mirrors import MM2PY, ROOT, Launch, Options, running
-from bench.pages import Facts, beginning, facts_of, save, table
+from bench.mirrors import MM2PY, Launch, Options, running
+from bench.pages import Facts, beginning, table
 from bench.processes import each_peak_mb
 from bench.rounds import said
-from bench.runs import OtherConditions, Run, RunLog
+from bench.runs import Run, RunLog
 from bench.shares import shared
-from bench.sides import Side, Sides, bench_clusters
+from bench.sides import Side, Sides
 from bench.workloads import UNCOMPRESSED, Workload
-from deploy.local.errors import StarterError
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.groups import Group
 
@@ -218,40 +216,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, help=f"by default {RECORDS:,}")
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--quick", action="store_true", help="one round over few records, to see that it works")
-    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
-    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
-    parser.add_argument("--save", action="store_true", help="write docs/results/workers-DATE.md and .json")
+    add_arguments(parser, "workers")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds = 1
     shape = replace(UNCOMPRESSED, name="workers", topic="workers", partitions=options.partitions)
     workload = shape.with_records(options.records or (QUICK_RECORDS if options.quick else RECORDS))
-    machine = hardware()
-    conditions = {"commit": commit(), "records": str(workload.records), "partitions": str(workload.partitions)}
 
-    async def measure(source: Side, target: Side) -> None:
+    async def measure(source: Side, target: Side, log: RunLog) -> None:
         sides = Sides(source, target)
         try:
             await _run_rounds(sides, target.cluster, workload, options, log)
         finally:
             await sides.close()
 
-    try:
-        log = RunLog(options.runs / "workers.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
-            asyncio.run(measure(Side(source), Side(target)))
-    except (StarterError, OtherConditions) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
-        return 130
-    facts = facts_of(conditions["commit"], machine)
-    page = report(log.runs, workload, options.workers, facts)
-    print(page)
-    if options.save:
-        save("workers", page, facts, log.runs)
-    return 1 if any(run.failed for run in log.runs) else 0
+    return carry_out(
+        "workers",
+        options,
+        lambda source, target, log: asyncio.run(measure(Side(source), Side(target), log)),
+        lambda runs, facts: report(runs, workload, options.workers, facts),
+        shape={"records": str(workload.records), "partitions": str(workload.partitions)},
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""The course of a bench that takes minutes: begun or gone on with, measured between two clusters, printed and kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bench.machine import commit, hardware
+from bench.mirrors import ROOT
+from bench.pages import Facts, facts_of, save
+from bench.runs import OtherConditions, Run, RunLog
+from bench.sides import bench_clusters
+from deploy.local.errors import StarterError
+from deploy.local.kafka import KafkaCluster
+
+
+def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments that ``carry_out`` reads."""
+    parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
+    parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
+    parser.add_argument("--save", action="store_true", help=f"write docs/results/{name}-DATE.md and .json")
+
+
+def carry_out(
+    name: str,
+    options: argparse.Namespace,
+    measure: Callable[[KafkaCluster, KafkaCluster, RunLog], None],
+    report: Callable[[Sequence[Run], Facts], str],
+    *,
+    shape: Mapping[str, str] | None = None,
+    counts: Callable[[Run], bool] = lambda _: True,
+) -> int:
+    """Run a bench and return its exit code: 1 if it broke off, or a run failed that counts.
+
+    Args:
+        measure: adds to the log what it does not have yet, between a source and a target.
+        shape: what else has to be the same for a bench to be gone on with.
+    """
+    machine = hardware()
+    conditions = {"commit": commit(), **(shape or {})}
+    try:
+        log = RunLog(options.runs / f"{name}.jsonl", conditions, resume=options.resume)
+        with bench_clusters() as (source, target):
+            measure(source, target, log)
+    except (StarterError, OtherConditions) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except AssertionError as error:
+        print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; --resume goes on.", file=sys.stderr)
+        return 130
+    facts = facts_of(conditions["commit"], machine)
+    page = report(log.runs, facts)
+    print(page)
+    if options.save:
+        save(name, page, facts, log.runs)
+    return 1 if any(run.failed and counts(run) for run in log.runs) else 0
