@@ -13,6 +13,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := $(PY) -m pytest
 FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/test_%.py,crash foreign_writers gaps proxy_faults quarantine)
 USUAL := -m "not slow and not compat"
+ON_ALL_CORES := --numprocesses auto
 
 # Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.
 ifeq ($(origin SECONDS),command line)
@@ -67,11 +68,15 @@ jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
-test: test-unit jars ## all tests but the slow ones: unit, then scenarios, real clusters, parity with MM2
-	$(PYTEST) $(wildcard tests/scenarios tests/checker tests/simulation tests/cluster tests/parity) $(USUAL)
+# The first half needs no Java, takes no turns at brokers, and may so have all cores. Both halves are told of.
+test: jars ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
+	@failed=0; \
+	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	$(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) || failed=1; \
+	exit $$failed
 
-test-unit: venv ## the tests that need no Java: two minutes
-	$(PYTEST) tests/unit $(USUAL)
+test-unit: venv ## the unit tests alone: a minute
+	$(PYTEST) tests/unit $(USUAL) $(ON_ALL_CORES)
 
 lint: venv ## style, types, and which package may import which
 	$(PY) -m ruff check .
