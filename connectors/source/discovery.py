@@ -115,7 +115,7 @@ class Discovery:
         """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how many partitions were found and have to wait for a leader, or another flow.
+        """Begin what is new. Returns how much was found that has to wait: for a leader, a remote topic, another flow.
 
         Raises: FlowRefused, where the group copies another cluster.
         """
