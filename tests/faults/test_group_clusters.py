@@ -26,9 +26,17 @@ from tests.cluster.kafka_rules import Drip, Drop, Pass, Reset, Rule
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
 from tests.cluster.test_apply import run_apply
-from tests.faults.asked import active_controller
+from tests.faults.asked import active_controller, reassign
 from tests.faults.namespaces import Cable
-from tests.faults.scene import BEGIN_S, REPLICAS, Pair, await_in_sync, leader_of, three_node_properties
+from tests.faults.scene import (
+    BEGIN_S,
+    REPLICAS,
+    Pair,
+    await_in_sync,
+    give_leaders_back,
+    leader_of,
+    three_node_properties,
+)
 from tests.faults.shared import PER_SECOND, SESSION_S, SharedScene, assert_led_by_one, cluster_of
 
 CUT_S: Final = SESSION_S + 5 * PATIENCE
@@ -176,12 +184,13 @@ def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair
     with SharedScene(pair, "bridge", workers=2) as scene, proxied(pair, "target", scene) as (worker, proxy):
         log_leader = scene.group.log_leader()
         own = [share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)]
+        lost = next((broker.node_id for broker in pair.target.brokers if broker.node_id != log_leader), None)
+        if lost is None:
+            pytest.skip("there is no other broker")
+        lead_from(pair.target, f"A.{own[0].topic}", own[0].partition, lost)
         led = {
             (share.topic, share.partition): leader_of(pair.target, f"A.{share.topic}", share.partition) for share in own
         }
-        lost = next((one.node_id for one in led.values() if one.node_id != log_leader), None)
-        if lost is None:
-            pytest.skip("all it copies is led by the broker of the control log")
         rule = cut(proxy, "unanswered", lost)
         time.sleep(CUT_S)
         free = {(at, number) for at in scene.loads.topics for number in range(PARTITIONS)} - {
@@ -193,6 +202,18 @@ def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair
         scene.wait_until_all_grow()
         assert scene.put_out() == []
         scene.conclude()
+
+
+def lead_from(cluster: KafkaCluster, topic: str, partition: int, node_id: int) -> None:
+    """Let a broker lead a partition, of which it has a replica."""
+    others = [broker.node_id for broker in cluster.brokers if broker.node_id != node_id]
+    reassign(cluster, {(topic, partition): [node_id, *others]})
+
+    def leads() -> bool:
+        give_leaders_back(cluster, [topic])
+        return leader_of(cluster, topic, partition).node_id == node_id
+
+    wait_until(leads, f"broker {node_id} leads {topic}-{partition}")
 
 
 def test_a_worker_whose_cable_is_pulled_is_put_out_and_comes_back(pair: Pair) -> None:
