@@ -69,9 +69,10 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
 # The first half needs no Java, takes no turns at brokers, and may so have all cores. Both halves are told of.
-test: jars ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
+test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; \
 	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	$(MAKE) --no-print-directory jars || exit 1; \
 	$(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) || failed=1; \
 	exit $$failed
 

@@ -381,17 +381,20 @@ class SourceConnector:
             interval_s = pause_s
             try:
                 if was_head is not self._ownership.is_head:
-                    discovering = True
+                    self._gained.set()
                     if not was_head:
                         await prepared.meet_strangers()
                     was_head = not was_head
-                discovering = discovering or self._gained.is_set()
+                if self._gained.is_set():
+                    discovering = True
+                    discovery.look_again()
                 self._gained.clear()
                 asked = task.metadata_wanted.is_set()
                 task.metadata_wanted.clear()
                 metadata = await fetch_metadata(self._source.brokers, None, channel="watch")
                 task.learn_source(metadata)
-                await self._look_at_remotes(task, discovery, asked=asked)
+                if await self._look_at_remotes(task, discovery, asked=asked):
+                    discovering = True
                 if discovering and not self._draining:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
@@ -441,14 +444,17 @@ class SourceConnector:
         except TimeoutError:
             pass
 
-    async def _look_at_remotes(self, task: SourceTask, discovery: Discovery, *, asked: bool) -> None:
-        """Learn who leads the remote partitions; stop copying into a remote topic that was deleted under us."""
+    async def _look_at_remotes(self, task: SourceTask, discovery: Discovery, *, asked: bool) -> bool:
+        """Learn who leads the remote partitions; stop copying into remote topics that were deleted under us.
+
+        Returns whether there were any: policy may want them copied anew.
+        """
         now_s = self._clock.monotonic()
         leaderless = any(part.target_leader is None for part in task.partitions.values())
         if not (task.partitions or task.fenced_topics) or not (
             asked or leaderless or now_s >= self._remotes_again_at_s
         ):
-            return
+            return False
         if task.partitions:  # those that begin are looked at in their first round
             self._remotes_again_at_s = now_s + look_again_s(self._settings)
         names = sorted({part.target_topic for part in task.partitions.values()} | {*task.fenced_topics})
@@ -463,6 +469,7 @@ class SourceConnector:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
         for name, why in lost.items():
             await discovery.end(GapKind.TARGET_DELETED, name, why)
+        return bool(lost)
 
     # Saying so
 

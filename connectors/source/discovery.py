@@ -33,6 +33,7 @@ from connectors.source.task import SourceTask
 from connectors.source.vanished import Vanished, gone_while_down, say_gone
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
@@ -128,7 +129,11 @@ class Discovery:
         held = frozenset(self._remote(topic) for topic, _ in self._beginning.positions)
         held |= {part.target_topic for part in self._task.partitions.values()}
         self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
-        missing = await self._begin_new(wanted)
+        try:
+            missing = await self._begin_new(wanted)
+        except Mm2Error:
+            self.look_again()  # what was refused has not been looked at
+            raise
         await self._unlist(wanted)
         self.made.set()
         return missing
@@ -158,7 +163,7 @@ class Discovery:
             self._log.warning(
                 "partitions.not_begun",
                 partitions=missing,
-                why="they, or their remote partitions, have no leader that answers; the others are copied",
+                why="they, or their remote partitions, are not there yet or have no leader; the others are copied",
             )
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
 
@@ -208,13 +213,17 @@ class Discovery:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
         return self._not_seen(wanted) + sum(
-            len(self._not_begun(name, topic)) or name in waiting or self._is_to_be_listed(name, topic)
+            self._still_missing(name, topic) or name in waiting
             for name, topic in fresh.items()
             if name not in self._refused
         )
 
     def _lacks(self, name: str, topic: TopicMetadata) -> bool:
         return bool(self._not_begun(name, topic)) or self._is_to_be_listed(name, topic)
+
+    def _still_missing(self, name: str, topic: TopicMetadata) -> int:
+        """Return how many partitions of a topic have to begin, or to be listed once its remote topic can be seen."""
+        return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_begun(name, topic))
 
     def _not_begun(self, name: str, topic: TopicMetadata) -> list[Key]:
         keys = [(name, number) for number in topic.partitions]

@@ -250,13 +250,15 @@ def run_virtual(
         Whatever the coroutine raises.
     """
     loop = make_loop(seed=seed, limit_s=limit_s)
+    collects = gc.isenabled()
     gc.disable()  # a quarter of the time, of a run that is over soon
     try:
         return loop.run_until_complete(coro)
     finally:
+        if collects:
+            gc.enable()
         _cancel_rest(loop)
         loop.close()
-        gc.enable()
 
 
 def _cancel_rest(loop: VirtualLoop) -> None:

@@ -152,3 +152,42 @@ def test_a_remote_topic_that_the_target_shows_late_is_not_forgotten_without_refr
         await world.finish()
 
     run(scenario(), seed)
+
+
+def without_refresh(**extra: str) -> SharedWorld:
+    return SharedWorld(extra={"refresh.topics.enabled": "false", **extra})
+
+
+def test_a_remote_topic_that_was_deleted_is_copied_anew_without_refresh_where_policy_says_so() -> None:
+    async def scenario() -> None:
+        world = without_refresh(**{"on.target.loss": "recopy"})
+        for name in world.make_topics(2, 2):
+            world.write(name)
+        world.start()
+        await world.until(world.is_copied)
+        world.target.delete_topic("A.t0")
+        world.write("t0")
+        await asyncio.sleep(1)
+        await world.until(lambda: "A.t0" in world.target.topics and world.is_copied())
+
+    run(scenario())
+
+
+def test_what_was_refused_is_looked_at_again_by_whoever_gets_partitions_without_refresh() -> None:
+    """The head refused a topic; until another one took its place the cause was gone. What it got of that topic from
+    the new head it passed over, as refused not long ago, and without refresh nobody looked again."""
+
+    async def scenario() -> None:
+        world = without_refresh()
+        for name in world.make_topics(3, 2):
+            world.write(name)
+        world.target.denied_topics.add("A.t0")
+        first = world.start()
+        await world.until(lambda: bool(first.said("topic.refused")))
+        second = world.start()
+        await world.until(lambda: bool(second.owns(world.flow)))
+        world.target.denied_topics.clear()
+        assert await second.stop() == 0
+        await world.until(world.is_copied)
+
+    run(scenario())

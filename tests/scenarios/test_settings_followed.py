@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any
 
 import pytest
 
+from connectors.source import remote_topics
 from mm2py.flow import Flow
+from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.worker.config_log import Written
@@ -109,6 +112,32 @@ def test_other_topics_are_copied_within_two_seconds_and_nothing_else_pauses() ->
             process.said("partitions.not_begun") for process in world.processes if process.said("partitions.not_begun")
         ]
 
+    run(scenario())
+
+
+def test_a_round_that_failed_looks_at_what_was_refused_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for looked at, and without refresh nobody looked again."""
+    ensure, failures = remote_topics.ensure, [1]
+
+    async def fails_once(*positional: Any, **named: Any) -> remote_topics.RemoteTopics:
+        if "t1" in positional[3] and failures and failures.pop():
+            raise BrokerUnreachable("B", "no way there")
+        return await ensure(*positional, **named)
+
+    async def scenario() -> None:
+        world = world_of({"refresh.topics.enabled": "false"})
+        names = world.make_topics(2, 2)
+        world.target.denied_topics.add("A.t0")
+        (worker,) = await started(world, 1, topics="t0")
+        await world.until(lambda: bool(worker.said("topic.refused")))
+        world.target.denied_topics.clear()
+        await reach_all(world, await apply(world, topics="t0,t1"))
+        for name in names:
+            world.write(name)
+        await world.until(world.is_copied)
+        assert not failures
+
+    monkeypatch.setattr(remote_topics, "ensure", fails_once)
     run(scenario())
 
 
