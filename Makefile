@@ -76,7 +76,7 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	$(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) || failed=1; \
 	exit $$failed
 
-test-unit: venv ## the unit tests alone: a minute
+test-unit: venv ## the unit tests alone: under three minutes
 	$(PYTEST) tests/unit $(USUAL) $(ON_ALL_CORES)
 
 lint: venv ## style, types, and which package may import which

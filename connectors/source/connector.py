@@ -131,7 +131,8 @@ class SourceConnector:
         self._settling = asyncio.Lock()
         """Held while partitions begin, are let go, or go on behind a gap: one thing at a time."""
         self._gained = asyncio.Event()
-        """Partitions have become ours since the last round, or others are to be copied."""
+        """Since the last round partitions have become ours, others are to be copied, or there is another head: all is
+        looked at, also what was refused not long ago."""
         self._resumption = Resumption(settings.flow, self._gaps, log)
         self._name = name
         self._keep_alive = KeepAlive(

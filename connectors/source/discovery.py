@@ -164,6 +164,7 @@ class Discovery:
                 "partitions.not_begun",
                 partitions=missing,
                 why="they, or their remote partitions, are not there yet or have no leader; the others are copied",
+                remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
             )
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
 
@@ -202,7 +203,7 @@ class Discovery:
         fresh = {
             name: topic
             for name, topic in wanted.items()
-            if (self._lacks(name, topic) if name not in settled else self._fits(name, topic))
+            if (self._still_missing(name, topic) if name not in settled else self._fits(name, topic))
         }
         if not fresh:
             return self._not_seen(wanted)
@@ -217,9 +218,6 @@ class Discovery:
             for name, topic in fresh.items()
             if name not in self._refused
         )
-
-    def _lacks(self, name: str, topic: TopicMetadata) -> bool:
-        return bool(self._not_begun(name, topic)) or self._is_to_be_listed(name, topic)
 
     def _still_missing(self, name: str, topic: TopicMetadata) -> int:
         """Return how many partitions of a topic have to begin, or to be listed once its remote topic can be seen."""

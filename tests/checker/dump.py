@@ -23,7 +23,7 @@ AT_ONCE = 10_000
 AT_ONCE_S = 0.02
 """A read waits that long for so many, or for as many as there can be; the end of a log does not cut it short."""
 ANSWER_S = 30.0
-_MOVING = frozenset(
+MOVING = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
 )
 """Another broker leads by now: whoever asks once more learns which."""
@@ -119,7 +119,7 @@ class Reader:
             try:
                 return {place.partition: future.result(ANSWER_S).offset for place, future in futures.items()}
             except KafkaException as error:
-                if error.args[0].code() not in _MOVING or time.monotonic() > end_s:
+                if error.args[0].code() not in MOVING or time.monotonic() > end_s:
                     raise
                 time.sleep(0.1)
 

@@ -16,17 +16,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined, unused-ignore]
 
 from deploy.local.kafka import KafkaCluster
+from tests.checker.dump import MOVING
 from tests.cluster.running import wait_until
 
 READ_S: Final = 30.0
 ANSWER_S: Final = 30.0
 _STILL_COMING_UP: Final = frozenset(
-    {
-        KafkaError._DESTROY_BROKER,  # librdkafka heard that a broker is gone while it was being asked
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-    }
+    {*MOVING, KafkaError._DESTROY_BROKER}  # librdkafka heard that a broker is gone while it was being asked
 )
 _numbers = itertools.count(1)
 

@@ -75,7 +75,7 @@ class _Timer(asyncio.TimerHandle):
     """A timer that keeps its place among those of the same moment; asyncio's own heap does not promise that."""
 
     number: int
-    _when: float  # what when() returns; that call was a tenth of a run
+    _when: float  # what when() returns; comparing by calls was a tenth of a run
 
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, _Timer):

@@ -167,7 +167,6 @@ def test_a_remote_topic_that_was_deleted_is_copied_anew_without_refresh_where_po
         await world.until(world.is_copied)
         world.target.delete_topic("A.t0")
         world.write("t0")
-        await asyncio.sleep(1)
         await world.until(lambda: "A.t0" in world.target.topics and world.is_copied())
 
     run(scenario())

@@ -137,7 +137,7 @@ def test_a_setting_that_the_target_refuses_is_left_out_alone_said_once_and_tried
                 "orders", {"preallocate": "true", "retention.ms": "1000000", "segment.ms": "10"}
             )
             world.source.configure_topic("bills", {"retention.ms": "2000000"})
-            await asyncio.sleep(3 * MINUTE_S)
+            await asyncio.sleep(10 * MINUTE_S)
             assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000", "segment.ms": "10"}
             assert world.target.topics["A.bills"].overrides == {"retention.ms": "2000000"}
             (line,) = lines(world, "topic_config.refused")
@@ -145,7 +145,7 @@ def test_a_setting_that_the_target_refuses_is_left_out_alone_said_once_and_tried
             assert "INVALID_CONFIG (40): Unknown topic config name: preallocate" in line
             assert "Set it on B by hand, or add it to config.properties.exclude." in line
             tries = len(times_of(world.target, "sync", "IncrementalAlterConfigs"))
-            await asyncio.sleep(5 * MINUTE_S)
+            await asyncio.sleep(10 * MINUTE_S)
             assert len(times_of(world.target, "sync", "IncrementalAlterConfigs")) == tries
             world.target.unknown_configs = set()
             await until(lambda: "preallocate" in world.target.topics["A.orders"].overrides, deadline_s=AGAIN_S)
@@ -316,7 +316,7 @@ def test_a_dry_run_names_every_topic_and_a_right_that_is_missing_for_all_of_them
             world.target.denied_configs = {f"A.{name}" for name in names}
             for name in names:
                 world.source.configure_topic(name, {"retention.ms": "1000000"})
-            await asyncio.sleep(3 * MINUTE_S)
+            await asyncio.sleep(10 * MINUTE_S)
             said = lines(world, "topic_configs.would_change" if extra else "topic_configs.denied")
             assert len(said) == 21
             assert "topics=40" in said[-1]
