@@ -12,12 +12,10 @@ from mm2py.flow import Flow, TopicName
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
 
-SETTLE_S: Final = 5.0
-"""How long a topic waits for the first round of another flow that may lead into the same remote topic: a dead source
-must not hold it for ever. What the other one copied there is safe also then: a remote topic that is not empty is not
-begun without a position of our own."""
-HOLDER_SETTLES_S: Final = 0.5
-"""The same for a topic that the flow has copied already. The other one keeps it from that only if it has, too."""
+SETTLE_S: Final = 0.5
+"""How long a topic waits for the first round of another flow that may lead into the same remote topic. A dead, slow or
+throttled source must not hold it for longer: whoever is not heard by then is a newcomer there. What it copied before is
+safe also then, see ``must_wait``."""
 
 SettingsOf = Callable[[Flow], FlowSettings | None]
 
@@ -51,11 +49,11 @@ class RemoteTopicClaims:
         """Whether ``flow``, which has claimed a topic, must not begin it yet: it may turn out to be another flow's.
 
         The story: A->B and C->B keep the names of topics, and C->B has copied ``orders`` for months. A is the faster
-        one to answer after a restart, and has a topic ``orders`` as well. By the names of MirrorMaker 2's default
-        policy no two sources can meet, so nobody waits there, whatever becomes of the other sources.
+        one to answer after a restart, and has a topic ``orders`` as well. Does C take longer, A->B is still kept from
+        it: a remote topic that is not empty is not begun without a position of one's own. By the names of MirrorMaker
+        2's default policy no two sources can meet, so nobody waits there, whatever becomes of the other sources.
         """
-        held = self._claims.get(remote_topic, {}).get(flow, False)
-        if self.clock.monotonic() - self._first_s[flow] >= (HOLDER_SETTLES_S if held else SETTLE_S):
+        if self.clock.monotonic() - self._first_s[flow] >= SETTLE_S:
             return False
         return any(self._may_lead_to(other, remote_topic) for other in self.flows - self._first_s.keys())
 

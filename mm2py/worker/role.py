@@ -32,7 +32,7 @@ from mm2py.worker.membership import View
 
 SNAPSHOT_EVERY_MS: Final = 60_000
 BALANCE_EVERY_MS: Final = 60_000
-"""How often measured loads alone may move shares. All these are in log time."""
+"""How often measured loads may move shares of members that were there before. All these are in log time."""
 PART_BYTES_MOST: Final = 512 * 1024
 """Of one record. A topic's ``max.message.bytes`` is 1 MiB unless somebody lowered it."""
 
@@ -46,7 +46,9 @@ class Planned:
     """``View.plan_changes`` then."""
     generation: int
     """The one that the view reaches if what was published counted."""
-    at_ms: int
+    members: frozenset[MemberId]
+    balanced_ms: int
+    """When ``loads`` were taken."""
     loads: Mapping[Share, float] = field(default_factory=dict, repr=False)
     """By bundle; see ``assignment.steady_load``."""
 
@@ -134,8 +136,17 @@ def _is_plan_due(view: View, last: Planned | None) -> bool:
         or last.leader_epoch != view.leader_epoch
         or last.changes != view.plan_changes
         or last.generation > view.generation  # what was published has not counted
-        or view.log_time_ms - last.at_ms >= BALANCE_EVERY_MS
+        or _is_balance_due(view, last)
     )
+
+
+def _is_balance_due(view: View, last: Planned) -> bool:
+    """Whether loads are to be taken as they are measured now: some shares move anyhow, or it is time.
+
+    The story: w1, w2 and w3 have measured for some seconds what was dealt out by count when they started. w3 is killed.
+    Were its shares given away by the new loads, others would move between w1 and w2 in the same moment, and pause.
+    """
+    return not view.members.keys() <= last.members or view.log_time_ms - last.balanced_ms >= BALANCE_EVERY_MS
 
 
 def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
@@ -144,17 +155,26 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
     for share in view.shares():
         bundles[now.bundle_of(share)].append(share)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
+    balances = last is None or _is_balance_due(view, last)
     loads = {}
     for bundle, shares in bundles.items():
         measured = float(sum(view.loads.get(share, 0) for share in shares))
-        loads[bundle] = measured if last is None else steady_load(last.loads.get(bundle, measured), measured)
+        before = measured if last is None else last.loads.get(bundle, measured)
+        loads[bundle] = steady_load(before, measured) if balances else before
     owners = _assign(view, bundles, loads)
     moves = {share: NOBODY for share, owned in view.owners.items() if owned.member and not view.is_wanted(share)}
     for bundle, shares in bundles.items():
         to = owners.get(bundle, NOBODY)
         moves.update({share: to for share in shares if (view.owner(share) or NOBODY) != to})
     published = _in_parts(view, me, moves) if moves else []
-    plan = Planned(view.leader_epoch, view.plan_changes, view.generation + bool(moves), view.log_time_ms, loads)
+    plan = Planned(
+        view.leader_epoch,
+        view.plan_changes,
+        view.generation + bool(moves),
+        frozenset(view.members),
+        view.log_time_ms if balances or last is None else last.balanced_ms,
+        loads,
+    )
     return [*map(Append, published), plan]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from connectors.source.claims import SETTLE_S
 from mm2py.flow import parse_flow
 from tests.fakes.broker_model import ClusterModel
 from tests.scenarios.shared_world import Process, SharedWorld, run
@@ -129,10 +130,26 @@ def test_topics_that_keep_their_names_go_on_at_once_after_a_restart_beside_an_il
     run(scenario())
 
 
+@pytest.mark.parametrize("ill", [unreachable, silent, slow])
+def test_topics_that_keep_their_names_begin_at_once_beside_an_ill_source_also_if_nobody_ever_copied_them(
+    ill: Ill,
+) -> None:
+    async def scenario() -> None:
+        assert await begun_beside(ill) < await begun_beside(well) + DELAYED_MOST_S
+
+    async def begun_beside(how: Ill) -> float:
+        scene = Scene(how, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
+        scene.world.source.create_topic("t0", 2)
+        scene.start()
+        return await scene.until_copied("t0", prefix="")
+
+    run(scenario())
+
+
 def test_nobody_waits_for_a_flow_that_is_switched_off() -> None:
     async def scenario() -> None:
         alone_s = await begun_beside(well, switched_off=False)
-        assert await begun_beside(silent, switched_off=True) < alone_s + DELAYED_MOST_S
+        assert await begun_beside(silent, switched_off=True) < alone_s + SETTLE_S / 2
 
     async def begun_beside(ill: Ill, *, switched_off: bool) -> float:
         scene = Scene(well, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})

@@ -267,6 +267,38 @@ def test_loads_move_shares_once_a_minute_at_most() -> None:
     assert W2 in moved.values()
 
 
+def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_measured_meanwhile() -> None:
+    log = group_of(W1, W2, W3, partitions=12)
+    leader = Acting(log, W1)
+    leader.settle()
+    release_all(log)
+    kept = {each: owner for each in log.view.shares() if (owner := log.view.owner(each)) not in {W3, None}}
+    heavy = [each for each in log.view.owned_by(W1) if each.is_partition]
+    log.add(Loads(W1, dict.fromkeys(heavy, 5e6)))
+    log.beat([W1, W2], for_ms=4000)
+    moved = moves(leader.settle())
+    assert moved
+    assert not moved.keys() & kept.keys()
+    log.fenced(W3)
+    log.beat([W1, W2], for_ms=56_000)
+    assert moves(leader.settle()).keys() & set(heavy), "that is done when loads are balanced next"
+
+
+def test_topics_that_come_and_go_do_not_put_balancing_off() -> None:
+    log = group_of(W1, W2, partitions=8)
+    leader = Acting(log, W1)
+    leader.settle()
+    release_all(log)
+    mine = [each for each in log.view.owned_by(W1) if each.is_partition]
+    log.add(Loads(W1, dict.fromkeys(mine, 5e6)))
+    for number in range(6):
+        log.beat([W1, W2], for_ms=9_500)
+        log.list_topics(W1, {f"bills-{number}": 1})
+        assert not moves(leader.settle()).keys() & set(mine)
+    log.beat([W1, W2], for_ms=3_000)
+    assert moves(leader.settle()).keys() & set(mine)
+
+
 def test_a_large_assignment_is_cut_in_parts_that_a_topic_takes() -> None:
     log = group_of(W1, W2, partitions=1)
     log.list_topics(W1, {f"{'topic' * 40}-{number}": 2 for number in range(5000)})
