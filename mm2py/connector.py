@@ -73,6 +73,8 @@ class Kind(StrEnum):
     """The kinds of work of a flow, named as MM2 names its connectors."""
 
     SOURCE = "MirrorSourceConnector"
+    CHECKPOINT = "MirrorCheckpointConnector"
+    """Workers share these tasks; none has any to offer yet."""
     HEARTBEAT = "MirrorHeartbeatConnector"
     PATH = "path"
     """Reads heartbeats back; MM2 has none of this kind."""

@@ -117,6 +117,7 @@ def joined_fields(joined: Joined) -> Fields:
         "url": joined.url,
         "flows": [str(flow) for flow in joined.flows],
         "heartbeats": [str(flow) for flow in joined.heartbeats],
+        "checkpoints": [str(flow) for flow in joined.checkpoints],
         "tasks_max": by_flow(joined.tasks_max),
         "cluster_id": joined.cluster_id,
         "election": joined.election,
@@ -136,6 +137,7 @@ def read_joined(member: MemberId, fields: Fields) -> Joined:
         cluster_id=None if fields["cluster_id"] is None else _text(fields, "cluster_id"),
         election=_text(fields, "election"),
         session_timeout_ms=_count(fields, "session_timeout_ms"),
+        checkpoints=tuple(map(parse_flow, fields.get("checkpoints", ()))),
     )
 
 

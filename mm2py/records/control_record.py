@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from mm2py.connector import Kind
 from mm2py.flow import Flow
@@ -23,12 +23,16 @@ NOBODY = MemberId("")
 
 NOT_A_PARTITION = -1
 
+UNDIVIDED: Final = (Kind.HEARTBEAT, Kind.CHECKPOINT)
+"""Kinds of tasks of which a flow has one that runs as a whole on one worker."""
+
 
 class Share(NamedTuple):
     """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
 
     The share ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
-    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats are such a share of their kind.
+    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats and checkpoints are such shares of
+    their kinds.
     """
 
     flow: Flow
@@ -73,6 +77,13 @@ class Joined:
     """``log`` or ``zookeeper``."""
     session_timeout_ms: int
     """After so long without a record of it others may call it silent; it stops by itself before."""
+    checkpoints: tuple[Flow, ...] = ()
+    """The flows whose checkpoints it may emit."""
+
+    @property
+    def undivided(self) -> Mapping[Kind, tuple[Flow, ...]]:
+        """The flows of which it may run a task that is not divided, by kind."""
+        return dict(zip(UNDIVIDED, (self.heartbeats, self.checkpoints), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,8 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
         yield f"head {_name(flow.head, group)}"
         if flow.heartbeats is not None:
             yield f"heartbeats {_name(flow.heartbeats, group)}"
+        if flow.checkpoints is not None:
+            yield f"checkpoints {_name(flow.checkpoints, group)}"
         waiting = sum(task.waiting for task in flow.tasks)
         if waiting:
             yield f"{waiting} partition(s) on their way to another member"
@@ -280,6 +282,7 @@ def _flow(flow: FlowReport) -> dict[str, Any]:
         "guarantee_reasons": list(flow.guarantee.reasons),
         "head": flow.head,
         "heartbeats": flow.heartbeats,
+        "checkpoints": flow.checkpoints,
         "tasks": [
             {
                 "member": task.member,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 from mm2py.connector import Kind
@@ -115,6 +116,7 @@ class FlowReport:
     guarantee: Guarantee
     head: MemberId | None
     heartbeats: MemberId | None
+    checkpoints: MemberId | None
     tasks: tuple[TaskReport, ...]
     tasks_max: int | None
     unowned: int
@@ -212,7 +214,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
             MemberState.STOPPED if not runs else MemberState.SILENT if member.silent else MemberState.ALIVE,
             name == state.leader,
             age_ms + state.log_time_ms - member.last_time_ms,
-            tuple(sorted({*member.joined.flows, *member.joined.heartbeats})),
+            tuple(sorted({*member.joined.flows, *chain(*member.joined.undivided.values())})),
             len(state.owned_by(name)),
             sum(state.loads.get(share, 0) for share in state.owned_by(name)),
         )
@@ -282,12 +284,17 @@ def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None)
     unread = tuple(
         filter(None, (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread))
     )
+
+    def owner_of(kind: Kind) -> MemberId | None:
+        return None if work is None else work.state.owner(Share(flow, kind))
+
     return FlowReport(
         flow,
         settings_of(facts, state if copied else None),
         guarantee_of(facts, state),
-        work.state.owner(Share(flow, Kind.SOURCE)) if work is not None else None,
-        work.state.owner(Share(flow, Kind.HEARTBEAT)) if work is not None else None,
+        owner_of(Kind.SOURCE),
+        owner_of(Kind.HEARTBEAT),
+        owner_of(Kind.CHECKPOINT),
         work.tasks(flow) if work is not None else (),
         facts.settings.tasks_max,
         work.unowned[flow] if work is not None else 0,

@@ -47,6 +47,7 @@ class Entrance:
         flows: Sequence[FlowSettings],
         heartbeats: Sequence[Flow],
         *,
+        checkpoints: Sequence[Flow] = (),
         name: str,
         clock: Clock,
         rng: random.Random,
@@ -58,12 +59,14 @@ class Entrance:
             target: with connections of its own, whose requests time out well before a session does.
             flows: those that lead there.
             heartbeats: flows that lead there and whose heartbeats this worker may emit.
+            checkpoints: the same for checkpoints.
             name: of the worker, for people.
         """
         self._settings = settings
         self._target = target
         self._flows = {flow.flow: flow for flow in flows}
         self._heartbeats = tuple(heartbeats)
+        self._checkpoints = tuple(checkpoints)
         self._name = name
         self._tasks_max = {one.flow: one.tasks_max for one in flows if one.tasks_max is not None}
         self._renounced: set[Flow] = set()
@@ -94,6 +97,7 @@ class Entrance:
             producer_expiry_ms=producer_expiry_ms,
             election=settings.election,
             tasks_max=dict(self._tasks_max),
+            checkpoints=self._checkpoints,
         )
         parts: Mapping[str, Any] = {"clock": self._clock, "rng": self._rng, "log": self.log}
         return Member(

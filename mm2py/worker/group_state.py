@@ -27,7 +27,7 @@ from mm2py.records.control_codec import (
     read_writer,
     writer_fields,
 )
-from mm2py.records.control_record import Joined, MemberId, Ownership, Share, Writer
+from mm2py.records.control_record import UNDIVIDED, Joined, MemberId, Ownership, Share, Writer
 from mm2py.records.share_ranges import pack, unpack
 from mm2py.worker.hand_overs import HandOvers, Owned
 
@@ -100,7 +100,8 @@ class GroupState:
         self._wanted: dict[Share, None] | None = None
         self.flows: frozenset[Flow] = frozenset()
         """Those that somebody alive may copy."""
-        self.heartbeats: frozenset[Flow] = frozenset()
+        self.undivided: Mapping[Kind, frozenset[Flow]] = {}
+        """Those of which somebody alive may run a task that is not divided, by kind."""
 
     @property
     def owners(self) -> Mapping[Share, Owned]:
@@ -152,7 +153,8 @@ class GroupState:
         """What should be owned by somebody: all that members which are alive run between them."""
         if self._wanted is None:
             self._wanted = dict.fromkeys(Share(flow, Kind.SOURCE) for flow in sorted(self.flows))
-            self._wanted.update(dict.fromkeys(Share(flow, Kind.HEARTBEAT) for flow in sorted(self.heartbeats)))
+            for kind, flows in self.undivided.items():
+                self._wanted.update(dict.fromkeys(Share(flow, kind) for flow in sorted(flows)))
             for flow, topics in self.topics.items():
                 for topic, partitions in topics.items():
                     for partition in range(partitions):
@@ -164,13 +166,15 @@ class GroupState:
         flow, kind, topic, partition = share
         if share.is_partition:
             return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
-        return not topic and flow in {Kind.SOURCE: self.flows, Kind.HEARTBEAT: self.heartbeats}.get(kind, ())
+        return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
 
     def index_flows(self) -> None:
         """After ``members`` changed."""
         joined = [member.joined for member in self.members.values()]
         self.flows = frozenset(flow for each in joined for flow in each.flows)
-        self.heartbeats = frozenset(flow for each in joined for flow in each.heartbeats)
+        self.undivided = {
+            kind: frozenset(flow for each in joined for flow in each.undivided[kind]) for kind in UNDIVIDED
+        }
         self._wanted = None
 
     def note_listing(self) -> None:

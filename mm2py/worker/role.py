@@ -179,22 +179,26 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 
 def _assign(view: View, bundles: Mapping[Share, list[Share]], loads: Mapping[Share, float]) -> dict[Share, MemberId]:
-    """Heartbeats are dealt out by themselves: other flows' workers may emit them, and they weigh nothing."""
+    """Tasks that are not divided are dealt out by themselves, each kind by its number: they carry no records of a
+    source, and heartbeats are emitted also by workers that do not copy the flow."""
     tasks_max: dict[Flow, int] = {}
     for member in view.members.values():
         for flow, most in member.joined.tasks_max.items():
             tasks_max[flow] = min(most, tasks_max.get(flow, most))  # where files differ, the strictest one
     current: dict[Share, MemberId] = {}
-    pieces: dict[bool, list[Piece[Share]]] = {False: [], True: []}
+    pieces: defaultdict[Kind, list[Piece[Share]]] = defaultdict(list)
     for bundle, shares in bundles.items():
         homes = [home for share in shares if (home := view.owner(share)) is not None]
         if homes:
             current[bundle] = homes[0]
         flows = frozenset(share.flow for share in shares)
-        pieces[bundle.kind is Kind.HEARTBEAT].append(Piece(bundle, loads[bundle], flows))
+        pieces[bundle.kind].append(Piece(bundle, loads[bundle], flows))
     copying = {name: frozenset(member.joined.flows) for name, member in view.members.items()}
-    beating = {name: frozenset(member.joined.heartbeats) for name, member in view.members.items()}
-    return assign(pieces[False], copying, current, tasks_max) | assign(pieces[True], beating, current, {})
+    owners = assign(pieces.pop(Kind.SOURCE, ()), copying, current, tasks_max)
+    for kind, tasks in pieces.items():
+        running = {name: frozenset(member.joined.undivided[kind]) for name, member in view.members.items()}
+        owners |= assign(tasks, running, current, {})
+    return owners
 
 
 def _in_parts(view: View, me: MemberId, moves: Mapping[Share, MemberId]) -> list[Ownership]:

@@ -29,6 +29,7 @@ class Terms:
     """The target's ``producer.id.expiration.ms``."""
     election: str = "log"
     tasks_max: Mapping[Flow, int] = field(default_factory=dict)
+    checkpoints: tuple[Flow, ...] = ()
 
     def joined(self, member: MemberId) -> Joined:
         return Joined(
@@ -42,6 +43,7 @@ class Terms:
             cluster_id=self.cluster_id,
             election=self.election,
             session_timeout_ms=int(self.session_timeout_s * 1000),
+            checkpoints=self.checkpoints,
         )
 
 

@@ -1,7 +1,7 @@
 """When a connector runs on this worker, by what its group says.
 
 Answers to what DistributedHerder does with connectors and tasks after each rebalance. A source connector runs on every
-member, and copies what partitions are its own; heartbeats are emitted by one.
+member, and copies what partitions are its own; a flow's heartbeats, and its checkpoints, are emitted by one.
 """
 
 from __future__ import annotations

@@ -53,7 +53,18 @@ loads = st.dictionaries(shares, numbers.map(float))
 tuples = st.lists(flows).map(tuple)
 records: st.SearchStrategy[ControlRecord] = st.one_of(
     st.builds(
-        Joined, members, names, names, names, tuples, tuples, by_flow, st.none() | names, names, st.integers(1, 10**6)
+        Joined,
+        members,
+        names,
+        names,
+        names,
+        tuples,
+        tuples,
+        by_flow,
+        st.none() | names,
+        names,
+        st.integers(1, 10**6),
+        tuples,
     ),
     st.builds(Beat, members, by_flow),
     st.builds(Loads, members, loads),

@@ -425,13 +425,14 @@ def test_a_leader_cannot_put_itself_out() -> None:
 
 def test_what_should_be_owned_is_what_members_alive_run_between_them() -> None:
     log = group_of(W1, partitions=2)
-    log.add(Joined(W2, "", "", "", (C_B,), (A_B,), {}, None, "log", SESSION_TIMEOUT_MS))
-    heads = {HEAD, Share(C_B, Kind.SOURCE), Share(A_B, Kind.HEARTBEAT)}
+    log.add(Joined(W2, "", "", "", (C_B,), (A_B,), {}, None, "log", SESSION_TIMEOUT_MS, (C_B,)))
+    heads = {HEAD, Share(C_B, Kind.SOURCE), Share(A_B, Kind.HEARTBEAT), Share(C_B, Kind.CHECKPOINT)}
     assert set(log.view.shares()) == heads | {S0, S1}
     log.list_topics(W1, {"orders": 1, "bills": 1})
     assert set(log.view.shares()) == heads | {S0, share(0, "bills")}
     assert all(map(log.view.is_wanted, log.view.shares()))
     others = [S1, share(-2), Share(C_B, Kind.HEARTBEAT), Share(A_B, Kind.PATH), Share(A_B, Kind.SOURCE, "orders")]
+    others += [Share(A_B, Kind.CHECKPOINT), Share(C_B, Kind.CHECKPOINT, "orders", 0)]
     assert not any(map(log.view.is_wanted, others))
     log.add(Left(W2, in_doubt=False))
     assert set(log.view.shares()) == {HEAD, S0, share(0, "bills")}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from mm2py.connector import Kind
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,
+    UNDIVIDED,
     Beat,
     Claim,
     ControlRecord,
@@ -217,6 +220,35 @@ def test_a_member_gets_only_what_it_may_run() -> None:
     Acting(log, W1).settle()
     assert set(log.view.owned_by(W2)) == {Share(C_B, Kind.SOURCE), Share(A_B, Kind.HEARTBEAT)}
     assert len(log.view.owned_by(W1)) == 7
+
+
+def test_tasks_that_are_not_divided_are_spread_by_their_number_over_those_who_may_run_them() -> None:
+    flows = [Flow(ClusterAlias(f"S{number}"), ClusterAlias("B")) for number in range(6)]
+    log = GroupLog()
+    workers = [W1, W2, W3]
+    log.add(*(replace(joined(worker), heartbeats=tuple(flows[:3]), checkpoints=tuple(flows)) for worker in workers))
+    log.lead(W1)
+    leader = Acting(log, W1)
+    leader.settle()
+    log.add(Loads(W1, {Share(A_B, Kind.SOURCE): 5e9}))
+    for kind, each in ((Kind.HEARTBEAT, 1), (Kind.CHECKPOINT, 2)):
+        owned = [[share for share in log.view.owned_by(worker) if share.kind is kind] for worker in workers]
+        assert [len(shares) for shares in owned] == [each] * 3
+    assert not any(share.flow == A_B for share in log.view.shares() if share.kind in UNDIVIDED)
+    before = dict(log.view.owners)
+    log.beat([W1, W2], for_ms=4000)
+    moved = moves(leader.settle())
+    assert {share for share in moved if share.kind in UNDIVIDED} == {
+        share for share, owned_before in before.items() if owned_before.member == W3
+    }
+    assert Counter(log.view.owner(Share(flow, Kind.CHECKPOINT)) for flow in flows) == {W1: 3, W2: 3}
+
+
+def test_a_flows_checkpoints_are_run_by_one_who_may_whatever_its_tasks_max_is() -> None:
+    log = group_of(W1, W2, W3, partitions=9)
+    log.add(*(replace(joined(worker), tasks_max={A_B: 1}, checkpoints=(A_B,)) for worker in (W2, W3)))
+    Acting(log, W1).settle()
+    assert log.view.owner(Share(A_B, Kind.CHECKPOINT)) in {W2, W3}
 
 
 def test_what_its_owner_may_run_no_more_and_nobody_else_may_is_taken_away() -> None:

@@ -521,6 +521,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         ],
         "flows": [
             "applied",
+            "checkpoints",
             "config",
             "drift",
             "enabled",

@@ -1,0 +1,133 @@
+"""Tasks that are not divided, one of each kind in a flow: workers share them as their group says, no two run one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+
+from mm2py.connector import Kind
+from mm2py.flow import Flow, parse_flow
+from mm2py.records.control_record import PutOut, Share
+from mm2py.worker.entrance import Entrance
+from mm2py.worker.turns import ShareTurn
+from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
+from tests.scenarios.shared_world import run
+
+FLOWS = tuple(parse_flow(f"S{number}->B") for number in range(6))
+
+
+class Tasks:
+    """Runs a worker's part of all flows' checkpoint tasks, each as the herder does."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._running: dict[Flow, ShareTurn] = {}
+        self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
+
+    async def _run(self, flow: Flow) -> None:
+        turn = ShareTurn(self.worker.group, cast("Entrance", None), Share(flow, Kind.CHECKPOINT))
+        while True:
+            await turn.begins()
+            self._running[flow] = turn
+            try:
+                await turn.ends()
+                await asyncio.sleep(0.1)  # it drains
+            finally:
+                del self._running[flow]
+            await turn.over(in_doubt=False)
+
+    @property
+    def running(self) -> set[Flow]:
+        """Those that run and can write: what a task sends goes out under its member's lease, or waits for it."""
+        return {flow for flow, turn in self._running.items() if turn.member.lease.is_valid}
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.world = GroupWorld()
+        self.tasks: list[Tasks] = []
+
+    def add(self, name: str) -> Tasks:
+        found = Tasks(self.world.add(name, checkpoints=FLOWS))
+        self.tasks.append(found)
+        return found
+
+    def are_spread(self, workers: int) -> bool:
+        """Whether each task runs somewhere just now, on so many workers, and on none more than one above its part."""
+        numbers = [len(each.running) for each in self.tasks if each.running]
+        return len(numbers) == workers and sum(numbers) == len(FLOWS) and max(numbers) <= len(FLOWS) // workers + 1
+
+    async def watch(self) -> None:
+        while True:
+            where = Counter(flow for each in self.tasks for flow in each.running)
+            assert not where or max(where.values()) == 1, where
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    """Three workers that share six tasks, of which none ever runs twice at a time."""
+    found = Scene()
+    try:
+        for name in ("w1", "w2", "w3"):
+            found.add(name)
+        watching = asyncio.create_task(found.watch(), name="watch")
+        await found.world.until(lambda: found.are_spread(3))
+        yield found
+        assert not watching.done(), watching
+        watching.cancel()
+    finally:
+        await asyncio.gather(*(each.end() for each in found.tasks))
+        await asyncio.gather(*(worker.kill() for worker in found.world.workers))
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_a_killed_worker_ran_goes_on_at_others_after_its_session(leads: bool) -> None:
+    async def scenario() -> None:
+        async with scene() as found:
+            dead = next(each for each in found.tasks if each.worker.member.is_leader is leads)
+            before = {each.worker.name: set(each.running) for each in found.tasks}
+            await asyncio.gather(dead.end(), dead.worker.kill())
+            took_s = await found.world.until(lambda: found.are_spread(2))
+            assert took_s < SESSION_S + 2
+            assert all(before[each.worker.name] <= each.running for each in found.tasks if each is not dead)
+            assert len(found.world.written(PutOut)) == 1
+
+    run(scenario())
+
+
+def test_they_move_to_a_worker_that_joins_and_away_from_one_that_leaves_and_cost_no_fence() -> None:
+    async def scenario() -> None:
+        async with scene() as found:
+            joined = found.add("w4")
+            await found.world.until(lambda: found.are_spread(4))
+            assert joined.running
+            gone = next(each for each in found.tasks if each is not joined)
+            await gone.end()
+            await gone.worker.group.leave(in_doubt=False)
+            await found.world.until(lambda: found.are_spread(3))
+            assert not found.world.written(PutOut)
+
+    run(scenario())
+
+
+def test_a_worker_that_is_cut_off_and_comes_back_runs_none_that_went_on_elsewhere() -> None:
+    async def scenario() -> None:
+        async with scene() as found:
+            cut = next(each for each in found.tasks if not each.worker.member.is_leader)
+            cut.worker.wire.is_cut = True
+            await found.world.until(lambda: not cut.running and found.are_spread(2))
+            cut.worker.wire.is_cut = False
+            await found.world.until(lambda: found.are_spread(3))
+
+    run(scenario())
