@@ -193,10 +193,10 @@ def test_utf_16_is_named(tmp_path: Path) -> None:
 def test_absurd_files_are_refused_soon(tmp_path: Path, data: bytes, what: str) -> None:
     path = tmp_path / "mm2.properties"
     path.write_bytes(data)
-    began = time.monotonic()
+    began_s = time.process_time()
     with pytest.raises(ConfigError, match=what):
         read_properties(path)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began_s < 10
 
 
 SECRET_KEYS = [

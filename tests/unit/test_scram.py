@@ -115,10 +115,10 @@ SALT = "c2FsdHNhbHQ="
 )
 def test_a_server_that_cheats_in_its_first_message_learns_nothing(challenge: str, why: str) -> None:
     scram = Scram("SCRAM-SHA-256", "anna", PASSWORD, nonce=NONCE)
-    began_s = time.monotonic()
+    began_s = time.process_time()
     with pytest.raises(SaslRefused) as caught:
         scram.answer(challenge.encode("latin-1") if challenge == "\xff" else challenge.encode())
-    assert time.monotonic() - began_s < 0.5, "it computed before it checked"
+    assert time.process_time() - began_s < 0.5, "it computed before it checked"
     if challenge != "\xff":
         assert why in str(caught.value)
     assert "canary" not in f"{caught.value} {caught.value.remedy}"
@@ -144,9 +144,9 @@ def test_a_refused_proof_is_told_with_the_servers_reason() -> None:
 
 def test_the_most_iterations_that_are_taken_take_a_second_or_so() -> None:
     scram = Scram("SCRAM-SHA-256", "anna", PASSWORD, nonce=NONCE)
-    began_s = time.monotonic()
+    began_s = time.process_time()
     assert scram.answer(f"r={NONCE}x,s={SALT},i={ITERATIONS_MOST}".encode()) is not None
-    assert time.monotonic() - began_s < 20
+    assert time.process_time() - began_s < 20
 
 
 @given(st.binary(max_size=200))

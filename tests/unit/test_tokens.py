@@ -205,7 +205,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
             began_s = time.monotonic()
             with pytest.raises(TokenUnavailable, match="did not answer in time"):
                 await source(endpoint(server.url, connect_timeout_s=0.2, read_timeout_s=0.2)).token()
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 15
             release.set()
         with pytest.raises(TokenUnavailable, match="Connection refused"):
             await source(endpoint("http://127.0.0.1:1/")).token()

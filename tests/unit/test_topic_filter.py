@@ -245,7 +245,7 @@ def test_patterns_that_hang_backtracking_engines_answer_at_once(pattern: str) ->
     topics = PatternList("topics", [pattern])
     start = time.process_time()
     assert not topics.matches("a" * 248 + "!")
-    assert time.process_time() - start < 0.05
+    assert time.process_time() - start < 0.5
 
 
 def test_pattern_that_finds_no_answer_stops_the_list_and_names_it() -> None:
