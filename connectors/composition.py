@@ -6,10 +6,11 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +18,6 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
-from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
 from connectors.source.start import refuse_live_mm2
@@ -25,7 +25,7 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
-from mm2py.flow import Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
@@ -102,10 +102,9 @@ def make_herder(
     def settings_of(flow: Flow) -> FlowSettings | None:
         return None if entrances[flow.target].has_renounced(flow) else currents[flow].settings
 
-    claims = {
-        at: RemoteTopicClaims(frozenset(flow for flow in currents if flow.target == at), settings_of, means.clock)
-        for at in entrances
-    }
+    def others_into(at: ClusterAlias) -> list[FlowSettings]:
+        return [settings for flow in currents if flow.target == at and (settings := settings_of(flow)) is not None]
+
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
         group, entrance = groups[flow.target], entrances[flow.target]
@@ -113,7 +112,8 @@ def make_herder(
         turn: SettledTurn | MemberTurn = MemberTurn(group, entrance, flow)
         if sharing is not None:
             turn = _settled_turn(settings, current, group, entrance, to=to, means=means, sharing=sharing)
-        copying = _Copying(settings, to, turn, means, claims=claims[flow.target], recopies=recopies.get(flow, set()))
+        others = functools.partial(others_into, flow.target)
+        copying = _Copying(settings, to, turn, means, others=others, recopies=recopies.get(flow, set()))
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
     if sharing is not None and sharing.apply:
@@ -145,12 +145,12 @@ class _Copying:
         turn: SettledTurn | MemberTurn,
         means: Means,
         *,
-        claims: RemoteTopicClaims,
+        others: Callable[[], Iterable[FlowSettings]],
         recopies: set[str],
     ) -> None:
         self._settings = settings
         self._turn = turn
-        self._claims = claims
+        self._others = others
         self._recopies = recopies
         self._means = means
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
@@ -167,7 +167,7 @@ class _Copying:
             self._side(self._sources, settings.source_request_timeout_s, of_source=True),
             replace(to, brokers=member.leased(to.brokers)),
             name=TransactionalId(settings.group, member.id, life, str(flow)),
-            claims=self._claims,
+            others=self._others,
             ownership=member.shares(flow),
             allow_recopy=set(self._recopies),
             budget=means.budget,

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.beginning import Beginning
-from connectors.source.claims import RemoteTopicClaims
 from connectors.source.discovery import Discovery, look_again_s
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.group_fences import GroupFences
 from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
+from connectors.source.holders import Holders
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.loads import Loads
 from connectors.source.own_record import OwnRecord
@@ -84,7 +84,7 @@ class SourceConnector:
         target: Side,
         *,
         name: TransactionalId,
-        claims: RemoteTopicClaims,
+        others: Callable[[], Iterable[FlowSettings]] = tuple,
         ownership: Ownership,
         allow_recopy: set[str],
         budget: MemoryBudget,
@@ -94,12 +94,13 @@ class SourceConnector:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
+        """``others`` as in ``Holders``."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
         self._pulse = Pulse(clock)
         self._target = target = replace(target, brokers=Watched(target.brokers, self._pulse))
-        self._claims = claims
+        self._others = others
         self._ownership = ownership
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._allow_recopy = frozenset(allow_recopy)
@@ -328,7 +329,7 @@ class SourceConnector:
             beginning=beginning,
             gaps=self._gaps,
             stopped=self._stopped,
-            claims=self._claims,
+            holders=Holders(self._flow, self._others, target, self._log),
             ownership=self._ownership,
             handed_down=handed_down,
             settling=self._settling,

@@ -15,9 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source import remote_topics
 from connectors.source.beginning import Beginning, Key, Pair
-from connectors.source.claims import RemoteTopicClaims
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.handed_down import HandedDown
+from connectors.source.holders import Holders
 from connectors.source.refusals import (
     Recreated,
     RemoteNameIllegal,
@@ -37,6 +37,7 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
+from mm2py.records.control_record import Lead
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Phase
@@ -75,7 +76,7 @@ class Discovery:
         beginning: Beginning,
         gaps: GapKeeper,
         stopped: StoppedPartitions,
-        claims: RemoteTopicClaims,
+        holders: Holders,
         ownership: Ownership,
         handed_down: HandedDown,
         settling: asyncio.Lock,
@@ -97,7 +98,7 @@ class Discovery:
         self._beginning = beginning
         self._gaps = gaps
         self._stopped = stopped
-        self._claims = claims
+        self._holders = holders
         self._ownership = ownership
         self._handed_down = handed_down
         self._settling = settling
@@ -116,7 +117,7 @@ class Discovery:
         """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how much was found that has to wait: for a leader, a remote topic, another flow.
+        """Begin what is new. Returns how much was found that has to wait: for a leader, or a remote topic.
 
         Raises: FlowRefused, where the group copies another cluster.
         """
@@ -126,9 +127,6 @@ class Discovery:
         await self._drop_vanished(metadata)
         await self._drop_passed_over()
         self._say_once_at_start(wanted, metadata)
-        held = frozenset(self._remote(topic) for topic, _ in self._beginning.positions)
-        held |= {part.target_topic for part in self._task.partitions.values()}
-        self._claims.claim(self._flow, [self._remote(topic) for topic in wanted], held=held)
         try:
             missing = await self._begin_new(wanted)
         except Mm2Error:
@@ -208,15 +206,12 @@ class Discovery:
         if not fresh:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
-        checked = self._check_names(fresh, refused)
-        waiting = fresh.keys() - checked.keys() - refused.keys()
+        checked = await self._check_names(fresh, refused)
         if checked:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
         return self._not_seen(wanted) + sum(
-            self._still_missing(name, topic) or name in waiting
-            for name, topic in fresh.items()
-            if name not in self._refused
+            self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
 
     def _still_missing(self, name: str, topic: TopicMetadata) -> int:
@@ -236,7 +231,9 @@ class Discovery:
 
     def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
         group = self._ownership
-        return group.is_shared and group.is_head and group.listed.get(name, 0) < len(topic.partitions)
+        if not (group.is_shared and group.is_head):
+            return False
+        return group.listed.get(name, 0) < len(topic.partitions) or group.lead(name) != self._lead(name)
 
     def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
         """Return how many partitions are ours of topics that the head has seen, and this worker's broker not yet."""
@@ -251,20 +248,22 @@ class Discovery:
         self._look_again_at_s = now_s + look_again_s(self._settings)
         return set()
 
-    def _check_names(
+    async def _check_names(
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
-        """Return those that may begin; what is neither there nor refused waits for the next round."""
+        """Return those that may begin; all others are refused."""
+        unlisted = {name: self._remote(name) for name, topic in topics.items() if self._is_to_be_listed(name, topic)}
+        held = await self._holders.of(unlisted, mixes=self._settings.many_to_one) if unlisted else {}
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
             problem = remote_name_problem(remote)
-            others = self._claims.others(self._flow, remote)
+            others = {*held.get(name, ()), *self._ownership.in_the_way(name, self._lead(name))}
             if problem is not None:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
-            elif others and not self._settings.many_to_one:
+            elif others:
                 refused[name] = SeveralFlows(self._flow, name, remote, others)
-            elif self._settings.many_to_one or not self._claims.must_wait(self._flow, remote):
+            else:
                 checked[name] = (remote, topic)
         return checked
 
@@ -291,8 +290,10 @@ class Discovery:
         if new:
             stored = await self._handed_down.positions_of(new)
             widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
-            partitions = {name: len(topic.partitions) for name, topic in new.items()}
-            await self._ownership.list_partitions(partitions, widths, source_cluster=self._source_id)
+            listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
+            partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
+            leads = {name: self._lead(name) for name in new}
+            await self._ownership.list_partitions(partitions, widths, leads, source_cluster=self._source_id)
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         source = self._source
@@ -313,7 +314,6 @@ class Discovery:
             [part for part in begun.inherited if part.copier.phase is not Phase.STALLED],
         )
         if begun.partitions:
-            self._claims.hold(self._flow, {part.target_topic for part in begun.partitions})
             names = sorted({part.source_topic for part in begun.partitions})
             self._task.learn_source(await fetch_metadata(source, names, channel="watch"))
             self._log.info(
@@ -331,6 +331,9 @@ class Discovery:
 
     def _remote(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+    def _lead(self, topic: str) -> Lead:
+        return Lead.of(topic, self._remote(topic), mixes=self._settings.many_to_one)
 
     # What is gone
 
@@ -379,7 +382,7 @@ class Discovery:
         self._unseen_since_s = {name: self._unseen_since_s.get(name, now_s) for name in gone}
         ended = {name: 0 for name, since_s in self._unseen_since_s.items() if now_s - since_s >= UNLISTED_AFTER_S}
         if ended:
-            await self._ownership.list_partitions(ended, {})
+            await self._ownership.list_partitions(ended, {}, {})
 
     # Saying so
 

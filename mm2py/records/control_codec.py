@@ -11,7 +11,7 @@ Older formats are read for ever: while workers are updated one by one the log ho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mm2py import __version__
@@ -23,6 +23,7 @@ from mm2py.records.control_record import (
     ControlRecord,
     Fenced,
     Joined,
+    Lead,
     Left,
     Listed,
     Loads,
@@ -141,6 +142,28 @@ def read_joined(member: MemberId, fields: Fields) -> Joined:
     )
 
 
+def lead_fields(leads: Mapping[str, Lead]) -> list[Any]:
+    """Return kinds of leads with their topics; the kind that most have stands last, without them."""
+    topics: dict[Lead, list[str]] = {}
+    for topic, lead in sorted(leads.items()):
+        topics.setdefault(lead, []).append(topic)
+    kinds = sorted(topics, key=lambda lead: (len(topics[lead]), lead))
+    return [[*lead, None if lead == kinds[-1] else topics[lead]] for lead in kinds]
+
+
+def read_leads(fields: Any, listed: Iterable[str]) -> dict[str, Lead]:
+    """Return leads by topic; those of ``listed`` that no kind names have the last one."""
+    leads: dict[str, Lead] = {}
+    rest: Lead | None = None
+    for prefix, mixes, topics in fields:
+        lead = Lead(_text({"prefix": prefix}, "prefix"), _flag({"mixes": mixes}, "mixes"))
+        if topics is None:
+            rest = lead
+        else:
+            leads.update(dict.fromkeys(topics, lead))
+    return leads if rest is None else {**dict.fromkeys(listed, rest), **leads}
+
+
 def writer_fields(writer: Writer) -> list[Any]:
     return [str(writer.flow), writer.transactional_id, writer.producer_id, writer.epoch]
 
@@ -194,6 +217,8 @@ def _listed_fields(listed: Listed) -> Fields:
         fields["widths"] = dict(listed.widths)
     if listed.source_cluster is not None:
         fields["source_cluster"] = listed.source_cluster
+    if listed.leads:
+        fields["leads"] = lead_fields(listed.leads)
     return fields
 
 
@@ -206,6 +231,7 @@ def _read_listed(member: MemberId, fields: Fields) -> Listed:
         partitions,
         {topic: _count(widths, topic) for topic in widths},
         None if fields.get("source_cluster") is None else _text(fields, "source_cluster"),
+        read_leads(fields.get("leads", []), partitions),
     )
 
 

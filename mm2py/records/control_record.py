@@ -54,6 +54,21 @@ class Writer(NamedTuple):
     epoch: int
 
 
+class Lead(NamedTuple):
+    """Into which remote topic a source topic is copied."""
+
+    prefix: str
+    """The remote topic has the name of the source topic behind this, by all replication policies."""
+    mixes: bool
+    """Whether records of other flows may be mixed in (``many.to.one``), if they have it so as well."""
+
+    @classmethod
+    def of(cls, topic: str, remote_topic: str, *, mixes: bool) -> Lead:
+        if not remote_topic.endswith(topic):
+            raise ValueError(f"the remote topic {remote_topic} does not end like {topic}")
+        return cls(remote_topic[: len(remote_topic) - len(topic)], mixes)
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A worker wants to take part. Its flows are those into this target that its file and ``--clusters`` name."""
@@ -123,6 +138,8 @@ class Listed:
     """How many partitions topics had when the flow first copied them; said once, the first word counts."""
     source_cluster: str | None = None
     """The id of the cluster that they were found on; said once for a flow, the first word counts."""
+    leads: Mapping[str, Lead] = field(default_factory=dict)
+    """By topics of ``partitions``. Of one that would be mixed with another flow's unasked, the listing is void."""
 
 
 @dataclass(frozen=True, slots=True)

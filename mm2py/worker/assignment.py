@@ -62,6 +62,8 @@ def assign(
     workers: Mapping[W, frozenset[Flow]],
     current: Mapping[K, W],
     tasks_max: Mapping[Flow, int],
+    *,
+    keeps: bool = False,
 ) -> dict[K, W]:
     """Return which worker runs which piece; the same for the same values, in whatever order they come.
 
@@ -71,6 +73,7 @@ def assign(
         current: where pieces are now; workers that are gone and keys that are unknown do not matter.
         tasks_max: on how many workers a flow's pieces may sit, >= 1; unbounded where absent. Bounded flows that are
             merged into one piece share the smallest of their bounds.
+        keeps: give away only what nobody runs, and move the rest only where these rules want it, not for balance.
     Returns:
         A worker for every piece that some worker may run. Only where no single worker may run all flows that are
         merged with a bounded one can its bound be exceeded: records not copied are worse than a task too many.
@@ -93,8 +96,9 @@ def assign(
             groups[places[flows], False].extend(by_flows[flows])
     for family, (members, common, bound) in enumerate(_bounded_together(runnable, places, bounds)):
         items = [item for flows in members for item in by_flows[flows]]
-        groups[common, True].extend(_tasks(items, common, bound, family))
-    Balance(len(names), [Group(common, items) for (common, _), items in sorted(groups.items(), key=_stiffness)]).run()
+        groups[common, True].extend(_tasks(items, common, bound, family, keeps=keeps))
+    ordered = [Group(common, items) for (common, _), items in sorted(groups.items(), key=_stiffness)]
+    Balance(len(names), ordered).run(keeps=keeps)
     return {key: names[item.at] for items in groups.values() for item in items for key in item.keys}
 
 
@@ -127,7 +131,7 @@ def _bounded_together(
     return together
 
 
-def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: int) -> list[Item[K]]:
+def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: int, *, keeps: bool) -> list[Item[K]]:
     """Deal a bounded flow's pieces into its tasks; a task is what one worker runs of it now, or new."""
     held: defaultdict[int, int] = defaultdict(int)
     for item in items:
@@ -138,7 +142,7 @@ def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: in
     numbers = {home: number for number, home in enumerate(homes) if home != NOWHERE}
     for item in items:
         item.home = numbers.get(item.home, NOWHERE)
-    Balance(len(homes), [Group(tuple(range(len(homes))), items)]).run()
+    Balance(len(homes), [Group(tuple(range(len(homes))), items)]).run(keeps=keeps)
     tasks = [Item[K](0, [], home, family=family) for home in homes]
     for item in items:
         tasks[item.at].weight += item.weight

@@ -66,9 +66,13 @@ class Balance(Generic[K]):
                     item.home = NOWHERE
         self._joined = [place for place in range(places) if not self._counts[place]]
 
-    def run(self) -> None:
+    def run(self, *, keeps: bool = False) -> None:
+        """Decide. ``keeps``: items that have a home stay there, whatever it carries."""
         for group in self._groups:
             self._place_the_homeless(group)
+        if keeps:
+            return
+        for group in self._groups:
             for item in reversed(group.items):
                 group.held[item.at].append(item)
         to_fill = list(self._joined)

@@ -10,7 +10,7 @@ from mm2py.connector import Kind
 from mm2py.flow import Flow
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.transactional_ids import TransactionalId, parse
-from mm2py.records.control_record import Listed, Released, Share, Writer, Writes
+from mm2py.records.control_record import Lead, Listed, Released, Share, Writer, Writes
 from mm2py.worker.membership import View
 from mm2py.worker.ownership import Fates, Key
 from mm2py.worker.voice import Voice
@@ -70,6 +70,12 @@ class FlowShares:
     def width(self, topic: str) -> int | None:
         return self._member.view.widths.get(self._flow, {}).get(topic)
 
+    def lead(self, topic: str) -> Lead | None:
+        return self._member.view.leads.by_flow.get(self._flow, {}).get(topic)
+
+    def in_the_way(self, topic: str, lead: Lead) -> frozenset[Flow]:
+        return self._member.view.leads.in_the_way(self._flow, topic, lead)
+
     @property
     def fates(self) -> Fates:
         """See ``Ownership``; made anew only when something changed: each of 50,000 positions asks for it."""
@@ -108,11 +114,20 @@ class FlowShares:
         return self._member.view.loads.get(self._share(key))
 
     async def list_partitions(
-        self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
+        self,
+        partitions: Mapping[str, int],
+        widths: Mapping[str, int],
+        leads: Mapping[str, Lead],
+        *,
+        source_cluster: str | None = None,
     ) -> None:
         """See ``Ownership``; only what changed is said, and nothing by one who is not the head."""
         known = self.listed
-        news = {topic: number for topic, number in partitions.items() if known.get(topic, 0) != number}
+        news = {
+            topic: number
+            for topic, number in partitions.items()
+            if known.get(topic, 0) != number or (topic in leads and self.lead(topic) != leads[topic])
+        }
         if news and self.is_head:
             await self._member.say(
                 [
@@ -122,6 +137,7 @@ class FlowShares:
                         dict(part),
                         {topic: widths[topic] for topic, _ in part if topic in widths and self.width(topic) is None},
                         source_cluster if self.source_cluster is None else None,
+                        {topic: leads[topic] for topic, _ in part if topic in leads},
                     )
                     for part in _chunks(sorted(news.items()), LISTED_A_RECORD)
                 ]

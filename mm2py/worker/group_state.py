@@ -20,9 +20,11 @@ from mm2py.records.control_codec import (
     NewerFormat,
     by_flow,
     joined_fields,
+    lead_fields,
     ownership_fields,
     read_by_flow,
     read_joined,
+    read_leads,
     read_ownership,
     read_writer,
     writer_fields,
@@ -30,6 +32,7 @@ from mm2py.records.control_codec import (
 from mm2py.records.control_record import UNDIVIDED, Joined, MemberId, Ownership, Share, Writer
 from mm2py.records.share_ranges import pack, unpack
 from mm2py.worker.hand_overs import HandOvers, Owned
+from mm2py.worker.leads import Leads
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ class GroupState:
         """How many partitions of which source topic are copied, as the flows' heads listed them."""
         self.sources: dict[Flow, str] = {}
         """The id of each flow's source cluster, as its first head said: as long as anybody alive runs the flow."""
+        self.leads = Leads()
+        """Where these topics are copied to."""
         self.widths: dict[Flow, dict[str, int]] = {}
         """How many partitions each of these topics had when its flow first copied it, as heads said."""
         self.loads: dict[Share, int] = {}
@@ -199,6 +204,7 @@ class GroupState:
             "owners": self.hand_overs.to_json(),
             "topics": {str(flow): topics for flow, topics in self.topics.items()},
             "sources": {str(flow): cluster for flow, cluster in self.sources.items()},
+            "leads": {str(flow): lead_fields(leads) for flow, leads in self.leads.by_flow.items()},
             "widths": {str(flow): widths for flow, widths in self.widths.items()},
             "loads": pack(self.loads),
             "out": [[name, [writer_fields(each) for each in writers.values()]] for name, writers in self.out.items()],
@@ -257,6 +263,8 @@ class GroupState:
         self.hand_overs = HandOvers.from_json(fields["owners"])
         self.topics = {parse_flow(flow): topics for flow, topics in fields["topics"].items()}
         self.sources = {parse_flow(flow): cluster for flow, cluster in fields.get("sources", {}).items()}
+        leads = {parse_flow(flow): lead for flow, lead in fields.get("leads", {}).items()}
+        self.leads = Leads.of({flow: read_leads(lead, self.topics.get(flow, ())) for flow, lead in leads.items()})
         self.widths = {parse_flow(flow): widths for flow, widths in fields["widths"].items()}
         self.loads = unpack(fields["loads"])
         self.out = {name: _writers(writers) for name, writers in fields["out"]}

@@ -190,11 +190,8 @@ class View(GroupState):
             self.other_changes += 1
         topics = self.topics.setdefault(listed.flow, {})
         widths = self.widths.setdefault(listed.flow, {})
-        for topic, width in listed.widths.items():
-            if listed.partitions.get(topic, topics.get(topic)):
-                widths.setdefault(topic, width)
-        for topic, partitions in listed.partitions.items():
-            before = topics.get(topic, 0)
+        for topic, number in listed.partitions.items():
+            before, partitions = topics.get(topic, 0), self._lead(listed, topic, number)
             if partitions == before:
                 continue
             if partitions:
@@ -205,6 +202,24 @@ class View(GroupState):
             for partition in range(partitions, before):
                 self.loads.pop(Share(listed.flow, Kind.SOURCE, topic, partition), None)
             self.note_listing()
+        for topic, width in listed.widths.items():
+            if topic in topics:
+                widths.setdefault(topic, width)
+
+    def _lead(self, listed: Listed, topic: str, partitions: int) -> int:
+        """Take in where a topic is copied to, and return how many of its partitions are: none of another flow's.
+
+        The story: A->B and C->B keep the names of topics, and both sources have ``orders``. Each flow's head has found
+        it at the same time, on other workers. The log tells them who was first.
+        """
+        lead = listed.leads.get(topic)
+        if not partitions:
+            self.leads.drop(listed.flow, topic)
+        elif lead is not None:
+            self.other_changes += 1
+            if not self.leads.take(listed.flow, topic, lead):
+                return 0
+        return partitions
 
     def _claim(self, claim: Claim) -> None:
         if claim.leader_epoch != self.leader_epoch + 1 or not self.can_be_claimed():
@@ -267,6 +282,7 @@ class View(GroupState):
         if not self.topics.keys() <= self.flows:
             self.topics = {flow: topics for flow, topics in self.topics.items() if flow in self.flows}
             self.widths = {flow: widths for flow, widths in self.widths.items() if flow in self.flows}
+            self.leads.keep(self.flows)
             self.loads = {share: load for share, load in self.loads.items() if self.is_wanted(share)}
         self.joins += 1
         self.member_changes += 1

@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mm2py.flow import Flow
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.records.control_record import Lead
 
 Key = tuple[str, int]
 """Source topic and partition."""
@@ -81,6 +83,15 @@ class Ownership(Protocol):
         later. None if that is for the flow itself to find out."""
         ...
 
+    def lead(self, topic: str) -> Lead | None:
+        """Return where a topic is copied to, as the head has listed it; None if it has not."""
+        ...
+
+    def in_the_way(self, topic: str, lead: Lead) -> frozenset[Flow]:
+        """Return the flows because of which a topic must not be copied there: they were listed first, and do not want
+        to be mixed, or we do not."""
+        ...
+
     @property
     def source_cluster(self) -> str | None:
         """Return the id of the cluster from which the group copies the flow; None if nobody has said so yet."""
@@ -105,12 +116,18 @@ class Ownership(Protocol):
         ...
 
     async def list_partitions(
-        self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
+        self,
+        partitions: Mapping[str, int],
+        widths: Mapping[str, int],
+        leads: Mapping[str, Lead],
+        *,
+        source_cluster: str | None = None,
     ) -> None:
         """As the head, let the group know how many partitions of topics are copied; 0 ends one. The rest stays.
 
         Args:
             widths: see ``width``; those that are known stay as they are.
+            leads: where these topics are copied to. One that another flow has listed first is not listed.
             source_cluster: the id of the cluster on which they were found, as far as it has one.
         Raises: KafkaError; call it again.
         """
@@ -158,6 +175,12 @@ class Alone:
     def width(self, topic: str) -> int | None:
         return None
 
+    def lead(self, topic: str) -> Lead | None:
+        return None
+
+    def in_the_way(self, topic: str, lead: Lead) -> frozenset[Flow]:
+        return frozenset()
+
     def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
         """Nobody else wants to know."""
 
@@ -165,7 +188,12 @@ class Alone:
         return None
 
     async def list_partitions(
-        self, partitions: Mapping[str, int], widths: Mapping[str, int], *, source_cluster: str | None = None
+        self,
+        partitions: Mapping[str, int],
+        widths: Mapping[str, int],
+        leads: Mapping[str, Lead],
+        *,
+        source_cluster: str | None = None,
     ) -> None:
         """Nobody else wants to know."""
 

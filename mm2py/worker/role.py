@@ -47,6 +47,7 @@ class Planned:
     generation: int
     """The one that the view reaches if what was published counted."""
     members: frozenset[MemberId]
+    """Those that it gave something to, if that was to be."""
     balanced_ms: int
     """When ``loads`` were taken."""
     loads: Mapping[Share, float] = field(default_factory=dict, repr=False)
@@ -156,12 +157,13 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         bundles[now.bundle_of(share)].append(share)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
     balances = last is None or _is_balance_due(view, last)
+    keeps = last is None and bool(view.owners)  # its predecessor has balanced, by loads of which it knows nothing
     loads = {}
     for bundle, shares in bundles.items():
         measured = float(sum(view.loads.get(share, 0) for share in shares))
         before = measured if last is None else last.loads.get(bundle, measured)
         loads[bundle] = steady_load(before, measured) if balances else before
-    owners = _assign(view, bundles, loads)
+    owners = _assign(view, bundles, loads, keeps=keeps)
     moves = {share: NOBODY for share, owned in view.owners.items() if owned.member and not view.is_wanted(share)}
     for bundle, shares in bundles.items():
         to = owners.get(bundle, NOBODY)
@@ -171,14 +173,16 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         view.leader_epoch,
         view.plan_changes,
         view.generation + bool(moves),
-        frozenset(view.members),
+        frozenset(name for name in view.members if not keeps or view.owned_by(name)),
         view.log_time_ms if balances or last is None else last.balanced_ms,
         loads,
     )
     return [*map(Append, published), plan]
 
 
-def _assign(view: View, bundles: Mapping[Share, list[Share]], loads: Mapping[Share, float]) -> dict[Share, MemberId]:
+def _assign(
+    view: View, bundles: Mapping[Share, list[Share]], loads: Mapping[Share, float], *, keeps: bool
+) -> dict[Share, MemberId]:
     """Tasks that are not divided are dealt out by themselves, each kind by its number: they carry no records of a
     source, and heartbeats are emitted also by workers that do not copy the flow."""
     tasks_max: dict[Flow, int] = {}
@@ -194,10 +198,10 @@ def _assign(view: View, bundles: Mapping[Share, list[Share]], loads: Mapping[Sha
         flows = frozenset(share.flow for share in shares)
         pieces[bundle.kind].append(Piece(bundle, loads[bundle], flows))
     copying = {name: frozenset(member.joined.flows) for name, member in view.members.items()}
-    owners = assign(pieces.pop(Kind.SOURCE, ()), copying, current, tasks_max)
+    owners = assign(pieces.pop(Kind.SOURCE, ()), copying, current, tasks_max, keeps=keeps)
     for kind, tasks in pieces.items():
         running = {name: frozenset(member.joined.undivided[kind]) for name, member in view.members.items()}
-        owners |= assign(tasks, running, current, {})
+        owners |= assign(tasks, running, current, {}, keeps=keeps)
     return owners
 
 

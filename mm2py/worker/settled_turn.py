@@ -8,6 +8,7 @@ turn of the source connector, which is drained then, and begins anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
@@ -118,13 +119,23 @@ class SettledTurn(MemberTurn):
             await self._settle()
             if self._current.settings is not None and not self.member.stop_wanted.is_set():
                 return
-            await self.ends()
+            await _first(self.ends(), self._unlist())
 
     async def ends(self) -> bool:
         """See ``Turn``. Follows meanwhile what is stored."""
         self._anew.clear()
         await _first(super().ends(), self._anew.wait(), self._follow())
         return not self.member.is_over
+
+    async def _unlist(self) -> None:
+        """While the flow is switched off, let other flows have the remote topics that it leads into."""
+        member = self.member
+        shares = member.shares(self._flow)
+        with contextlib.suppress(PutOutError):
+            while not member.stop_wanted.is_set():
+                await shares.list_partitions(dict.fromkeys(shares.listed, 0), {}, {})
+                await member.until(lambda: shares.is_head and bool(shares.listed))
+        await asyncio.Event().wait()  # what ends the turn is not for this to say
 
     # What to begin by
 

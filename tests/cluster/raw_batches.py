@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from deploy.local.kafka import KafkaCluster
@@ -25,7 +26,16 @@ _NOT_YET: Final = (3, 5, 6)
 def stored_batches(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[Batch]:
     """Return the batches of a partition's log, in order."""
     assert cluster.directory is not None
-    segments = sorted((cluster.directory / "data-1" / f"{topic}-{partition}").glob("*.log"))
+    directory = cluster.directory / "data-1" / f"{topic}-{partition}"
+    for _ in range(99):
+        try:
+            return _batches_in(sorted(directory.glob("*.log")))
+        except FileNotFoundError:  # the cleaner has put another segment in its place since
+            continue
+    return _batches_in(sorted(directory.glob("*.log")))
+
+
+def _batches_in(segments: Iterable[Path]) -> list[Batch]:
     return [batch for segment in segments for batch in parse_batches(segment.read_bytes(), allow_cut=True)]
 
 

@@ -133,7 +133,7 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
             await until(lambda: all(w.members and len(w.members[-1].view.members) == 4 for w in workers), log_text)
             await until(lambda: any(worker.shares.is_head for worker in workers), log_text)
             head = next(worker for worker in workers if worker.shares.is_head)
-            await head.shares.list_partitions({"orders": partitions}, {"orders": partitions})
+            await head.shares.list_partitions({"orders": partitions}, {"orders": partitions}, {})
             await until(lambda: copied(workers) == everything, log_text)
             for leads in (False, True):
                 dead = next(worker for worker in workers if worker.members[-1].is_leader is leads)

@@ -167,12 +167,13 @@ def test_several_flows_into_one_topic_are_refused_unless_it_is_wished(
     }
 
     with Mm2py(properties) as mm2py:
-        for flow, other in (("P->R", "Q->R"), ("Q->R", "P->R")):
-            assert mm2py.wait_for_event("topic.refused", flow=flow, topic=both)["why"] == (
-                f"Topic {both} of {flow} is refused: {other} also leads into {both}. Exclude the topic from all but "
-                "one of the flows, or set many.to.one=true on each of them: their records then mix, and each is copied "
-                "at least once."
-            )
+        mm2py.wait_until(lambda: values(target_cluster, both) != [], "the topic of two flows is copied by one")
+        flow, other = ("Q->R", "P->R") if values(target_cluster, both) == [b"a1"] else ("P->R", "Q->R")
+        assert mm2py.wait_for_event("topic.refused", flow=flow, topic=both)["why"] == (
+            f"Topic {both} of {flow} is refused: {other} also leads into {both}. Exclude the topic from all but "
+            "one of the flows, or set many.to.one=true on each of them: their records then mix, and each is copied "
+            "at least once."
+        )
         mm2py.wait_until(lambda: values(target_cluster, only_a) == [b"a1"], "the topic of one flow is copied")
         filled(source_cluster, late, b"a1")
         mm2py.wait_until(lambda: values(target_cluster, late) == [b"a1"], "a topic found later is copied")
@@ -181,7 +182,7 @@ def test_several_flows_into_one_topic_are_refused_unless_it_is_wished(
         write(source_cluster, late, [b"a2"])
         mm2py.wait_until(lambda: values(target_cluster, late) == [b"a1", b"a2"], "who was first goes on")
         assert not mm2py.events("topic.refused", flow="P->R", topic=late)
-        assert record_count(target_cluster, both) == 0
+        assert len(values(target_cluster, both)) == 1
         assert mm2py.terminate() == 0
 
     with Mm2py({**properties, "many.to.one": True}) as mm2py:

@@ -234,7 +234,7 @@ class GroupWorld:
         """Let the flow's head list a topic, and wait until each partition may be copied by somebody."""
         await self.until(lambda: any(worker.shares().is_head for worker in workers))
         head = next(worker for worker in workers if worker.shares().is_head)
-        await head.shares().list_partitions({topic: partitions}, {})
+        await head.shares().list_partitions({topic: partitions}, {}, {})
         await self.until(lambda: self.copied(workers, topic) == list(range(partitions)))
 
     def copied(self, workers: list[Worker], topic: str = "orders") -> list[int]:

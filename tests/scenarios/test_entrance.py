@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import random
 import re
 
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import Side
+from mm2py.connector import Kind, Side
 from mm2py.flow import ClusterAlias, parse_flow
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
@@ -54,6 +55,26 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
             assert "b:9092 cannot be reached: Connection refused" in line
             assert "A->B C->B" in line
         assert re.search(r" cluster\.reached .*cluster=B .*role=target", reached)
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_member_says_which_tasks_its_worker_may_run() -> None:
+    async def scenario() -> None:
+        clock, flow = VirtualClock(), parse_flow("A->B")
+        way_in = Entrance(
+            GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
+            Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
+            (),
+            (flow,),
+            checkpoints=(flow,),
+            name="w1",
+            clock=clock,
+            rng=random.Random(2),
+            log=make_logger("info", "text", io.StringIO()),
+        )
+        member = await way_in.member(MemberId("m1"))
+        assert member._duties.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
 
     run_virtual(scenario(), limit_s=600)
 

@@ -661,7 +661,7 @@ def test_nobody_but_the_head_lists_partitions() -> None:
         async with world.running(2) as workers:
             await world.list_topic(workers, 6)
             (other,) = [worker for worker in workers if not worker.shares().is_head]
-            await other.shares().list_partitions({"orders": 3}, {})
+            await other.shares().list_partitions({"orders": 3}, {}, {})
             assert len(world.written(Listed)) == 1
 
     run(scenario())
@@ -744,7 +744,7 @@ def test_only_a_change_of_a_flow_wakes_its_connector() -> None:
             changed.clear()
             await asyncio.sleep(5)
             head = next(worker for worker in workers if worker.shares().is_head)
-            await head.shares().list_partitions({"orders": 5}, {})
+            await head.shares().list_partitions({"orders": 5}, {}, {})
             await asyncio.sleep(1)
             assert not changed.is_set(), "beats, and what concerns another flow"
             await workers[1].group.leave(in_doubt=False)
@@ -760,8 +760,8 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
         async with world.running(2) as workers:
             await world.until(lambda: any(worker.shares().is_head for worker in workers))
             head = next(worker for worker in workers if worker.shares().is_head)
-            await head.shares().list_partitions({"orders": 4, "other": 2}, {"orders": 2})
-            await head.shares().list_partitions({"orders": 6}, {"orders": 6})
+            await head.shares().list_partitions({"orders": 4, "other": 2}, {"orders": 2}, {})
+            await head.shares().list_partitions({"orders": 6}, {"orders": 6}, {})
             await asyncio.sleep(1)
             assert [worker.shares().width("orders") for worker in workers] == [2, 2]
             assert head.shares().width("other") is None
@@ -769,7 +769,7 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.joined.is_set())
             assert (late.shares().width("orders"), late.shares().listed) == (2, {"orders": 6, "other": 2})
-            await head.shares().list_partitions({"orders": 0}, {})
+            await head.shares().list_partitions({"orders": 0}, {}, {})
             assert head.shares().width("orders") is None
 
     run(scenario())

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from connectors.source.claims import RemoteTopicClaims
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
 from mm2py.clock import Clock
@@ -121,7 +120,6 @@ class World:
         """
         self._lives += 1
         worker_life = self._lives
-        claims = RemoteTopicClaims(frozenset({self.settings.flow}), lambda _: self.settings, self.clock)
 
         def begin(life: int) -> Connector:
             return SourceConnector(
@@ -129,7 +127,6 @@ class World:
                 _side("A", self.source if through is None else through(self.source)),
                 _side("B", self.target if through is None else through(self.target)),
                 name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
-                claims=claims,
                 ownership=Alone(),
                 allow_recopy=set(allow_recopy),
                 budget=self.budget,

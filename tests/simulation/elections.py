@@ -123,7 +123,7 @@ class Copies:
                 tasks.create_task(self._write(member, identity, partition))
             while not member.is_over:
                 if shares.is_head and not shares.listed:
-                    await shares.list_partitions({"orders": PARTITIONS}, {})
+                    await shares.list_partitions({"orders": PARTITIONS}, {}, {})
                 shares.changed.clear()
                 idle = [key for key in shares.to_release() if key[1] not in self._under_way]
                 await shares.release(idle)

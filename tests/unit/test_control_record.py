@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from mm2py.records.control_record import (
     ControlRecord,
     Fenced,
     Joined,
+    Lead,
     Left,
     Listed,
     Loads,
@@ -51,6 +54,12 @@ epochs = st.dictionaries(numbers, numbers)
 by_flow = st.dictionaries(flows, numbers)
 loads = st.dictionaries(shares, numbers.map(float))
 tuples = st.lists(flows).map(tuple)
+
+
+def _leading(listed: Listed, leads: list[Lead]) -> Listed:
+    return replace(listed, leads=dict(zip(listed.partitions, cycle(leads), strict=False)))
+
+
 records: st.SearchStrategy[ControlRecord] = st.one_of(
     st.builds(
         Joined,
@@ -70,7 +79,11 @@ records: st.SearchStrategy[ControlRecord] = st.one_of(
     st.builds(Loads, members, loads),
     st.builds(Writes, members, writers),
     st.builds(
-        Listed, members, flows, st.dictionaries(names, numbers), st.dictionaries(names, numbers), st.none() | names
+        _leading,
+        st.builds(
+            Listed, members, flows, st.dictionaries(names, numbers), st.dictionaries(names, numbers), st.none() | names
+        ),
+        st.lists(st.builds(Lead, names | st.just(""), st.booleans())),
     ),
     st.builds(Claim, members, numbers, names, names),
     st.builds(Resigned, members, numbers),
@@ -145,6 +158,16 @@ def test_what_may_be_skipped_is_still_a_sign_of_life(changes: dict[str, Any]) ->
     """Else w1 of the old version calls w2 silent, while w3 of the new one does not."""
     newer = changed(Beat(MEMBER), version="3.1.0", **changes)
     assert decode(newer, where=WHERE) == Skipped(MEMBER, str(changes.get("kind", "Beat")), "3.1.0")
+
+
+def test_what_a_version_wrote_that_knows_no_checkpoints_and_no_leads_is_read() -> None:
+    flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
+    joined = Joined(MEMBER, "host", "0.1.0", "", (flow,), (flow,), {}, None, "log", 3000)
+    listed = Listed(MEMBER, flow, {"orders": 3})
+    for record, field in ((joined, "checkpoints"), (listed, "leads")):
+        fields = json.loads(encode(record))
+        fields.pop(field, None)
+        assert decode(json.dumps(fields).encode(), where=WHERE) == record
 
 
 @given(record=records)

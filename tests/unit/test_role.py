@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mm2py.connector import Kind
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.control_codec import encode
@@ -299,21 +301,63 @@ def test_loads_move_shares_once_a_minute_at_most() -> None:
     assert W2 in moved.values()
 
 
-def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_measured_meanwhile() -> None:
+@pytest.mark.parametrize("dead", [W1, W3])
+def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_measured_meanwhile(dead: MemberId) -> None:
+    """Whether it was the leader or not: another one does not know by what loads it had planned."""
     log = group_of(W1, W2, W3, partitions=12)
+    Acting(log, W1).settle() if dead == W1 else None
+    leader = Acting(log, W1 if dead == W3 else W2)
+    leader.settle()
+    release_all(log)
+    alive = [W2, W3] if dead == W1 else [W1, W2]
+    kept = {each for each in log.view.shares() if log.view.owner(each) in alive}
+    heavy = {each for each in log.view.owned_by(W2) if each.is_partition}
+    log.add(Loads(W2, dict.fromkeys(heavy, 5e6)))
+    log.beat(alive, for_ms=4000)
+    moved = moves(leader.settle())
+    assert moved
+    assert not moved.keys() & kept
+    log.fenced(dead)
+    log.beat(alive, for_ms=60_000)
+    assert moves(leader.settle()).keys() & heavy, "that is done when loads are balanced next"
+
+
+def test_who_joins_while_there_is_no_leader_gets_its_part_from_the_next_one_at_once() -> None:
+    log = group_of(W1, W2, partitions=12)
+    Acting(log, W1).settle()
+    release_all(log)
+    log.add(joined(W3), Resigned(W1, 1))
+    second = Acting(log, W2)
+    second.settle()
+    assert len([each for each in log.view.owned_by(W3) if each.is_partition]) >= 3
+
+
+def test_loads_are_taken_anew_when_a_member_joins() -> None:
+    log = group_of(W1, W2, partitions=8)
     leader = Acting(log, W1)
     leader.settle()
     release_all(log)
-    kept = {each: owner for each in log.view.shares() if (owner := log.view.owner(each)) not in {W3, None}}
-    heavy = [each for each in log.view.owned_by(W1) if each.is_partition]
-    log.add(Loads(W1, dict.fromkeys(heavy, 5e6)))
-    log.beat([W1, W2], for_ms=4000)
-    moved = moves(leader.settle())
-    assert moved
-    assert not moved.keys() & kept.keys()
-    log.fenced(W3)
-    log.beat([W1, W2], for_ms=56_000)
-    assert moves(leader.settle()).keys() & set(heavy), "that is done when loads are balanced next"
+    heavy, *light = sorted(each for each in log.view.owned_by(W1) if each.is_partition)
+    log.add(Loads(W1, {heavy: 9e6, **dict.fromkeys(light, 3e6)}))
+    log.add(joined(W3))
+    assert moves(leader.settle()) == {heavy: W3}, "by their number it would have got two or three"
+
+
+def test_loads_that_wobble_move_nothing() -> None:
+    log = group_of(W1, W2, partitions=40)
+    leader = Acting(log, W1)
+    leader.settle()
+    release_all(log)
+
+    def moved_by(loads: dict[MemberId, float]) -> dict[Share, MemberId]:
+        for member, load in loads.items():
+            log.add(Loads(member, {each: load for each in log.view.owned_by(member) if each.is_partition}))
+        log.beat([W1, W2], for_ms=60_000)
+        return moves(leader.settle())
+
+    assert not moved_by({W1: 1e6, W2: 1e6})
+    assert not moved_by({W1: 1.2e6})
+    assert moved_by({W1: 1.4e6})
 
 
 def test_topics_that_come_and_go_do_not_put_balancing_off() -> None:

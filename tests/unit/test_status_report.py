@@ -226,6 +226,18 @@ def test_owners_and_tasks_are_told_by_partition() -> None:
     assert report.problems == ()
 
 
+def test_who_runs_a_flows_checkpoints_is_told_where_there_are_any() -> None:
+    log = two_members({share("orders", 0): W1}, {"orders": 1})
+    assert reported(of_flow(selected={"orders": 1}), group=log.facts()).flows[0].checkpoints is None
+    task = Share(A_TO_B, Kind.CHECKPOINT)
+    log.take(replace(joined(W1), checkpoints=(A_TO_B, C_TO_B)), Ownership(W1, 1, 3, {task: W1}))
+    report = reported(of_flow(selected={"orders": 1}), group=log.facts())
+    assert (report.flows[0].checkpoints, report.flows[0].heartbeats) == (W1, W2)
+    assert C_TO_B in next(one.flows for one in report.groups[0].members if one.member == W1)
+    assert f"checkpoints host-{W1}" in text_of(report)
+    assert object_of(report, exit_code=0)["flows"][0]["checkpoints"] == W1
+
+
 def test_a_partition_on_its_way_is_owned_and_waits_until_it_is_released() -> None:
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Ownership(W1, 1, 3, {share("orders", 0): W2}))
     report = reported(of_flow(selected={"orders": 1}), group=log.facts())
