@@ -137,7 +137,7 @@ class Beginning:
         await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
         self._say_unused_recopies(new)
         without = {key: pair for key, pair in new.items() if key not in self.positions}
-        undecided = await self._refuse_filled(without, refused)
+        undecided = await self.refuse_filled(without, refused)
         begun = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
         starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
         recopied = {key: start for key, start in starts.items() if self._recopies(key)}
@@ -273,7 +273,7 @@ class Beginning:
         else:
             refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
 
-    async def _refuse_filled(self, partitions: Mapping[Key, Pair], refused: dict[str, TopicRefused]) -> set[Key]:
+    async def refuse_filled(self, partitions: Mapping[Key, Pair], refused: dict[str, TopicRefused]) -> set[Key]:
         """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
 
         Returns the partitions whose remote partition has no leader to tell; a later round decides on them.

@@ -251,9 +251,10 @@ class Discovery:
     async def _check_names(
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
-        """Return those that may begin; all others are refused."""
+        """Return those that may begin; what is neither there nor refused waits for the next round."""
         unlisted = {name: self._remote(name) for name, topic in topics.items() if self._is_to_be_listed(name, topic)}
-        held = await self._holders.of(unlisted, mixes=self._settings.many_to_one) if unlisted else {}
+        held, unknown = await self._holders.of(unlisted, mixes=self._settings.many_to_one) if unlisted else ({}, ())
+        stored = await self._handed_down.positions_of(unknown) if unknown else {}
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
@@ -263,7 +264,7 @@ class Discovery:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
             elif others:
                 refused[name] = SeveralFlows(self._flow, name, remote, others)
-            else:
+            elif name not in unknown or stored[name]:
                 checked[name] = (remote, topic)
         return checked
 
@@ -280,15 +281,30 @@ class Discovery:
         self._say_created(found)
         self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        await self._list(pairs)
+        await self._list(pairs, refused, made=found.created)
         async with self._settling:
-            refused |= await self._begin_pairs(pairs)
+            refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
 
-    async def _list(self, pairs: Mapping[str, Pair]) -> None:
-        """Let the group share out partitions of topics whose remote topics are there."""
+    async def _list(
+        self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused], *, made: Collection[str]
+    ) -> None:
+        """Let the group share out partitions of topics whose remote topics are there. One that was never copied must
+        find all of its remote topic empty: each worker sees to its own partitions only.
+
+        The story: retention has emptied half of the copy of another flow, which is switched off. One of two workers
+        would begin ours there, the other would refuse it; and the other flow found its topic taken when it came back.
+        """
         new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
+        if not new:
+            return
+        stored = await self._handed_down.positions_of(new)
+        unsure = {name: pairs[name] for name in new if not stored[name] and name not in made}
+        undecided = await self._beginning.refuse_filled(
+            {(name, number): pair for name, pair in unsure.items() for number in pair[1].partitions}, refused
+        )
+        waiting = {name for name, _ in undecided}
+        new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
-            stored = await self._handed_down.positions_of(new)
             widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
             listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
@@ -297,7 +313,9 @@ class Discovery:
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         source = self._source
-        ours = {name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0])}
+        ours = {
+            name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0]) and self._leads_there(name)
+        }
         if not ours:
             return {}
         self._refuse_another_source()  # whoever listed them may have been first only now
@@ -331,6 +349,11 @@ class Discovery:
 
     def _remote(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+    def _leads_there(self, topic: str) -> bool:
+        """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
+        group = self._ownership
+        return not group.is_shared or (topic in group.listed and group.lead(topic) in {None, self._lead(topic)})
 
     def _lead(self, topic: str) -> Lead:
         return Lead.of(topic, self._remote(topic), mixes=self._settings.many_to_one)

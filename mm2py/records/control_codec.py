@@ -11,7 +11,7 @@ Older formats are read for ever: while workers are updated one by one the log ho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from mm2py import __version__
@@ -142,13 +142,15 @@ def read_joined(member: MemberId, fields: Fields) -> Joined:
     )
 
 
-def lead_fields(leads: Mapping[str, Lead]) -> list[Any]:
-    """Return kinds of leads with their topics; the kind that most have stands last, without them."""
+def lead_fields(leads: Mapping[str, Lead], listed: Collection[str]) -> list[Any]:
+    """Return kinds of leads with their topics. Where all of ``listed`` have one, the kind that most have stands last,
+    without them."""
     topics: dict[Lead, list[str]] = {}
     for topic, lead in sorted(leads.items()):
         topics.setdefault(lead, []).append(topic)
     kinds = sorted(topics, key=lambda lead: (len(topics[lead]), lead))
-    return [[*lead, None if lead == kinds[-1] else topics[lead]] for lead in kinds]
+    rest = kinds[-1] if kinds and leads.keys() == set(listed) else None
+    return [[*lead, None if lead == rest else topics[lead]] for lead in kinds]
 
 
 def read_leads(fields: Any, listed: Iterable[str]) -> dict[str, Lead]:
@@ -218,7 +220,7 @@ def _listed_fields(listed: Listed) -> Fields:
     if listed.source_cluster is not None:
         fields["source_cluster"] = listed.source_cluster
     if listed.leads:
-        fields["leads"] = lead_fields(listed.leads)
+        fields["leads"] = lead_fields(listed.leads, listed.partitions)
     return fields
 
 

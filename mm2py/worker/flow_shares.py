@@ -17,7 +17,7 @@ from mm2py.worker.voice import Voice
 
 RELEASED_A_RECORD: Final = 2000
 LISTED_A_RECORD: Final = 1000
-"""So many topics stand in a record: their names have up to 249 characters, and may stand there twice."""
+"""So many topics stand in a record: their names have up to 249 characters, and may stand there three times."""
 ItemT = TypeVar("ItemT")
 
 

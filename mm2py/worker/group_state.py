@@ -204,7 +204,9 @@ class GroupState:
             "owners": self.hand_overs.to_json(),
             "topics": {str(flow): topics for flow, topics in self.topics.items()},
             "sources": {str(flow): cluster for flow, cluster in self.sources.items()},
-            "leads": {str(flow): lead_fields(leads) for flow, leads in self.leads.by_flow.items()},
+            "leads": {
+                str(flow): lead_fields(leads, self.topics.get(flow, ())) for flow, leads in self.leads.by_flow.items()
+            },
             "widths": {str(flow): widths for flow, widths in self.widths.items()},
             "loads": pack(self.loads),
             "out": [[name, [writer_fields(each) for each in writers.values()]] for name, writers in self.out.items()],

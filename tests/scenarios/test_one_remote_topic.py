@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from mm2py.flow import parse_flow
+from tests.fakes.broker_model import ClusterModel
 from tests.scenarios.shared_world import Process, run
 from tests.scenarios.test_ill_sources import Ill, Scene, silent, slow, unreachable, well
 from tests.scenarios.test_settings_followed import apply
@@ -173,5 +174,131 @@ def test_what_was_mixed_once_is_refused_to_all_who_copied_there_when_that_is_not
         scene.world.extra["many.to.one"] = "false"
         second = scene.start()
         await scene.world.until(lambda: refused(second) == {"A->B", "C->B"})
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("away", [{"enabled": "false"}, {"topics": "none"}])
+def test_a_flow_that_was_switched_off_for_a_while_goes_on_with_its_topic(away: dict[str, str], workers: int) -> None:
+    """Meanwhile A->B finds records in the copy that are not its own; it must not keep what it may not copy."""
+
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        await scene.copied_by_c()
+        processes = [scene.start() for _ in range(workers)]
+        await world.until(lambda: refused(*processes) == {"A->B"})
+        await apply(world, C_B, **away)
+        await asyncio.sleep(120)
+        await apply(world, C_B, enabled="true", topics="t0")
+        scene.write("C")
+        await world.until(lambda: all(len(world.target.records("t0", number)) == 2 for number in range(PARTITIONS)))
+        assert scene.is_of("C")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_copy_that_is_empty_in_part_is_nobody_elses(workers: int) -> None:
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        await scene.copied_by_c()
+        processes = [scene.start() for _ in range(workers)]
+        await world.until(lambda: refused(*processes) == {"A->B"})
+        for number in (0, 2):
+            scene.empty(number)
+        await apply(world, C_B, enabled="false")
+        await asyncio.sleep(120)
+        assert [scene.copied(number) for number in range(PARTITIONS)] == [set(), {"C"}, set(), {"C"}]
+
+    run(scenario())
+
+
+def test_a_copy_that_was_deleted_and_whose_source_is_gone_is_free() -> None:
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        scene.make("C")
+        process = scene.start()
+        await world.until(lambda: scene.is_of("C"))
+        scene.other.delete_topic("t0")
+        await world.until(lambda: bool(process.said("topic.gone")), within_s=120)
+        assert await process.stop() == 0
+        world.target.delete_topic("t0")
+        scene.make("A")
+        scene.start()
+        await world.until(lambda: scene.is_of("A"))
+
+    run(scenario())
+
+
+def test_positions_of_another_name_on_the_target_keep_nobody_out() -> None:
+    """A->B copied t0 to A.t0 before it kept names; t0 on B is C's, and stays so."""
+
+    async def scenario() -> None:
+        default = {"A->B.replication.policy.class": "DefaultReplicationPolicy"}
+        scene = Rivals(default)
+        world = scene.world
+        scene.make("A", "C")
+        first = scene.start()
+        await world.until(lambda: scene.is_of("C") and world._is_copied("t0", "A.t0"))
+        assert await first.stop() == 0
+        world.extra["A->B.replication.policy.class"] = "IdentityReplicationPolicy"
+        second = world.start(C=scene.other, apply=True)
+        await world.until(lambda: refused(second) == {"A->B"})
+        scene.write("C")
+        await world.until(lambda: all(len(world.target.records("t0", number)) == 2 for number in range(PARTITIONS)))
+        assert scene.is_of("C")
+
+    run(scenario())
+
+
+async def beside_unread_positions(make_unreadable: Callable[[ClusterModel], None]) -> tuple[Rivals, Process]:
+    """Start a worker that cannot read C's positions, though both flows may lead into any topic. What A->B has copied
+    before goes on at once; then A gets ``t2``."""
+    scene = Rivals({"C->B.topics": ".*", "A->B.topics": ".*"})
+    scene.world.source.create_topic("t1", 2)
+    first = scene.start()
+    took_s = await scene.until_copied("t1", prefix="")
+    await asyncio.sleep(5)
+    assert await first.stop() == 0
+    make_unreadable(scene.world.target)
+    process = scene.start()
+    assert await scene.until_copied("t1", prefix="") < took_s + 1
+    scene.world.source.create_topic("t2", 2)
+    scene.world.write("t2")
+    await scene.world.until(lambda: bool(process.said("holders.unknown")))
+    return scene, process
+
+
+def test_positions_without_a_leader_hold_up_only_what_was_never_copied() -> None:
+    async def scenario() -> None:
+        kept = []
+
+        def take_leaders(target: ClusterModel) -> None:
+            for partition in target.topics["mm2-offsets.C.internal"].partitions:
+                kept.append((partition, partition.leader, partition.replicas, partition.isr))
+                partition.leader, partition.replicas, partition.isr = -1, [], []
+
+        scene, process = await beside_unread_positions(take_leaders)
+        await asyncio.sleep(60)
+        assert "t2" not in scene.world.target.topics
+        assert len(process.said("holders.unknown")) == 1
+        for partition, leader, replicas, isr in kept:
+            partition.leader, partition.replicas, partition.isr = leader, replicas, isr
+        await scene.world.until(lambda: scene.world._is_copied("t2", "t2"))
+
+    run(scenario())
+
+
+def test_positions_that_may_not_be_read_hold_up_nothing() -> None:
+    async def scenario() -> None:
+        def forbid(target: ClusterModel) -> None:
+            target.denied_topics = {"mm2-offsets.C.internal"}
+
+        scene, _ = await beside_unread_positions(forbid)
+        await scene.world.until(lambda: scene.world._is_copied("t2", "t2"), within_s=5)
 
     run(scenario())

@@ -156,11 +156,12 @@ def test_leads_are_written_with_few_bytes_and_read_as_they_were() -> None:
     rng = random.Random(1)
     topics = [f"t{number}" for number in range(1000)]
     leads = {topic: Lead("A.", mixes=False) for topic in topics} | {"t7": KEPT, "t9": MIXED}
-    assert read_leads(lead_fields(leads), topics) == leads
-    assert len(repr(lead_fields(leads))) < 100
+    assert read_leads(lead_fields(leads, topics), topics) == leads
+    assert len(repr(lead_fields(leads, topics))) < 100
+    assert read_leads(lead_fields(leads, [*topics, "older"]), [*topics, "older"]) == leads
     for count in range(5):
         few = {topic: rng.choice([KEPT, MIXED, Lead("x", mixes=True)]) for topic in topics[:count]}
-        assert read_leads(lead_fields(few), few) == few
+        assert read_leads(lead_fields(few, few), few) == few
 
 
 @given(st.text("ab.-_", min_size=1), st.sampled_from(["A", "a-b"]), st.sampled_from([".", "-", "__"]))
