@@ -34,7 +34,7 @@ from connectors.source.vanished import Vanished, gone_while_down, say_gone
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
-from mm2py.flow import TopicName
+from mm2py.flow import Flow, TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import Lead
@@ -259,11 +259,10 @@ class Discovery:
         for name, topic in topics.items():
             remote = self._remote(name)
             problem = remote_name_problem(remote)
-            others = {*held.get(name, ()), *self._ownership.in_the_way(name, self._lead(name))}
             if problem is not None:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
-            elif others:
-                refused[name] = SeveralFlows(self._flow, name, remote, others)
+            elif taken := self._taken(name, held.get(name, ())):
+                refused[name] = taken
             elif name not in unknown or stored[name]:
                 checked[name] = (remote, topic)
         return checked
@@ -302,6 +301,8 @@ class Discovery:
         undecided = await self._beginning.refuse_filled(
             {(name, number): pair for name, pair in unsure.items() for number in pair[1].partitions}, refused
         )
+        # Who has listed it since has filled it since: that is to be told.
+        refused |= {name: taken for name in unsure if (taken := self._taken(name)) is not None}
         waiting = {name for name, _ in undecided}
         new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
@@ -349,6 +350,11 @@ class Discovery:
 
     def _remote(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+    def _taken(self, topic: str, held: Collection[Flow] = ()) -> SeveralFlows | None:
+        """Return why a topic must not be copied, if other flows have its remote topic; ``held`` are such."""
+        others = {*held, *self._ownership.in_the_way(topic, self._lead(topic))}
+        return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
 
     def _leads_there(self, topic: str) -> bool:
         """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
