@@ -88,6 +88,7 @@ def real_copies(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> I
         _load(source_cluster, names[name], mode, ledger)
         if mode.compacted:
             # One open segment, which no cleaner touches: that would leave less to tell mutants by. Unit tests have it.
+            # It would have the source's segment.ms if topic settings were copied.
             remote = f"{mode.alias}.{names[name]}"
             open_segment = {"cleanup.policy": "compact", "segment.ms": str(2**62)}
             create_topic(target_cluster.bootstrap, remote, PARTITIONS, open_segment)
@@ -99,6 +100,7 @@ def real_copies(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> I
             f"{alias}->B.topics": rf"mutants\.{alias}-.*",
         }
     properties["copy.mode"] = "pass"
+    properties["sync.topic.configs.enabled"] = "false"
     properties["C.consumer.isolation.level"] = "read_committed"
     properties["Z->B.producer.override.compression.type"] = "zstd"
 
