@@ -50,6 +50,8 @@ class Planned:
     """Those that it gave something to, if that was to be."""
     balanced_ms: int
     """When ``loads`` were taken."""
+    keeps: bool = False
+    """Nothing has been balanced by ``loads`` yet: until then only what nobody runs is given away."""
     loads: Mapping[Share, float] = field(default_factory=dict, repr=False)
     """By bundle; see ``assignment.steady_load``."""
 
@@ -157,7 +159,10 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         bundles[now.bundle_of(share)].append(share)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
     balances = last is None or _is_balance_due(view, last)
-    keeps = last is None and bool(view.owners)  # its predecessor has balanced, by loads of which it knows nothing
+    if last is None:
+        keeps = bool(view.owners)  # its predecessor has balanced, by loads of which it knows nothing
+    else:
+        keeps = last.keeps and not balances
     loads = {}
     for bundle, shares in bundles.items():
         measured = float(sum(view.loads.get(share, 0) for share in shares))
@@ -175,6 +180,7 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         view.generation + bool(moves),
         frozenset(name for name in view.members if not keeps or view.owned_by(name)),
         view.log_time_ms if balances or last is None else last.balanced_ms,
+        keeps,
         loads,
     )
     return [*map(Append, published), plan]

@@ -322,6 +322,37 @@ def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_meas
     assert moves(leader.settle()).keys() & heavy, "that is done when loads are balanced next"
 
 
+@pytest.mark.parametrize("ended", ["dies", "resigns"])
+@pytest.mark.parametrize("then", ["a new topic", "another death"])
+def test_a_new_leader_moves_nothing_else_either_before_it_has_balanced(ended: str, then: str) -> None:
+    """The story: it has kept what was, though the loads are askew. Ten seconds later something else is to be planned."""
+    workers = [W1, W2, W3, MemberId("w4")]
+    log = group_of(*workers, partitions=12)
+    Acting(log, W1).settle()
+    release_all(log)
+    log.add(Loads(W2, dict.fromkeys((each for each in log.view.owned_by(W2) if each.is_partition), 5e6)))
+    if ended == "resigns":
+        log.add(Resigned(W1, 1))
+    else:
+        log.beat(workers[1:], for_ms=4000)
+    leader = Acting(log, W2)
+    leader.settle()
+    if ended == "dies":
+        log.fenced(W1)
+    release_all(log)
+    alive = workers[1:] if ended == "dies" else workers
+    if then == "another death":
+        log.beat([each for each in alive if each != workers[-1]], for_ms=4000)
+    else:
+        head = log.view.owner(HEAD)
+        assert head is not None
+        log.list_topics(head, {"fresh": 1})
+    before = {each: log.view.owner(each) for each in log.view.shares()}
+    moved = moves(leader.settle())
+    assert moved
+    assert all(before[each] in {None, workers[-1] if then == "another death" else None} for each in moved)
+
+
 def test_who_joins_while_there_is_no_leader_gets_its_part_from_the_next_one_at_once() -> None:
     log = group_of(W1, W2, partitions=12)
     Acting(log, W1).settle()
