@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
+from connectors.source.holders import Other
 from connectors.source.refusals import FlowRefused
 from connectors.source.start import refuse_live_mm2
 from mm2py.clock import Clock
@@ -97,13 +98,15 @@ def make_herder(
     }
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
-    currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
+    currents = {one.flow: Current(one, beating.get(one.flow), sharing is None) for one in configuration.flows}
 
-    def settings_of(flow: Flow) -> FlowSettings | None:
-        return None if entrances[flow.target].has_renounced(flow) else currents[flow].settings
-
-    def others_into(at: ClusterAlias) -> list[FlowSettings]:
-        return [settings for flow in currents if flow.target == at and (settings := settings_of(flow)) is not None]
+    def others_into(at: ClusterAlias) -> list[Other]:
+        found = [(flow, current) for flow, current in currents.items() if flow.target == at]
+        return [
+            Other(current.settings, current.is_settled or entrances[at].has_renounced(flow))  # by our own file, then
+            for flow, current in found
+            if current.settings is not None
+        ]
 
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
@@ -145,7 +148,7 @@ class _Copying:
         turn: SettledTurn | MemberTurn,
         means: Means,
         *,
-        others: Callable[[], Iterable[FlowSettings]],
+        others: Callable[[], Iterable[Other]],
         recopies: set[str],
     ) -> None:
         self._settings = settings

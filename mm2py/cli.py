@@ -100,7 +100,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         action="extend",
         default=[],
         metavar="A->B:TOPIC",
-        help="copy a topic once more from its start although its remote topic is not empty",
+        help="copy a topic once more from its start although its remote topic is not empty; give it to each worker",
     )
     parser.add_argument(
         processes.APPLY_OPTION,

@@ -297,6 +297,14 @@ class Beginning:
             refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
         return undecided
 
+    def refuse_unplaced(self, partitions: Iterable[Key], refused: dict[str, TopicRefused]) -> bool:
+        """Without a position, ``auto.offset.reset=none`` lets nothing begin that an operator has not named. Returns
+        whether that is set."""
+        if self._settings.auto_offset_reset != "none":
+            return False
+        refused |= {key[0]: NoPosition(self._flow, key[0]) for key in partitions if not self._recopies(key)}
+        return True
+
     async def _start_offsets(
         self,
         partitions: Mapping[Key, Pair],
@@ -311,8 +319,7 @@ class Beginning:
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
         from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
         others = {key: leader for key, leader in leaders.items() if key not in from_start}
-        if reset == "none":
-            refused |= {name: NoPosition(self._flow, name) for name, _ in others}
+        if self.refuse_unplaced(others, refused):
             others = {}
         when = admin.LATEST if reset == "latest" else admin.EARLIEST
         starts = await self._list_offsets(self._source, from_start, admin.EARLIEST)

@@ -21,7 +21,7 @@ from connectors.source.gap_keeper import GapKeeper
 from connectors.source.group_fences import GroupFences
 from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
-from connectors.source.holders import Holders
+from connectors.source.holders import Holders, Other
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.loads import Loads
 from connectors.source.own_record import OwnRecord
@@ -72,6 +72,7 @@ class _Parts(NamedTuple):
     discovery: Discovery
     schedules: Schedules
     quarantine: Quarantine
+    holders: Holders
 
 
 class SourceConnector:
@@ -84,7 +85,7 @@ class SourceConnector:
         target: Side,
         *,
         name: TransactionalId,
-        others: Callable[[], Iterable[FlowSettings]] = tuple,
+        others: Callable[[], Iterable[Other]] = tuple,
         ownership: Ownership,
         allow_recopy: set[str],
         budget: MemoryBudget,
@@ -165,7 +166,7 @@ class SourceConnector:
         """
         prepared = await self._preparation().run()
         parts = self._parts = self._assemble(prepared)
-        task, beginning, handed_down, discovery, schedules, _ = parts
+        task, beginning, handed_down, discovery, schedules, _, holders = parts
         self._task = task
         fences = GroupFences(
             self._target.brokers,
@@ -191,6 +192,7 @@ class SourceConnector:
         self._state, self._reason = "running", ""
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(holders.run(), name=f"{self._flow} holders")
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
                 tasks.create_task(self._watch(task, beginning, discovery, prepared), name=f"{self._flow} watch")
                 tasks.create_task(hand_over.run(), name=f"{self._flow} hand-over")
@@ -320,6 +322,7 @@ class SourceConnector:
             log=self._log,
         )
         handed_down = HandedDown(settings, target, beginning=beginning, gaps=self._gaps, lives=prepared.lives)
+        holders = Holders(self._flow, self._others, target, self._log)
         discovery = Discovery(
             settings,
             self._source.brokers,
@@ -329,7 +332,7 @@ class SourceConnector:
             beginning=beginning,
             gaps=self._gaps,
             stopped=self._stopped,
-            holders=Holders(self._flow, self._others, target, self._log),
+            holders=holders,
             ownership=self._ownership,
             handed_down=handed_down,
             settling=self._settling,
@@ -352,7 +355,7 @@ class SourceConnector:
             log=self._log,
         )
         self._gaps.wake = task.metadata_wanted.set
-        return _Parts(task, beginning, handed_down, discovery, schedules, quarantine)
+        return _Parts(task, beginning, handed_down, discovery, schedules, quarantine, holders)
 
     def _guarantee(self) -> str:
         """Say in words how often a record is there after crashes, and why not once, if so."""

@@ -8,6 +8,7 @@ must not be copied is refused with its way out, and looked at again now and then
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -17,7 +18,7 @@ from connectors.source import remote_topics
 from connectors.source.beginning import Beginning, Key, Pair
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.handed_down import HandedDown
-from connectors.source.holders import Holders
+from connectors.source.holders import Holders, may_be
 from connectors.source.refusals import (
     Recreated,
     RemoteNameIllegal,
@@ -113,11 +114,14 @@ class Discovery:
         self._vanished = Vanished()
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
+        self._made: set[str] = set()
+        """As the head: topics whose remote topics we have made, until they are listed. Those are nobody else's."""
         self._unseen_since_s: dict[str, float] = {}
         """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how much was found that has to wait: for a leader, or a remote topic.
+        """Begin what is new. Returns how much was found that has to wait: for a leader, for a remote topic, or for
+        what another flow has copied.
 
         Raises: FlowRefused, where the group copies another cluster.
         """
@@ -161,7 +165,8 @@ class Discovery:
             self._log.warning(
                 "partitions.not_begun",
                 partitions=missing,
-                why="they, or their remote partitions, are not there yet or have no leader; the others are copied",
+                why="they, or partitions of their remote topics, are not there yet or have no leader; or it cannot be"
+                " told whether another flow has the remote topic (holders.unknown). What has begun is copied.",
                 remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
             )
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
@@ -203,6 +208,7 @@ class Discovery:
             for name, topic in wanted.items()
             if (self._still_missing(name, topic) if name not in settled else self._fits(name, topic))
         }
+        self._made = {name for name in self._made & fresh.keys() if self._is_to_be_listed(name, fresh[name])}
         if not fresh:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
@@ -210,6 +216,7 @@ class Discovery:
         if checked:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
+        self._made -= refused.keys()
         return self._not_seen(wanted) + sum(
             self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
@@ -252,9 +259,13 @@ class Discovery:
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
         """Return those that may begin; what is neither there nor refused waits for the next round."""
-        unlisted = {name: self._remote(name) for name, topic in topics.items() if self._is_to_be_listed(name, topic)}
-        held, unknown = await self._holders.of(unlisted, mixes=self._settings.many_to_one) if unlisted else ({}, ())
-        stored = await self._handed_down.positions_of(unknown) if unknown else {}
+        unlisted = {
+            name: self._remote(name)
+            for name, topic in topics.items()
+            if self._is_to_be_listed(name, topic) and name not in self._made
+        }
+        held, unknown = await self._holders.of(unlisted, mixes=self._settings.many_to_one)
+        waiting = unknown.keys() - await self._copied_before(unknown)
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
@@ -263,9 +274,23 @@ class Discovery:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
             elif taken := self._taken(name, held.get(name, ())):
                 refused[name] = taken
-            elif name not in unknown or stored[name]:
+            elif name not in waiting:
                 checked[name] = (remote, topic)
         return checked
+
+    async def _copied_before(self, copies: Mapping[str, uuid.UUID | None]) -> set[str]:
+        """Return the topics whose copies, by these ids, some position of ours speaks of.
+
+        The story: ours was deleted, another flow has copied into a new one since, and its positions cannot be read.
+        """
+        if not copies:
+            return set()
+        stored = await self._handed_down.positions_of(copies)
+        return {
+            name
+            for name, copy in copies.items()
+            if any(may_be(copy, position.target_topic_id) for position in stored[name].values())
+        }
 
     async def _begin(
         self,
@@ -277,16 +302,15 @@ class Discovery:
         others = {key for keys in known for key in keys if key[0] not in topics}
         found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
         refused |= found.refused
+        self._made.update(found.created)
         self._say_created(found)
         self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        await self._list(pairs, refused, made=found.created)
+        await self._list(pairs, refused)
         async with self._settling:
             refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
 
-    async def _list(
-        self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused], *, made: Collection[str]
-    ) -> None:
+    async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
         """Let the group share out partitions of topics whose remote topics are there. One that was never copied must
         find all of its remote topic empty: each worker sees to its own partitions only.
 
@@ -297,12 +321,13 @@ class Discovery:
         if not new:
             return
         stored = await self._handed_down.positions_of(new)
-        unsure = {name: pairs[name] for name in new if not stored[name] and name not in made}
-        undecided = await self._beginning.refuse_filled(
-            {(name, number): pair for name, pair in unsure.items() for number in pair[1].partitions}, refused
-        )
+        new_pairs = {name: pairs[name] for name in new if not stored[name]}
+        never = {(name, number): pair for name, pair in new_pairs.items() for number in pair[1].partitions}
+        self._beginning.refuse_unplaced(never, refused)
+        unsure = {key: pair for key, pair in never.items() if key[0] not in self._made}
+        undecided = await self._beginning.refuse_filled(unsure, refused)
         # Who has listed it since has filled it since: that is to be told.
-        refused |= {name: taken for name in unsure if (taken := self._taken(name)) is not None}
+        refused |= {name: taken for name, _ in unsure if (taken := self._taken(name)) is not None}
         waiting = {name for name, _ in undecided}
         new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
@@ -311,6 +336,7 @@ class Discovery:
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
             leads = {name: self._lead(name) for name in new}
             await self._ownership.list_partitions(partitions, widths, leads, source_cluster=self._source_id)
+            self._made.difference_update(new)
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         source = self._source

@@ -109,8 +109,8 @@ class TargetNotEmpty(TopicRefused):
         super().__init__(
             f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
             f"and {remote} on {flow.target} is not empty there.",
-            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy {flow}:{topic} to copy everything once "
-            "more behind what is there.",
+            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy {flow}:{topic} to each worker to copy"
+            " everything once more behind what is there.",
         )
 
 

@@ -82,6 +82,8 @@ class PositionTable:
         self.positions: dict[tuple[str, int], StoredPosition] = {}
         self.malformed: list[str] = []
         """What could not be understood on the way."""
+        self.malformed_at: set[tuple[str, int]] = set()
+        """Of what something was stored last that could not be understood."""
         self._source_alias = source_alias
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
@@ -106,8 +108,10 @@ class PositionTable:
         self._topic_id = topic.topic_id
         self._read_to.clear()
         self.positions.clear()
+        self.malformed_at.clear()
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
+        partition = None
         try:
             partition = decode_key(key)
             if partition is None or partition.cluster != self._source_alias:
@@ -115,8 +119,11 @@ class PositionTable:
             stored = decode_value(value)
         except MalformedPosition as error:
             self.malformed.append(str(error))
+            if partition is not None:
+                self.malformed_at.add((partition.topic, partition.partition))
             return
         at = (partition.topic, partition.partition)
+        self.malformed_at.discard(at)
         if stored is None:
             self.positions.pop(at, None)
         elif at not in self.positions or stored.generation >= self.positions[at].generation:

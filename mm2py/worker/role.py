@@ -159,10 +159,8 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         bundles[now.bundle_of(share)].append(share)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
     balances = last is None or _is_balance_due(view, last)
-    if last is None:
-        keeps = bool(view.owners)  # its predecessor has balanced, by loads of which it knows nothing
-    else:
-        keeps = last.keeps and not balances
+    # A predecessor has balanced, by loads of which this leader knows nothing.
+    keeps = bool(view.owners) if last is None else last.keeps and not balances
     loads = {}
     for bundle, shares in bundles.items():
         measured = float(sum(view.loads.get(share, 0) for share in shares))

@@ -52,6 +52,8 @@ class Current:
     """None: it is switched off."""
     heartbeats: HeartbeatSettings | None
     """None: this worker emits none."""
+    is_settled: bool = False
+    """Whether this is what the flow's workers share, and not what the file said before that was known."""
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
@@ -250,6 +252,7 @@ class SettledTurn(MemberTurn):
                 heartbeats = self._watch.heartbeats
             except StoredConfigUnusable as error:  # switched off, else its settings could not be used either
                 self._log.warning("heartbeats.as_before", why=str(error))
+        self._current.is_settled = self._watch.is_settled
         self._current.become(settings, heartbeats)
         if settings is not None:
             self._entrance.spread(self._flow, settings.tasks_max, self.member)

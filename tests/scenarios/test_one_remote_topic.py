@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -56,6 +56,20 @@ class Rivals(Scene):
         await self.world.until(lambda: self.is_of("C"))
         assert await first.stop() == 0
         self.make("A")
+
+
+class LeadersTaken:
+    """The partitions of a topic of the target have no leader, until they are given back."""
+
+    def __init__(self, target: ClusterModel, topic: str) -> None:
+        self._partitions = target.topics[topic].partitions
+        self._kept = [(part.leader, part.replicas, part.isr) for part in self._partitions]
+        for part in self._partitions:
+            part.leader, part.replicas, part.isr = -1, [], []
+
+    def give_back(self) -> None:
+        for part, kept in zip(self._partitions, self._kept, strict=True):
+            part.leader, part.replicas, part.isr = kept
 
 
 def refused(*processes: Process) -> set[str]:
@@ -255,50 +269,82 @@ def test_positions_of_another_name_on_the_target_keep_nobody_out() -> None:
     run(scenario())
 
 
-async def beside_unread_positions(make_unreadable: Callable[[ClusterModel], None]) -> tuple[Rivals, Process]:
-    """Start a worker that cannot read C's positions, though both flows may lead into any topic. What A->B has copied
-    before goes on at once; then A gets ``t2``."""
-    scene = Rivals({"C->B.topics": ".*", "A->B.topics": ".*"})
-    scene.world.source.create_topic("t1", 2)
-    first = scene.start()
-    took_s = await scene.until_copied("t1", prefix="")
-    await asyncio.sleep(5)
-    assert await first.stop() == 0
-    make_unreadable(scene.world.target)
-    process = scene.start()
-    assert await scene.until_copied("t1", prefix="") < took_s + 1
-    scene.world.source.create_topic("t2", 2)
-    scene.world.write("t2")
-    await scene.world.until(lambda: bool(process.said("holders.unknown")))
-    return scene, process
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_can_never_begin_a_topic_does_not_keep_it_from_the_one_that_can(workers: int) -> None:
+    """``auto.offset.reset=none`` is refused; C has a topic of that name only later."""
 
-
-def test_positions_without_a_leader_hold_up_only_what_was_never_copied() -> None:
     async def scenario() -> None:
-        kept = []
-
-        def take_leaders(target: ClusterModel) -> None:
-            for partition in target.topics["mm2-offsets.C.internal"].partitions:
-                kept.append((partition, partition.leader, partition.replicas, partition.isr))
-                partition.leader, partition.replicas, partition.isr = -1, [], []
-
-        scene, process = await beside_unread_positions(take_leaders)
-        await asyncio.sleep(60)
-        assert "t2" not in scene.world.target.topics
-        assert len(process.said("holders.unknown")) == 1
-        for partition, leader, replicas, isr in kept:
-            partition.leader, partition.replicas, partition.isr = leader, replicas, isr
-        await scene.world.until(lambda: scene.world._is_copied("t2", "t2"))
+        scene = Rivals({"A->B.source.consumer.auto.offset.reset": "none"})
+        scene.make("A")
+        processes = [scene.start() for _ in range(workers)]
+        await scene.world.until(lambda: refused(*processes) == {"A->B"})
+        scene.make("C")
+        await scene.world.until(lambda: scene.is_of("C"), within_s=120)
+        assert refused(*processes) == {"A->B"}
 
     run(scenario())
 
 
-def test_positions_that_may_not_be_read_hold_up_nothing() -> None:
-    async def scenario() -> None:
-        def forbid(target: ClusterModel) -> None:
-            target.denied_topics = {"mm2-offsets.C.internal"}
+@pytest.mark.parametrize("wrong_first", [True, False])
+def test_a_flow_that_is_refused_on_one_worker_keeps_what_it_has_copied(wrong_first: bool) -> None:
+    """In one worker's file C.bootstrap.servers leads to B by mistake. C is away, and its copy was emptied."""
 
-        scene, _ = await beside_unread_positions(forbid)
-        await scene.world.until(lambda: scene.world._is_copied("t2", "t2"), within_s=5)
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        await scene.copied_by_c()
+        for number in range(PARTITIONS):
+            scene.empty(number)
+        unreachable(scene.other)
+        files = [world.target, scene.other] if wrong_first else [scene.other, world.target]
+        processes = [world.start(C=cluster) for cluster in files]
+        await world.until(lambda: any(process.said("flow.refused") for process in processes))
+        await asyncio.sleep(60)
+        get_well(scene)
+        scene.write("C")
+        await world.until(lambda: scene.is_of("C"), within_s=300)
+        assert refused(*processes) == {"A->B"}
+
+    run(scenario())
+
+
+def test_a_flow_keeps_what_it_has_copied_also_while_no_worker_may_run_it() -> None:
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        await scene.copied_by_c()
+        for number in range(PARTITIONS):
+            scene.empty(number)
+        process = world.start(C=world.target)
+        await world.until(lambda: bool(process.said("flow.refused")))
+        await asyncio.sleep(60)
+        assert not any(scene.copied(number) for number in range(PARTITIONS))
+        assert refused(process) == {"A->B"}
+
+    run(scenario())
+
+
+def test_who_made_a_remote_topic_and_came_second_all_the_same_does_not_take_what_the_first_left_there() -> None:
+    """A->B makes t0 on B, which has no leader for a while; meanwhile C->B is listed."""
+
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        processes = [scene.start(), scene.start()]
+        await world.until(lambda: len(world.up) == 2 and any(process.is_head(world.flow) for process in processes))
+        await asyncio.sleep(5)
+        made_by_a = asyncio.create_task(world.until(lambda: "t0" in world.target.topics))
+        scene.make("A")
+        await made_by_a
+        leaders = LeadersTaken(world.target, "t0")
+        scene.make("C")
+        await asyncio.sleep(10)
+        leaders.give_back()
+        await world.until(lambda: scene.is_of("A") or scene.is_of("C"))
+        first, second = ("A", "C") if scene.is_of("A") else ("C", "A")
+        await world.until(lambda: refused(*processes) == {f"{second}->B"})
+        await apply(world, parse_flow(f"{first}->B"), enabled="false")
+        await asyncio.sleep(120)
+        assert scene.is_of(first)
 
     run(scenario())

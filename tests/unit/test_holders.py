@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from connectors.source.holders import upstream_of
+import uuid
+
+from connectors.source.holders import may_be, upstream_of
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import parse_flow
 from tests.scenarios.world import configuration
@@ -47,3 +49,11 @@ def test_names_of_the_default_policy_meet_only_where_separators_differ() -> None
 def test_a_filter_that_finds_no_answer_may_let_a_topic_through() -> None:
     slow = settings("C->B", topics="(a|aa)+")
     assert upstream_of(slow, "a" * 200 + "!") == "a" * 200 + "!"
+
+
+def test_a_position_speaks_of_the_copy_unless_two_ids_say_that_it_is_another() -> None:
+    present, gone = uuid.UUID(int=1), uuid.UUID(int=2)
+    assert may_be(present, present)
+    assert not may_be(present, gone)
+    assert may_be(present, None), "MirrorMaker 2 stores none"
+    assert may_be(None, gone), "brokers before 2.8 have none"

@@ -325,7 +325,7 @@ def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_meas
 @pytest.mark.parametrize("ended", ["dies", "resigns"])
 @pytest.mark.parametrize("then", ["a new topic", "another death"])
 def test_a_new_leader_moves_nothing_else_either_before_it_has_balanced(ended: str, then: str) -> None:
-    """The story: it has kept what was, though the loads are askew. Ten seconds later something else is to be planned."""
+    """The story: it has kept what was, though loads are askew. Seconds later something else is to be planned."""
     workers = [W1, W2, W3, MemberId("w4")]
     log = group_of(*workers, partitions=12)
     Acting(log, W1).settle()
