@@ -166,7 +166,8 @@ class Discovery:
                 "partitions.not_begun",
                 partitions=missing,
                 why="they, or partitions of their remote topics, are not there yet or have no leader; or it cannot be"
-                " told whether another flow has the remote topic (holders.unknown). What has begun is copied.",
+                " told whether another flow has the remote topic (holders.unknown, config.unshared). What has begun is"
+                " copied.",
                 remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
             )
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))

@@ -53,7 +53,7 @@ class Current:
     heartbeats: HeartbeatSettings | None
     """None: this worker emits none."""
     is_settled: bool = False
-    """Whether this is what the flow's workers share, and not what the file said before that was known."""
+    """Whether this is what the flow's workers share, or what the file says for good, as that cannot be known here."""
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
@@ -152,6 +152,7 @@ class SettledTurn(MemberTurn):
             pass  # it is settled in the next life
         except Mm2Error as error:
             self._note_unusable(error)
+            self._current.is_settled = not (error.retriable or _may_pass(error))
             self._become(self._current.settings, self._watch.version)
         else:
             self._said_why = ""
@@ -252,7 +253,7 @@ class SettledTurn(MemberTurn):
                 heartbeats = self._watch.heartbeats
             except StoredConfigUnusable as error:  # switched off, else its settings could not be used either
                 self._log.warning("heartbeats.as_before", why=str(error))
-        self._current.is_settled = self._watch.is_settled
+            self._current.is_settled = True
         self._current.become(settings, heartbeats)
         if settings is not None:
             self._entrance.spread(self._flow, settings.tasks_max, self.member)
@@ -271,7 +272,7 @@ class SettledTurn(MemberTurn):
             )
 
 
-def _may_pass(error: KafkaError) -> bool:
+def _may_pass(error: Mm2Error) -> bool:
     return isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
 
 

@@ -204,3 +204,18 @@ def test_a_position_that_nobody_understands_speaks_of_the_copy_all_the_same() ->
 
 def test_a_position_that_mirrormaker_2_has_stored_speaks_of_the_copy_that_is_there() -> None:
     run(beside_an_emptied_copy(lambda _: b'{"offset":0}'))
+
+
+def test_a_flow_whose_stored_settings_may_not_be_read_leads_where_its_file_says() -> None:
+    """t0 is there on the target already, and empty: it waits for nobody."""
+
+    async def scenario() -> None:
+        scene = Rivals()
+        world = scene.world
+        world.target.denied_topics = {"mm2-configs.A.internal", "mm2-configs.C.internal"}
+        world.target.create_topic("t0", PARTITIONS)
+        scene.make("A")
+        scene.start()
+        await world.until(lambda: scene.is_of("A"), within_s=15)
+
+    run(scenario())
