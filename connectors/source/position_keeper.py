@@ -104,7 +104,8 @@ class PositionKeeper:
     def problem(self) -> str:
         """Which partitions of the topic cannot be written to, and why; empty while all can."""
         if self._said_gone:
-            return f"{self._store.topic} was deleted"
+            back = ", and is back without some positions" if not self._store.is_missing else ""
+            return f"{self._store.topic} was deleted{back}"
         return "; ".join(
             f"{self._store.topic}, partition(s) {_named(numbers)}: {why}"
             for why, numbers in _by_reason(self._held_up).items()
@@ -308,6 +309,8 @@ class PositionKeeper:
 
     def _say_gone(self, now_s: float) -> None:
         if not self._store.is_missing:
+            if self._said_gone and not self._is_whole_again():
+                return
             if self._said_gone:
                 self._log.warning(
                     "positions.back", topic=self._store.topic, effect="all positions are stored in it again"
@@ -326,6 +329,13 @@ class PositionKeeper:
                 remedy="Create it again by hand, with as many partitions and cleanup.policy=compact, while mm2py runs:"
                 " it then stores all positions once more.",
             )
+
+    def _is_whole_again(self) -> bool:
+        """Whether a topic that came back has all positions. Killed before that, we would refuse what it lacks."""
+        if self._times_made_anew != self._store.times_made_anew:
+            return False
+        owned = (part for part in self._partitions.values() if part.copier.owns_position)
+        return all(part.key in self._stored or part.copier.stop.is_pending for part in owned)
 
     def _say_held_up(self, now_s: float) -> None:
         """One line for each reason: a dead broker leads many partitions of the topic."""

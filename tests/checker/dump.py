@@ -24,7 +24,12 @@ AT_ONCE_S = 0.02
 """A read waits that long for so many, or for as many as there can be; the end of a log does not cut it short."""
 ANSWER_S = 30.0
 MOVING = frozenset(
-    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
 )
 """Another broker leads by now: whoever asks once more learns which."""
 

@@ -355,7 +355,6 @@ def test_positions_that_are_deleted_under_load_are_missed_and_stored_again_when_
         assert "cleanup.policy=compact" in said["remedy"]
         create_topic(pair.target, flow.offsets_topic, 5, {"cleanup.policy": "compact"}, replicas=REPLICAS)
         run.wait_for_event("positions.back", deadline_s=SLOW_S)
-        run.wait_until(lambda: record_count(pair.target, flow.offsets_topic, range(5)) >= 3, "all positions are stored")
         run.kill()
         run.start()
         write_era(pair.source, topic, "last", 10, (0, 1))

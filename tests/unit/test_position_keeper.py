@@ -212,17 +212,56 @@ def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_be
 def test_a_topic_that_is_out_of_sight_for_a_moment_is_not_said_to_be_gone() -> None:
     async def scenario() -> None:
         rig = Rig(1)
-        for seconds in (5, 20):
-            rig.store.is_missing = True
-            for _ in range(seconds):
-                rig.keeper.look()
-                await asyncio.sleep(1)
-            assert rig.log_text.getvalue().count("positions.topic_gone") == (seconds == 20)
-            rig.store.is_missing = False
-            rig.keeper.look()
-        assert rig.log_text.getvalue().count("positions.back") == 1
+        async with _running(rig):
+            await _go_missing(rig, 5)
+            assert rig.log_text.getvalue().count("positions.topic_gone") == 0
+            await _go_missing(rig, 20)
+            assert rig.log_text.getvalue().count("positions.topic_gone") == 1
+            assert rig.log_text.getvalue().count("positions.back") == 1
 
     run_virtual(scenario(), limit_s=60)
+
+
+async def _go_missing(rig: Rig, seconds: int) -> None:
+    """Let the topic be gone for a while after all positions were stored in it."""
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    await asyncio.sleep(1.0)
+    rig.store.is_missing = True
+    for _ in range(seconds):
+        rig.keeper.look()
+        await asyncio.sleep(1)
+    rig.store.is_missing = False
+    rig.keeper.look()
+
+
+def test_a_topic_that_was_made_anew_is_back_when_all_positions_are_stored_in_it() -> None:
+    """One of the topic's partitions has no leader yet. A worker that was killed now would refuse what it lacks."""
+
+    async def scenario() -> None:
+        rig = Rig(2)
+        async with _running(rig):
+            await _go_missing(rig, 5)
+            rig.store.is_missing = True
+            for _ in range(20):
+                rig.keeper.look()
+                await asyncio.sleep(1)
+            rig.store.stuck[1] = asyncio.Event()
+            rig.store.is_missing = False
+            rig.store.times_made_anew += 1
+            rig.keeper.look()
+            rig.move_all()
+            await asyncio.sleep(5)
+            rig.keeper.look()
+            assert "positions.back" not in rig.log_text.getvalue()
+            assert "without some positions" in rig.keeper.problem
+            rig.store.let_go()
+            await asyncio.sleep(3)
+            rig.keeper.look()
+            assert rig.log_text.getvalue().count("positions.back") == 1
+            assert not rig.keeper.problem
+
+    run_virtual(scenario(), limit_s=100)
 
 
 def test_in_a_topic_that_was_made_anew_what_stands_still_is_stored_once_more() -> None:
