@@ -314,7 +314,8 @@ async def _on(cluster: KafkaCluster) -> Cluster:
 
 
 def _listed_ids(cluster: KafkaCluster, group: str) -> dict[str, int]:
-    """Return the transactional ids of a group that the coordinators know, with their producer ids."""
+    """Return the transactional ids under which a group copies that the coordinators know, with their producer ids. They
+    name the flow, other than those under which settings are stored."""
 
     async def listed() -> dict[str, int]:
         brokers = await _on(cluster)
@@ -322,7 +323,7 @@ def _listed_ids(cluster: KafkaCluster, group: str) -> dict[str, int]:
             found: dict[str, int] = {}
             for broker in (await fetch_metadata(brokers, [])).brokers:
                 for one in await transactions.list_transactions(brokers, broker):
-                    if group in one.transactional_id:
+                    if group in one.transactional_id and "->" in one.transactional_id:
                         found[one.transactional_id] = one.producer_id
             return found
         finally:
