@@ -24,6 +24,8 @@ from mm2py.replication.position_store import PositionTable
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
 
+OUT_OF_RANGE: Final = 1
+"""The topic was cut back: the next one who asks has it read from its start."""
 UNKNOWN_TOPIC: Final = 3
 NO_LEADER: Final = 5
 WITHIN_S: Final = 0.25
@@ -178,7 +180,9 @@ def may_be(present: uuid.UUID | None, copy: uuid.UUID | None) -> bool:
 
 
 def _may_pass(error: Mm2Error) -> bool:
-    return isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
+    if not isinstance(error, BrokerRefused):
+        return False
+    return error.code == OUT_OF_RANGE or reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
 
 
 def upstream_of(settings: FlowSettings, remote_topic: str) -> str | None:

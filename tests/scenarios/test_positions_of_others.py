@@ -181,7 +181,8 @@ def test_where_a_flow_leads_is_known_when_its_stored_settings_are(settled: bool)
 
 
 async def beside_an_emptied_copy(value: Callable[[bytes], bytes]) -> None:
-    """C's positions of t0 become others, its copy is emptied: A must not have it."""
+    """C's positions of t0 become others, and a cleaner removes what stood before; its copy is emptied. A must not have
+    it."""
     scene = Rivals()
     world = scene.world
     await scene.copied_by_c()
@@ -192,6 +193,7 @@ async def beside_an_emptied_copy(value: Callable[[bytes], bytes]) -> None:
         for key, stored in last.items():
             if stored is not None and (at := decode_key(key)) is not None and at.topic == "t0":
                 world.target.append(POSITIONS, partition, [Record(value(stored), key)])
+    world.target.compact(POSITIONS)
     process = scene.start()
     await world.until(lambda: refused(process) == {"A->B"})
     await asyncio.sleep(30)
