@@ -6,11 +6,10 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,14 +18,13 @@ from structlog.typing import FilteringBoundLogger
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
-from connectors.source.holders import Other
 from connectors.source.refusals import FlowRefused
 from connectors.source.start import refuse_live_mm2
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.flow import Flow
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
@@ -98,15 +96,7 @@ def make_herder(
     }
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
-    currents = {one.flow: Current(one, beating.get(one.flow), sharing is None) for one in configuration.flows}
-
-    def others_into(at: ClusterAlias) -> list[Other]:
-        found = [(flow, current) for flow, current in currents.items() if flow.target == at]
-        return [
-            Other(current.settings, current.is_settled or entrances[at].has_renounced(flow))  # by our own file, then
-            for flow, current in found
-            if current.settings is not None
-        ]
+    currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
 
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
@@ -115,8 +105,7 @@ def make_herder(
         turn: SettledTurn | MemberTurn = MemberTurn(group, entrance, flow)
         if sharing is not None:
             turn = _settled_turn(settings, current, group, entrance, to=to, means=means, sharing=sharing)
-        others = functools.partial(others_into, flow.target)
-        copying = _Copying(settings, to, turn, means, others=others, recopies=recopies.get(flow, set()))
+        copying = _Copying(settings, to, turn, means, recopies=recopies.get(flow, set()))
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
     if sharing is not None and sharing.apply:
@@ -148,12 +137,10 @@ class _Copying:
         turn: SettledTurn | MemberTurn,
         means: Means,
         *,
-        others: Callable[[], Iterable[Other]],
         recopies: set[str],
     ) -> None:
         self._settings = settings
         self._turn = turn
-        self._others = others
         self._recopies = recopies
         self._means = means
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
@@ -170,7 +157,6 @@ class _Copying:
             self._side(self._sources, settings.source_request_timeout_s, of_source=True),
             replace(to, brokers=member.leased(to.brokers)),
             name=TransactionalId(settings.group, member.id, life, str(flow)),
-            others=self._others,
             ownership=member.shares(flow),
             allow_recopy=set(self._recopies),
             budget=means.budget,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -21,7 +21,6 @@ from connectors.source.gap_keeper import GapKeeper
 from connectors.source.group_fences import GroupFences
 from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
-from connectors.source.holders import Holders, Other
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.loads import Loads
 from connectors.source.own_record import OwnRecord
@@ -72,7 +71,6 @@ class _Parts(NamedTuple):
     discovery: Discovery
     schedules: Schedules
     quarantine: Quarantine
-    holders: Holders
 
 
 class SourceConnector:
@@ -85,7 +83,6 @@ class SourceConnector:
         target: Side,
         *,
         name: TransactionalId,
-        others: Callable[[], Iterable[Other]] = tuple,
         ownership: Ownership,
         allow_recopy: set[str],
         budget: MemoryBudget,
@@ -95,13 +92,11 @@ class SourceConnector:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``others`` as in ``Holders``."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
         self._pulse = Pulse(clock)
         self._target = target = replace(target, brokers=Watched(target.brokers, self._pulse))
-        self._others = others
         self._ownership = ownership
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._allow_recopy = frozenset(allow_recopy)
@@ -166,7 +161,7 @@ class SourceConnector:
         """
         prepared = await self._preparation().run()
         parts = self._parts = self._assemble(prepared)
-        task, beginning, handed_down, discovery, schedules, _, holders = parts
+        task, beginning, handed_down, discovery, schedules, _ = parts
         self._task = task
         fences = GroupFences(
             self._target.brokers,
@@ -192,7 +187,6 @@ class SourceConnector:
         self._state, self._reason = "running", ""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(holders.run(), name=f"{self._flow} holders")
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
                 tasks.create_task(self._watch(task, beginning, discovery, prepared), name=f"{self._flow} watch")
                 tasks.create_task(hand_over.run(), name=f"{self._flow} hand-over")
@@ -322,7 +316,6 @@ class SourceConnector:
             log=self._log,
         )
         handed_down = HandedDown(settings, target, beginning=beginning, gaps=self._gaps, lives=prepared.lives)
-        holders = Holders(self._flow, self._others, target, self._log)
         discovery = Discovery(
             settings,
             self._source.brokers,
@@ -332,7 +325,6 @@ class SourceConnector:
             beginning=beginning,
             gaps=self._gaps,
             stopped=self._stopped,
-            holders=holders,
             ownership=self._ownership,
             handed_down=handed_down,
             settling=self._settling,
@@ -355,7 +347,7 @@ class SourceConnector:
             log=self._log,
         )
         self._gaps.wake = task.metadata_wanted.set
-        return _Parts(task, beginning, handed_down, discovery, schedules, quarantine, holders)
+        return _Parts(task, beginning, handed_down, discovery, schedules, quarantine)
 
     def _guarantee(self) -> str:
         """Say in words how often a record is there after crashes, and why not once, if so."""

@@ -8,8 +8,7 @@ must not be copied is refused with its way out, and looked at again now and then
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -18,7 +17,6 @@ from connectors.source import remote_topics
 from connectors.source.beginning import Beginning, Key, Pair
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.handed_down import HandedDown
-from connectors.source.holders import Holders, may_be
 from connectors.source.refusals import (
     Recreated,
     RemoteNameIllegal,
@@ -35,7 +33,7 @@ from connectors.source.vanished import Vanished, gone_while_down, say_gone
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow, TopicName
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import Lead
@@ -77,7 +75,6 @@ class Discovery:
         beginning: Beginning,
         gaps: GapKeeper,
         stopped: StoppedPartitions,
-        holders: Holders,
         ownership: Ownership,
         handed_down: HandedDown,
         settling: asyncio.Lock,
@@ -99,7 +96,6 @@ class Discovery:
         self._beginning = beginning
         self._gaps = gaps
         self._stopped = stopped
-        self._holders = holders
         self._ownership = ownership
         self._handed_down = handed_down
         self._settling = settling
@@ -114,14 +110,11 @@ class Discovery:
         self._vanished = Vanished()
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
-        self._made: set[str] = set()
-        """As the head: topics whose remote topics we have made, until they are listed. Those are nobody else's."""
         self._unseen_since_s: dict[str, float] = {}
         """As the head: topics that are listed and are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how much was found that has to wait: for a leader, for a remote topic, or for
-        what another flow has copied.
+        """Begin what is new. Returns how much was found that has to wait, for a leader or for a remote topic.
 
         Raises: FlowRefused, where the group copies another cluster.
         """
@@ -165,8 +158,7 @@ class Discovery:
             self._log.warning(
                 "partitions.not_begun",
                 partitions=missing,
-                why="they, or partitions of their remote topics, are not there yet or have no leader; or it cannot be"
-                " told whether another flow has the remote topic (holders.unknown, config.unshared). What has begun is"
+                why="they, or partitions of their remote topics, are not there yet or have no leader. What has begun is"
                 " copied.",
                 remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
             )
@@ -209,15 +201,13 @@ class Discovery:
             for name, topic in wanted.items()
             if (self._still_missing(name, topic) if name not in settled else self._fits(name, topic))
         }
-        self._made = {name for name in self._made & fresh.keys() if self._is_to_be_listed(name, fresh[name])}
         if not fresh:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
-        checked = await self._check_names(fresh, refused)
+        checked = self._check_names(fresh, refused)
         if checked:
             await self._begin(checked, refused)
         self._refused.note(fresh, refused)
-        self._made -= refused.keys()
         return self._not_seen(wanted) + sum(
             self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
@@ -256,42 +246,21 @@ class Discovery:
         self._look_again_at_s = now_s + look_again_s(self._settings)
         return set()
 
-    async def _check_names(
+    def _check_names(
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
-        """Return those that may begin; what is neither there nor refused waits for the next round."""
-        unlisted = {
-            name: self._remote(name)
-            for name, topic in topics.items()
-            if self._is_to_be_listed(name, topic) and name not in self._made
-        }
-        held, unknown = await self._holders.of(unlisted, mixes=self._settings.many_to_one)
-        waiting = unknown.keys() - await self._copied_before(unknown)
+        """Return the topics whose remote topics may be written to, as far as names tell, with the remote names."""
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
             problem = remote_name_problem(remote)
             if problem is not None:
                 refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
-            elif taken := self._taken(name, held.get(name, ())):
+            elif taken := self._taken(name):
                 refused[name] = taken
-            elif name not in waiting:
+            else:
                 checked[name] = (remote, topic)
         return checked
-
-    async def _copied_before(self, copies: Mapping[str, uuid.UUID | None]) -> set[str]:
-        """Return the topics whose copies, by these ids, some position of ours speaks of.
-
-        The story: ours was deleted, another flow has copied into a new one since, and its positions cannot be read.
-        """
-        if not copies:
-            return set()
-        stored = await self._handed_down.positions_of(copies)
-        return {
-            name
-            for name, copy in copies.items()
-            if any(may_be(copy, position.target_topic_id) for position in stored[name].values())
-        }
 
     async def _begin(
         self,
@@ -303,7 +272,6 @@ class Discovery:
         others = {key for keys in known for key in keys if key[0] not in topics}
         found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
         refused |= found.refused
-        self._made.update(found.created)
         self._say_created(found)
         self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
@@ -312,23 +280,22 @@ class Discovery:
             refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
 
     async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
-        """Let the group share out partitions of topics whose remote topics are there. One that was never copied must
-        find all of its remote topic empty: each worker sees to its own partitions only.
+        """Let the group share out partitions of topics whose remote topics are there. Where the flow has no position of
+        the remote topic that is there, all of it must be empty.
 
-        The story: retention has emptied half of the copy of another flow, which is switched off. One of two workers
-        would begin ours there, the other would refuse it; and the other flow found its topic taken when it came back.
+        The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
+        its own partitions: one of two would copy into the empty half, and the other would refuse the topic.
         """
         new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
         if not new:
             return
         stored = await self._handed_down.positions_of(new)
-        new_pairs = {name: pairs[name] for name in new if not stored[name]}
-        never = {(name, number): pair for name, pair in new_pairs.items() for number in pair[1].partitions}
-        self._beginning.refuse_unplaced(never, refused)
-        unsure = {key: pair for key, pair in never.items() if key[0] not in self._made}
-        undecided = await self._beginning.refuse_filled(unsure, refused)
-        # Who has listed it since has filled it since: that is to be told.
-        refused |= {name: taken for name, _ in unsure if (taken := self._taken(name)) is not None}
+        unknown = {name: pairs[name] for name in new if not _speaks_of(pairs[name][1], stored[name].values())}
+        without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
+        self._beginning.refuse_unplaced(without, refused)
+        undecided = await self._beginning.refuse_filled(without, refused)
+        # If another flow was listed meanwhile, the records are its own: the refusal has to name that flow.
+        refused |= {name: taken for name in new if (taken := self._taken(name)) is not None}
         waiting = {name for name, _ in undecided}
         new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
@@ -337,7 +304,6 @@ class Discovery:
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
             leads = {name: self._lead(name) for name in new}
             await self._ownership.list_partitions(partitions, widths, leads, source_cluster=self._source_id)
-            self._made.difference_update(new)
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         source = self._source
@@ -378,9 +344,9 @@ class Discovery:
     def _remote(self, topic: str) -> str:
         return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
 
-    def _taken(self, topic: str, held: Collection[Flow] = ()) -> SeveralFlows | None:
-        """Return why a topic must not be copied, if other flows have its remote topic; ``held`` are such."""
-        others = {*held, *self._ownership.in_the_way(topic, self._lead(topic))}
+    def _taken(self, topic: str) -> SeveralFlows | None:
+        """Return why a topic must not be copied, if another flow has listed its remote topic before."""
+        others = self._ownership.in_the_way(topic, self._lead(topic))
         return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
 
     def _leads_there(self, topic: str) -> bool:
@@ -469,3 +435,11 @@ class Discovery:
             self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
         if found.widened:
             self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
+
+
+def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:
+    """Tell whether some position is of this remote topic, and not of one that had its name before or another name.
+
+    Old brokers have no topic ids, and MirrorMaker 2's positions name none: those count as being of it.
+    """
+    return any(remote.topic_id is None or at.target_topic_id in {None, remote.topic_id} for at in positions)

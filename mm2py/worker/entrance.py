@@ -125,10 +125,6 @@ class Entrance:
             if member is not None:
                 member.offer(self._terms)
 
-    def has_renounced(self, flow: Flow) -> bool:
-        """Whether a flow was left to others."""
-        return flow in self._renounced
-
     def spread(self, flow: Flow, tasks_max: int | None, member: Member) -> None:
         """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""
         self._tasks_max.pop(flow, None)

@@ -52,8 +52,6 @@ class Current:
     """None: it is switched off."""
     heartbeats: HeartbeatSettings | None
     """None: this worker emits none."""
-    is_settled: bool = False
-    """Whether this is what the flow's workers share, or what the file says for good, as that cannot be known here."""
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
@@ -152,7 +150,6 @@ class SettledTurn(MemberTurn):
             pass  # it is settled in the next life
         except Mm2Error as error:
             self._note_unusable(error)
-            self._current.is_settled = not (error.retriable or _may_pass(error))
             self._become(self._current.settings, self._watch.version)
         else:
             self._said_why = ""
@@ -253,7 +250,6 @@ class SettledTurn(MemberTurn):
                 heartbeats = self._watch.heartbeats
             except StoredConfigUnusable as error:  # switched off, else its settings could not be used either
                 self._log.warning("heartbeats.as_before", why=str(error))
-            self._current.is_settled = True
         self._current.become(settings, heartbeats)
         if settings is not None:
             self._entrance.spread(self._flow, settings.tasks_max, self.member)
