@@ -59,7 +59,7 @@ class AnotherRead(KafkaError):
     retriable: ClassVar[bool] = True
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} brought no record, or another one each time.", remedy="It is read again.")
+        super().__init__(f"{what} brought no record.", remedy="It is read again.")
 
 
 class Quarantine:
@@ -147,7 +147,7 @@ class Quarantine:
     async def _keep(self, part: CopiedPartition, poison: Poison) -> None:
         await self._check_readers(part.target_topic)
         await self._make_topic()
-        record = await self._read_twice(part, poison.offset)
+        record = await self._read(part, poison.offset)
         topic_id = None if part.source_topic_id is None else str(part.source_topic_id)
         kept = Quarantined(
             Provenance(
@@ -169,19 +169,6 @@ class Quarantine:
                 remedy="Let the remote topic take it, or set on.poison.record=stop.",
             )
         await self._writer.write({0: [encode_quarantined(kept)]})
-
-    async def _read_twice(self, part: CopiedPartition, offset: int) -> Record:
-        """Read a record from the source, and once more: it is believed if it comes the same.
-
-        The story: a bit of its batch's base offset flips, which no checksum covers. The record before it then seems to
-        be the one that was refused, is kept in its place, and the refused one is in neither topic.
-
-        Raises: as ``_read``.
-        """
-        record = await self._read(part, offset)
-        if await self._read(part, offset) != record:
-            raise AnotherRead(f"Reading {part.source_topic}-{part.partition} at offset {offset}")
-        return record
 
     async def _read(self, part: CopiedPartition, offset: int) -> Record:
         """Read one record from the source again, with its batch, which ``memory.max.bytes`` does not count.

@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
@@ -34,14 +34,6 @@ END_PATIENCE_S: Final = 3.0
 Key = tuple[str, int]
 
 
-class Found(NamedTuple):
-    """What came of a walk over the source."""
-
-    resume_offset: int
-    leader_epoch: int
-    rewritten: tuple[int, int] | None
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A partition behind whose position records may stand."""
@@ -58,10 +50,6 @@ class Job:
     """Producer ids that are not foreign."""
     target_start: int = 0
     """Where the remote partition begins by now."""
-    cut_at: int | None = None
-    """``Tail.cut_at`` when the tail was read before: such a stop is believed when it comes twice."""
-    found: Found | None = None
-    """Where the source was walked before and must be once more: what came of it."""
 
     @property
     def target(self) -> Key:
@@ -176,10 +164,7 @@ class Reconciler:
 
     async def _shut_out(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
         """Shut the earlier writer out of partitions and read their tails."""
-        await self._read_tails(tasks, await self._fence(jobs), done)
-
-    async def _read_tails(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
-        stretches = [_JobTail(job, self._clock) for job in jobs]
+        stretches = [_JobTail(job, self._clock) for job in await self._fence(jobs)]
         await self._tails.read(stretches, lambda read: self._walk(tasks, read, done))
 
     async def _fence(self, jobs: Sequence[Job]) -> Sequence[Job]:
@@ -203,14 +188,11 @@ class Reconciler:
         """Go on with partitions whose tails were read."""
         walks: list[_WalkStretch] = []
         again: list[Job] = []
-        twice: list[Job] = []
         for stretch in read:
             assert isinstance(stretch, _JobTail)  # noqa: S101  (_shut_out reads nothing else)
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)
-            elif tail.cut_at is not None and tail.cut_at != job.cut_at:
-                twice.append(replace(job, cut_at=tail.cut_at))  # a batch that was moved on the way would look so
             elif tail.cut_at is not None:
                 done(Outcome(job, None, lost_at=tail.cut_at))
             elif tail.has_holes and not job.part.rules.cleaned and job.target_start <= job.target_offset:
@@ -222,8 +204,6 @@ class Reconciler:
                 walks.append(self._walk_of(job, tail, self._read_committed))
         if again:
             self._begin(tasks, again, done)
-        if twice:
-            tasks.create_task(self._read_tails(tasks, twice, done), name="reconcile")
         self._begin_walks(tasks, walks, done)
 
     def _walk_of(self, job: Job, tail: Tail, read_committed: bool) -> _WalkStretch:
@@ -244,23 +224,17 @@ class Reconciler:
         walks: list[_WalkStretch] = []
         for stretch in read:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_begin_walks reads nothing else)
-            job, found = stretch.job, stretch.found
-            by_content = isinstance(stretch.walk, Comparison)
+            job, walk = stretch.job, stretch.walk
+            by_content = isinstance(walk, Comparison)
             if not stretch.is_proven(self._read_committed):
                 if stretch.is_over and not stretch.read_committed:
                     walks.append(self._walk_of(job, stretch.tail, True))
                 else:
                     tasks.create_task(self._compare(tasks, job, done), name="compare")
-            elif stretch.is_to_come_again:
-                job = replace(job, found=found)
-                if by_content:
-                    tasks.create_task(self._compare(tasks, job, done), name="compare")
-                else:
-                    walks.append(self._walk_of(job, stretch.tail, stretch.read_committed))
-            elif found.rewritten is not None:
-                done(Outcome(job, None, rewritten=found.rewritten))
+            elif isinstance(walk, Comparison) and walk.rewritten is not None:
+                done(Outcome(job, None, rewritten=walk.rewritten))
             else:
-                done(_outcome(job, stretch.tail, found.resume_offset, found.leader_epoch, by_content=by_content))
+                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=by_content))
         self._begin_walks(tasks, walks, done)
 
     async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
@@ -357,19 +331,12 @@ class _WalkStretch(PlannedStretch):
             part.source_topic_id,
             part.partition,
             offset=walk.read_offset if isinstance(walk, Comparison) else walk.resume_offset,
-            leader_epoch=walk.leader_epoch,
             read_committed=read_committed,
             clock=clock,
         )
         self.job = job
         self.tail = tail
         self.walk = walk
-        self._log_end = -1
-
-    @property
-    def found(self) -> Found:
-        rewritten = self.walk.rewritten if isinstance(self.walk, Comparison) else None
-        return Found(self.walk.resume_offset, self.walk.leader_epoch, rewritten)
 
     @property
     def is_over(self) -> bool:
@@ -384,18 +351,11 @@ class _WalkStretch(PlannedStretch):
             return self.is_over and self.walk.shows_another_isolation(self.tail)
         return self.is_over and self.walk.is_proven_by(self.tail)
 
-    @property
-    def is_to_come_again(self) -> bool:
-        """A flipped bit may have moved the last batch unseen: this must have been found before."""
-        is_sure = isinstance(self.walk, Walk) and self.walk.is_sure_of_its_end(self._log_end)
-        return not is_sure and self.job.found != self.found
-
     def take(self, fetched: FetchedPartition) -> bool:
         """Over, or given up: the source begins further on, ends too early, or holds what cannot be read."""
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         planned = self._plan(fetched)
-        self._log_end = fetched.high_watermark
         if self.walk.take(planned.steps):
             return True
         end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark

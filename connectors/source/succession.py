@@ -57,8 +57,6 @@ class _Job:
     source_end: int
     width: int = ENDING_MOST
     """So many offsets of the remote partition's end are read."""
-    found: Position | None = None
-    """Where the source was walked before and must be once more: what came of it."""
 
     @property
     def position(self) -> Position:
@@ -161,28 +159,18 @@ class Succession:
             else:
                 walks.append(_ContinuationStretch(job, stretch.ending, self._read_committed, self._clock))
         self._begin(tasks, wider, done)
-        self._begin_walks(tasks, walks, done)
-
-    def _begin_walks(self, tasks: asyncio.TaskGroup, walks: Sequence[_ContinuationStretch], done: Done) -> None:
         if walks:
-            tasks.create_task(self._walks.read(walks, lambda read: self._judge(tasks, read, done)), name="walk")
+            tasks.create_task(self._walks.read(walks, lambda read: self._judge(read, done)), name="walk")
 
-    def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Done) -> None:
-        """Tell of partitions whose source was walked, and told the same twice: where offsets are missing beside a batch
-        a flipped bit can move it unseen (``damage``)."""
-        again: list[_ContinuationStretch] = []
+    def _judge(self, read: Sequence[Stretch], done: Done) -> None:
+        """Tell of partitions whose source was walked."""
         for stretch in read:
             assert isinstance(stretch, _ContinuationStretch)  # noqa: S101  (_walk reads nothing else)
             found, position = stretch.continuation, stretch.job.position
             if found.records:
                 position = position._replace(skipped=())
             position = position._replace(source_offset=found.resume_offset, source_leader_epoch=found.leader_epoch)
-            if not found.is_proven or position == stretch.job.found:
-                done(Inherited(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
-            else:
-                job = replace(stretch.job, found=position)
-                again.append(_ContinuationStretch(job, stretch.ending, self._read_committed, self._clock))
-        self._begin_walks(tasks, again, done)
+            done(Inherited(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
 
 
 class _EndingStretch(PlannedStretch):
@@ -196,7 +184,6 @@ class _EndingStretch(PlannedStretch):
             part.target_topic_id,
             part.partition,
             offset=self.first_offset,
-            leader_epoch=-1,
             read_committed=True,
             clock=clock,
         )
@@ -241,12 +228,10 @@ class _ContinuationStretch(PlannedStretch):
             part.source_topic_id,
             part.partition,
             offset=self.continuation.read_offset,
-            leader_epoch=-1,
             read_committed=read_committed,
             clock=clock,
         )
         self.job = job
-        self.ending = ending
         self._end_seen_at_s = float("inf")
 
     def take(self, fetched: FetchedPartition) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from mm2py.errors import Mm2Error
@@ -12,9 +12,8 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import Reaction, name_of, reaction_to
 from mm2py.records.batch import Record, read_records
-from mm2py.replication.damage import Damage, Known
 from mm2py.replication.rewrite import plan
-from mm2py.replication.steps import Outgoing, TargetRules
+from mm2py.replication.steps import DAMAGED_READS_MAX, Outgoing, TargetRules
 
 FETCH_BYTES: Final = 8 << 20
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
@@ -33,11 +32,11 @@ class DamagedTopic(Mm2Error):
 
 @dataclass(slots=True)
 class _Reading:
-    """Where the reading of one partition stands. What came damaged, or seems so, is read again (``damage``)."""
+    """Where the reading of one partition stands."""
 
     offset: int
-    leader_epoch: int = -1
-    damage: Damage = field(default_factory=Damage)
+    damaged_reads: int = 0
+    """How often in a row the batch at ``offset`` came damaged. It is read again a few times."""
 
 
 async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
@@ -119,7 +118,6 @@ def _steps_of(
 ) -> list[Outgoing]:
     """Return what one answer holds of a partition; one that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
-    damage = reading.damage
     if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
         reading.offset = part.log_start_offset
         return []
@@ -132,14 +130,15 @@ def _steps_of(
         read_committed=True,
         aborted=part.aborted,
         rules=_ANY_SIZE,
-        known=Known(reading.leader_epoch, -1, damage.doubted),
     )
-    damage.read(planned)
-    if planned.fault is not None and not damage.met(planned.fault):
-        raise DamagedTopic(topic.name, number, planned.fault.offset, planned.fault.text)
-    reading.offset = read_to[number] = planned.next_offset
     if planned.steps:
-        reading.leader_epoch = planned.steps[-1].leader_epoch
+        reading.damaged_reads = 0
+    fault = planned.fault
+    if fault is not None:
+        reading.damaged_reads += 1
+        if not fault.is_damage or reading.damaged_reads > DAMAGED_READS_MAX:
+            raise DamagedTopic(topic.name, number, fault.offset, fault.text)
+    reading.offset = read_to[number] = planned.next_offset
     if planned.next_offset >= part.last_stable_offset:
         del readings[number]
     return [step for step in planned.steps if isinstance(step, Outgoing)]

@@ -12,8 +12,8 @@ acknowledged, wait until nothing is in flight, and read again from the position*
 the same sequences, so the broker drops what it had already stored. Where that does not hold (C1, H1, H2 of
 docs/broker-facts.md) the partition is fenced against itself and reconciled: ``reconcile``.
 
-The batches stand in a ``Line``, which has the rule of what may be in flight together. ``PoisonSearch`` and ``Damage``
-remember what is wrong with records of the source. What becomes of the partition is decided here alone.
+The batches stand in a ``Line``, which has the rule of what may be in flight together. ``PoisonSearch``
+remembers which records the target refuses. What becomes of the partition is decided here alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
 from mm2py.records.batch import next_sequence
 from mm2py.replication import gaps_found
-from mm2py.replication.damage import Damage
 from mm2py.replication.events import (
     Acked,
     Displaced,
@@ -59,10 +58,10 @@ from mm2py.replication.events import (
 from mm2py.replication.fetch_errors import fetch_error
 from mm2py.replication.line import Entry, Line, Sending
 from mm2py.replication.phase import Phase
-from mm2py.replication.poison import REPORT_QUARANTINED, PoisonSearch, fault_text, left_out, poison_of
+from mm2py.replication.poison import REPORT_QUARANTINED, PoisonSearch, came_whole, fault_text, left_out, poison_of
 from mm2py.replication.position import Position
 from mm2py.replication.produce_errors import ProduceReaction, Stored, produce_error
-from mm2py.replication.steps import Fault
+from mm2py.replication.steps import DAMAGED_READS_MAX, Fault
 from mm2py.replication.tally import Tally
 
 __all__ = ["Copier", "Phase"]
@@ -115,13 +114,14 @@ class Copier:
         """Size of the batch that the target last refused as too large; whoever looks the limit up sets it back to 0."""
         self.stops_when_expired = False
         """Where records were deleted before they were copied it stalls, instead of going on behind them."""
-        self.damage = Damage()
         self.search = PoisonSearch(quarantines=quarantines)
         self.stop = gaps_found.Stop()
         self._line = Line(name, ready_max_bytes=ready_max_bytes)
         self._resume_at_s = 0.0
         self._failures = 0
         self._fault: Fault | None = None
+        self._damaged_reads = 0
+        """How often in a row the batch at the position came damaged."""
         self._failed = False
         self._draining = False
         self._reconciling = False
@@ -296,24 +296,28 @@ class Copier:
         if line.is_in_doubt and (why := line.reads_otherwise(plan)) is not None:
             return self._lost_track(event.now_s, why)
         self.end_offset = max(event.end_offset, plan.next_offset)
+        effects: list[Effect] = []
         if plan.steps:
+            if self._damaged_reads:
+                effects.append(came_whole(self.fetch_offset, self._damaged_reads))
+                self._damaged_reads = 0
             line.take(plan.steps, event.lease)
             self._advance()
             self.fetched_epoch = plan.steps[-1].leader_epoch
         self.fetch_offset = plan.next_offset
         self._fault = plan.fault
-        if not plan.steps and plan.fault is None and plan.doubt is None and not line.unanswered:
+        if not plan.steps and plan.fault is None and not line.unanswered:
             self._failures = 0  # nothing to send, and reading works again
-        damaged, effects = self.damage.read(plan), self._meet_fault(event.now_s)
-        return effects if damaged is None else [damaged, *effects]
+        return [*effects, *self._meet_fault(event.now_s)]
 
     def _meet_fault(self, now_s: float) -> Sequence[Effect]:
         """A batch that cannot be copied is reported when all before it are stored; reading stops at it meanwhile."""
         fault = self._fault
         if fault is None or not self._line.is_idle:
             return ()
-        if self.damage.met(fault):
-            return self._fail(now_s, f"a batch was damaged on the way: {fault.text}")
+        if fault.is_damage and self._damaged_reads < DAMAGED_READS_MAX:
+            self._damaged_reads += 1
+            return self._fail(now_s, f"a batch came damaged and is read again: {fault.text}")
         text, report = fault_text(fault), f"source.{fault.kind.replace(' ', '_')}"
         poison = poison_of(fault)
         return self._block(now_s, report, text) if poison is None else self._meet_poison(now_s, poison, report, text)

@@ -17,7 +17,6 @@ from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import Backoff
-from mm2py.replication.damage import Known
 from mm2py.replication.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.lane import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
@@ -290,8 +289,6 @@ class FetchLane:
                     read_bytes=len(fetched.records),
                     target_is_behind=part.copier.target_is_behind,
                 )
-            # A read from inside a batch: a flipped bit may let that one begin just there. So it is looked at twice.
-            epoch_before = part.copier.fetched_epoch if fetch_offset == part.read_to else -1
             planned = plan(
                 fetched.records,
                 wanted_offset=fetch_offset,
@@ -301,18 +298,11 @@ class FetchLane:
                 merging=part.merging,
                 sent_before=part.copier.sent_before,
                 cut_until=part.copier.search.cut_until,
-                known=Known(epoch_before, part.source_leader_epoch, part.copier.damage.doubted),
             )
-            damage = part.copier.damage
-            if planned.next_offset > max(fetched.high_watermark, fetch_offset):
-                planned = damage.reached_beyond(fetch_offset, planned.next_offset, fetched.high_watermark)
-            elif damage.beyond_end is not None:
-                damage.stayed_within(fetch_offset, fetched.high_watermark)
             # A damaged length may claim gigabytes: so more is asked for step by step.
             asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
             if planned.steps:
-                part.read_to = -1 if planned.fault is not None else planned.next_offset
                 part.active_at_s = now_s
             part.transactional_seen |= planned.transactional
             part.log_end = fetched.high_watermark

@@ -37,8 +37,6 @@ class CopiedPartition:
     """The read that is under way for it; None: it may be read."""
     fetch_bytes: int = 0
     """More than the setting where a batch turned out larger; 0: the setting will do."""
-    read_to: int = -1
-    """Where the last read ended, with a batch. What is read from elsewhere may begin inside one."""
     log_end: int = 0
     """Where the source log ended at the last read, for readers of committed records as well: beyond what they can read
     an open transaction hides the rest from them."""

@@ -1,4 +1,4 @@
-"""A stretch of a log of which only what would be copied is wanted, read with the same doubts as when copying."""
+"""A stretch of a log of which only what would be copied is wanted, planned as when copying."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import FetchedPartition
-from mm2py.replication.damage import Damage, Known
 from mm2py.replication.log_reader import Stretch
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Plan, TargetRules
@@ -17,7 +16,7 @@ _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 
 class PlannedStretch(Stretch):
-    """Plans what is read. What came damaged, or is doubtful, is not in the plan: it is read again (``damage``)."""
+    """Plans what is read. A batch that came damaged is not in the plan: it is read again."""
 
     def __init__(
         self,
@@ -26,17 +25,13 @@ class PlannedStretch(Stretch):
         partition: int,
         *,
         offset: int,
-        leader_epoch: int,
         read_committed: bool,
         clock: Clock,
     ) -> None:
-        """Begin at ``offset``; ``leader_epoch``: of the batch before it, -1 if nobody knows."""
         super().__init__(topic, topic_id, partition)
         self.read_committed = read_committed
         self._offset = offset
-        self._leader_epoch = leader_epoch
         self._clock = clock
-        self._damage = Damage()
         self._give_up_at_s = float("inf")
 
     @property
@@ -47,22 +42,14 @@ class PlannedStretch(Stretch):
         return True
 
     def _plan(self, fetched: FetchedPartition) -> Plan:
-        damage = self._damage
         planned = plan(
             fetched.records,
             wanted_offset=self._offset,
             read_committed=self.read_committed,
             aborted=fetched.aborted,
             rules=_ANY_SIZE,
-            known=Known(self._leader_epoch, -1, damage.doubted),
         )
-        if planned.next_offset > max(fetched.high_watermark, self._offset):
-            planned = damage.reached_beyond(self._offset, planned.next_offset, fetched.high_watermark)
-        elif damage.beyond_end is not None:
-            damage.stayed_within(self._offset, fetched.high_watermark)
-        damage.read(planned)
         if planned.steps:
-            self._leader_epoch = planned.steps[-1].leader_epoch
             self._give_up_at_s = float("inf")
         self._offset = planned.next_offset
         return planned

@@ -84,6 +84,13 @@ def poison_of(fault: Fault) -> Poison | None:
     return Poison(fault.offset, fault.next_offset, fault.leader_epoch, code, fault.text, was_sent=False)
 
 
+def came_whole(offset: int, damaged_reads: int) -> Report:
+    """Return what to report of a batch that came damaged before."""
+    often = "once" if damaged_reads == 1 else f"{damaged_reads} times"
+    text = f"the batch of source offset {offset} came damaged {often}, and whole when it was read again"
+    return Report("source.damaged", text, severe=False)
+
+
 def left_out(poison: Poison) -> Report:
     """Return what to report of a record behind which copying goes on."""
     text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; it goes on behind it"

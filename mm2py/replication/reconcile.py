@@ -35,8 +35,7 @@ from mm2py.records.batch import (
     read_records,
     split,
 )
-from mm2py.replication.damage import is_borne_out
-from mm2py.replication.steps import Doubt, Outgoing, Step
+from mm2py.replication.steps import Outgoing, Step
 
 MISSES_MOST: Final = 10_000
 """So many source records may be missing in a target that was cleaned until no later one is looked for any more."""
@@ -121,8 +120,6 @@ class Tail:
         self._trimmed_to: int | None = None
         self._saw_writer = False
         self._next_sequence = writer.next_sequence
-        self._doubt: Doubt | None = None
-        """A batch that did not follow the one before it when it was read last."""
 
     @property
     def is_trimmed(self) -> bool:
@@ -135,12 +132,12 @@ class Tail:
             self.next_offset = self._trimmed_to = log_start
 
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
-        """Take in what one read from ``next_offset`` brought, up to a batch that was damaged on the way, or seems so;
-        returns whether the tail is whole."""
+        """Take in what one read from ``next_offset`` brought, up to a batch that came damaged; returns whether the tail
+        is whole."""
         if self._end is None:
             self._end = high_watermark
         self.is_whole = self._is_at_end()
-        for batch, header in self._undamaged(records, high_watermark):
+        for batch, header in self._undamaged(records):
             self.is_whole = self.is_whole or self._is_behind_end(header.base_offset)
             if self.is_whole:
                 break
@@ -159,27 +156,17 @@ class Tail:
             self.stored = self._told_by_offsets(self._trimmed_to)
         return self.is_whole
 
-    def _undamaged(self, records: memoryview, high_watermark: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Yield batches up to the first that is not what was stored, or may not be (``damage``).
-
-        Offsets stand outside the checksum. The story: one bit of the writer's last batch flips, it seems to lie before
-        the wanted offset, and were it passed over, the marker behind it would tell that nothing was written.
-        """
-        position, expected = 0, self.next_offset
+    def _undamaged(self, records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Yield batches up to the first that came damaged: it is read again."""
+        log_offset = 0
         with suppress(CorruptBatch):
             for batch in split(records):
-                position += len(batch)
                 if len(batch) < HEADER_BYTES or batch[MAGIC_AT] != MAGIC or not crc_is_right(batch):
                     return
                 header = read_header(batch)
-                if not header.base_offset < header.next_offset <= high_watermark:
+                if not log_offset <= header.base_offset < header.next_offset:
                     return
-                if header.base_offset != expected:
-                    doubt = Doubt(expected, header.base_offset, header.next_offset, header.partition_leader_epoch)
-                    if doubt != self._doubt and not is_borne_out(records, position, doubt, -1):
-                        self._doubt = doubt
-                        return
-                expected = header.next_offset
+                log_offset = header.next_offset
                 yield batch, header
 
     def _is_at_end(self) -> bool:
@@ -252,10 +239,6 @@ class Walk:
         """Source offsets that held a counted record or a marker."""
         self._aborted = 0
         """Source offsets that held a record of an aborted transaction."""
-        self.batch_end = from_offset
-        """Where the last batch ended of which records were counted."""
-        self._is_followed = False
-        """Another batch begins just there."""
 
     @property
     def is_over(self) -> bool:
@@ -272,17 +255,10 @@ class Walk:
         """Offsets are missing on the way: not even a marker or an aborted record is there."""
         return self.resume_offset - self._from_offset > self._seen + self._aborted
 
-    def is_sure_of_its_end(self, log_end: int) -> bool:
-        """Whether the last batch lies where it seems to: a flipped bit can only move it unseen (``damage``) where
-        offsets are missing before or behind it."""
-        return not self.has_holes and (self._is_followed or self.batch_end == log_end)
-
     def take(self, steps: Iterable[Step]) -> bool:
         """Count what these steps would copy; returns ``is_over``."""
         for step in steps:
             if not self._left:
-                begin = step.first_offset if isinstance(step, Outgoing) else step.next_offset - step.record_count
-                self._is_followed = begin == self.batch_end
                 break
             self.leader_epoch = step.leader_epoch
             if not isinstance(step, Outgoing):
@@ -293,7 +269,7 @@ class Walk:
             counted = min(self._left, step.record_count)
             self._left -= counted
             self._seen += counted
-            self.resume_offset, self.batch_end = offset_of(step, counted), step.next_offset
+            self.resume_offset = offset_of(step, counted)
             if not self._left:
                 self.last = read_records(bytes(step.data))[counted - 1]
         return self.is_over

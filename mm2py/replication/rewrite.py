@@ -37,7 +37,6 @@ from mm2py.records.compression import Codec
 from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, read_message, unwrap
 from mm2py.records.record_body import RecordBody
 from mm2py.records.transactions import AbortedTransactions
-from mm2py.replication.damage import Known, is_borne_out
 from mm2py.replication.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
 from mm2py.replication.repack import (
     GROWTH_BYTES,
@@ -48,7 +47,7 @@ from mm2py.replication.repack import (
     jumps_of,
     merge,
 )
-from mm2py.replication.steps import Doubt, Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
+from mm2py.replication.steps import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
 
 
 def plan(
@@ -61,7 +60,6 @@ def plan(
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
     cut_until: int = -1,
-    known: Known | None = None,
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
 
@@ -77,14 +75,12 @@ def plan(
             is not here whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
-        known: what is known of the log: by it, batches may be doubtful. None: all are believed.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         Nothing in ``records`` makes it raise; whatever is wrong there is the plan's ``fault``.
     """
     planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
     planner.rebuilder.cut_until = cut_until
-    planner.known = known
     return planner.run()
 
 
@@ -93,7 +89,6 @@ class _Planner:
 
     __slots__ = (
         "aborted",
-        "known",
         "log_offset",
         "merging",
         "plan",
@@ -129,7 +124,6 @@ class _Planner:
         self.read_committed = read_committed
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
-        self.known: Known | None = None
         self.plan = Plan(next_offset=wanted_offset)
         self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before)
         self.log_offset = 0
@@ -166,7 +160,6 @@ class _Planner:
         merged_max_bytes = min(max_message_bytes, rules.merged_max_bytes)
         records_max = merging.records_max if wanted_codec is None else INT64_MAX  # taken apart anyhow
         room = before_codec = before_epoch = 0
-        expected_offset, seen_epoch = wanted_offset, -1 if self.known is None else self.known.leader_epoch
         position = 0
         while position + MAGIC_AT < end:
             magic = records[position + MAGIC_AT]
@@ -174,7 +167,6 @@ class _Planner:
                 if together and not self._make_one():
                     return
                 begin, position = position, self._old_formats(position, magic)
-                expected_offset, seen_epoch = max(wanted_offset, self.log_offset), -1
                 if self.waits:
                     return
                 if position == begin or self.rebuilder.is_spent:
@@ -212,12 +204,7 @@ class _Planner:
                     f"the one before it ended at {self.log_offset}."
                 )
                 raise self._stop("corrupt records", base_offset, None, text)
-            if (base_offset != expected_offset or leader_epoch != seen_epoch) and not self._believes(
-                Doubt(expected_offset, base_offset, next_offset, leader_epoch), batch_end, seen_epoch
-            ):
-                break
-            self.log_offset = expected_offset = next_offset
-            seen_epoch = leader_epoch
+            self.log_offset = next_offset
             batch = records[position:batch_end]
             position = batch_end
             if attributes & (CONTROL | TRANSACTIONAL):
@@ -276,22 +263,8 @@ class _Planner:
                     return
         if together and not sent_before:
             self._make_one()
-        if position == 0 and end > 0 and self.plan.doubt is None:
+        if position == 0 and end > 0:
             self._note_cut()
-
-    def _believes(self, doubt: Doubt, batch_end: int, seen_epoch: int) -> bool:
-        """Whether a batch that does not follow the one before it may be planned; if not, the plan says so."""
-        known, plan = self.known, self.plan
-        if known is None:
-            return True
-        if doubt.leader_epoch > known.highest_epoch >= 0:
-            text = f"A batch claims leader epoch {doubt.leader_epoch}, the partition is in its {known.highest_epoch}th."
-            raise self._stop("corrupt records", doubt.base_offset, None, text)
-        if doubt in known.doubted:
-            plan.believed.append(doubt)
-        elif not is_borne_out(self.records, batch_end, doubt, seen_epoch):
-            plan.doubt = doubt
-        return plan.doubt is None
 
     def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
         """Plan a batch that may be part of one that was sent before: that one ends where it ended then.

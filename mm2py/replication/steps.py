@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from mm2py.records.batch import read_header
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES
@@ -34,6 +34,11 @@ FaultKind = Literal[
     "corrupt records",
     "null key on compacted target",
 ]
+
+
+DAMAGED_READS_MAX: Final = 3
+"""How often a batch that came damaged is read again before the source's disk is blamed."""
+_DAMAGE: Final = frozenset({"crc mismatch", "corrupt records", "unknown magic"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +127,10 @@ class Fault(NamedTuple):
     leader_epoch: int = -1
     """As of ``Outgoing``, where one record is at fault; else -1."""
 
-
-class Doubt(NamedTuple):
-    """A batch that does not go on where and as the one before it ended: it may have been damaged on the way."""
-
-    at: int
-    """The source offset at which it was met: where the one before it ended, or what was asked for."""
-    base_offset: int
-    next_offset: int
-    leader_epoch: int
+    @property
+    def is_damage(self) -> bool:
+        """The batch may have been damaged on the way: reading it again may bring it whole."""
+        return self.kind in _DAMAGE
 
 
 @dataclass(slots=True)
@@ -146,7 +146,3 @@ class Plan:
     """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
     cut_batch_bytes: int = 0
     """Size of the first batch if not even that one is there whole: a fetch must allow at least so much. Else 0."""
-    doubt: Doubt | None = None
-    """The plan ends before this batch: it is to be read again from there, and believed if it comes the same."""
-    believed: list[Doubt] = field(default_factory=list)
-    """Batches that were doubtful when they were read before, and came the same again."""

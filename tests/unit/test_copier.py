@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier, Phase
-from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
     Displaced,
@@ -33,7 +32,7 @@ from mm2py.replication.events import (
 )
 from mm2py.replication.line import MAX_IN_FLIGHT, MAX_QUEUED, Sending
 from mm2py.replication.position import Position
-from mm2py.replication.steps import Doubt, Dropped, Fault, Outgoing, Plan
+from mm2py.replication.steps import DAMAGED_READS_MAX, Dropped, Fault, Outgoing, Plan
 
 BROKER = 1
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
@@ -544,7 +543,7 @@ def test_a_fault_is_met_when_all_before_it_is_stored() -> None:
 def test_a_damaged_batch_is_read_again_before_the_source_is_blamed(kind: str) -> None:
     copier = copying()
     fault = Fault(kind, 0, None, "it is damaged")  # type: ignore[arg-type]
-    for _ in range(MAX_CORRUPT_READS):
+    for _ in range(DAMAGED_READS_MAX):
         assert copier.handle(fetched(copier, [], fault=fault)) == []
         copier.handle(Tick(copier.resume_at_s or 0.0))
         assert copier.wants_fetch
@@ -559,19 +558,7 @@ def test_a_damaged_batch_that_came_whole_is_reported_once() -> None:
     (report,) = copier.handle(fetched(copier, batches(0, 1), end=30))
     assert isinstance(report, Report)
     assert report.event == "source.damaged"
-    assert copier.handle(fetched(copier, batches(10, 2))) == ()
-
-
-def test_a_doubtful_batch_is_read_again_at_once_and_what_stands_before_it_is_sent() -> None:
-    copier = copying()
-    doubt = Doubt(10, 14, 20, 0)
-    event = fetched(copier, batches(0, 1), end=20)
-    event.plan.doubt = doubt
-    assert copier.handle(event) == ()
-    assert (copier.phase, copier.fetch_offset, list(copier.damage.doubted)) == (Phase.COPYING, 10, [doubt])
-    assert copier.wants_fetch
-    assert not copier.is_at_end
-    assert len(send_all(copier)) == 1
+    assert not copier.handle(fetched(copier, batches(10, 2)))
 
 
 def test_too_large_asks_for_the_limits_and_tells_the_size() -> None:

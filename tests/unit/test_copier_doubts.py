@@ -11,7 +11,6 @@ from mm2py.replication.events import (
     Acked,
     DoubtAged,
     Drain,
-    Fetched,
     Need,
     ProduceLost,
     ProduceRefused,
@@ -19,8 +18,8 @@ from mm2py.replication.events import (
     Tick,
 )
 from mm2py.replication.line import Sending
-from mm2py.replication.steps import Doubt, Dropped, Outgoing, Plan
-from tests.unit.test_copier import BROKER, CountingLease, batch, copying, fetched, seen_whole, send_all
+from mm2py.replication.steps import Dropped, Outgoing
+from tests.unit.test_copier import BROKER, batch, copying, fetched, seen_whole, send_all
 
 YOUNG_MS, OLD_MS = 9_000, 1_000
 NOW_COVERED_AFTER_MS, LATER_COVERED_AFTER_MS = 500, 5_000
@@ -171,20 +170,3 @@ def test_what_is_in_doubt_when_a_partition_is_drained_stays_so_whatever_is_found
     found = copier.position._replace(source_offset=20, target_offset=110)
     copier.handle(Reconciled(replace(copier.identity, epoch=1), found))
     assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, True)
-
-
-def test_a_read_that_brings_only_a_doubtful_batch_is_no_success() -> None:
-    """After each failure the position may lie inside a batch, so a lone one is read twice: pauses did not grow."""
-    copier = begun()
-    pauses_s = []
-    for _ in range(3):
-        copier.handle(fetched(copier, [batch_of(10, YOUNG_MS)]))
-        (sent,) = send_all(copier)
-        copier.handle(ProduceRefused(sent.token, NOT_ENOUGH_REPLICAS, None, 0.0))
-        assert copier.resume_at_s is not None
-        pauses_s.append(copier.resume_at_s)
-        copier.handle(Tick(1e6))
-        doubt = Doubt(10, 10, 20, 0)
-        copier.handle(Fetched(Plan([], 10, doubt=doubt), CountingLease(), 10, 20, 0.0))
-        assert copier.is_failing
-    assert pauses_s == sorted(set(pauses_s))

