@@ -113,11 +113,6 @@ def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[st
         name: file[prefix + name] for prefix in ("", f"{flow}.") for name in keys.OWN_FLOW if f"{prefix}{name}" in file
     }
     found = _properties(flow_layers(file, flow), own)
-    for old_name, key in keys.EXCLUDES_OF_OLD.items():
-        old = file.get(f"{flow}.{old_name}") or file.get(old_name)
-        if old is not None and key.note in stored_keys():
-            parts = [text for text in (found.get(key.note, "").strip(), old.value.strip()) if text]
-            found[key.note] = ",".join(dict.fromkeys(part.strip() for text in parts for part in text.split(",")))
     found[ENABLED] = "true" if enabled else "false"
     return dict(sorted(found.items()))
 

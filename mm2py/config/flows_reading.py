@@ -15,7 +15,7 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.group_settings import GroupsReading
 from mm2py.config.inventory import Item, Level, repeated_told, warnings_of
-from mm2py.config.keys import EXCLUDES_OF_OLD, Key, Status
+from mm2py.config.keys import Key, Status
 from mm2py.config.kinds import BadValue
 from mm2py.config.layers import FlowLayers, Layer, connector_config, flow_layers
 from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows
@@ -101,7 +101,6 @@ class FlowsReading:
             *reading.warnings,
             *self._only_heartbeats_told(),
             *heartbeats_told,
-            *self._old_excludes_told(),
             *self._overridden_told(layers),
             *(warning for flow in flows for warning in sides[flow].warnings),
             *repeated_told(self._items, self._enabled),
@@ -238,8 +237,8 @@ class FlowsReading:
         """Return what decides on names in a flow; None if there is a problem with one of them."""
         separator = connector.get(keys.POLICY_SEPARATOR.name)
         topics = self._value(connector, keys.TOPICS)
-        topics_exclude = self._excludes(flow, connector, keys.TOPICS_EXCLUDE, "topics.blacklist")
-        configs_exclude = self._excludes(flow, connector, keys.CONFIG_PROPERTIES_EXCLUDE, "config.properties.blacklist")
+        topics_exclude = self._value(connector, keys.TOPICS_EXCLUDE)
+        configs_exclude = self._value(connector, keys.CONFIG_PROPERTIES_EXCLUDE)
         use_defaults_from = self._value(connector, keys.USE_DEFAULTS_FROM)
         policy_class = self._value(connector, keys.POLICY_CLASS)
         internal_separator_enabled = self._value(connector, keys.POLICY_INTERNAL_SEPARATOR)
@@ -271,8 +270,7 @@ class FlowsReading:
             return make()
         except ConfigError as error:
             name, colon, rest = f"{error.what} {error.remedy}".strip().rstrip(".").partition(": ")
-            old_name = next((old for old, key in EXCLUDES_OF_OLD.items() if key.note == name), "")
-            entry = connector.get(name) or self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
+            entry = connector.get(name)
             if colon and entry is not None and entry.line is not None:
                 add_problem(self._problems, f"line {entry.line}: {shown_key(entry.key)}: {rest}")
             else:
@@ -392,27 +390,6 @@ class FlowsReading:
 
     def _problem(self, entry: Entry, text: str) -> None:
         add_problem(self._problems, bad_value(entry, BadValue(text)))
-
-    def _excludes(self, flow: Flow, connector: Layer, key: Key[tuple[str, ...]], old_name: str) -> tuple[str, ...]:
-        """What ``key`` excludes, and what the key of its old name does; that one alone replaces the default."""
-        old: Key[tuple[str, ...]] = EXCLUDES_OF_OLD[old_name]
-        entry = self._file.get(f"{flow}.{old_name}") or self._file.get(old_name)
-        if entry is None or flow in self._stored:
-            return self._value(connector, key)
-        old_excludes = self._value({old_name: entry}, old)
-        return tuple(dict.fromkeys((*(self._value(connector, key) if key.name in connector else ()), *old_excludes)))
-
-    def _old_excludes_told(self) -> list[str]:
-        return [
-            f"line {item.entry.line}: {shown_key(item.entry.key)} is an old name, dropped by MirrorMaker 2 in 4.0; "
-            + ("what it lists is excluded" if keys.CONNECTOR[item.key.note].status is Status.WORKS else "no effect yet")
-            + f"; rename it to {item.key.note}"
-            for item in self._items
-            if item.key is not None
-            and item.name in EXCLUDES_OF_OLD
-            and item.advice is None
-            and (item.flow is None or item.flow in self._enabled)
-        ]
 
     def _overridden_told(self, layers: Mapping[Flow, FlowLayers]) -> list[str]:
         """Name working keys of a flow or a cluster that lose against another key, which few would expect."""

@@ -18,7 +18,6 @@ from mm2py.config.keys import (
     CONNECTOR,
     CONNECTOR_FAMILIES,
     CONSUMER,
-    EXCLUDES_OF_OLD,
     FILE,
     FILE_FAMILIES,
     FLOW_ONLY,
@@ -26,7 +25,7 @@ from mm2py.config.keys import (
     OWN_FLOW,
     OWN_TOP,
     PRODUCER,
-    TRAPS,
+    RENAMED,
     WORKER,
     WORKER_FAMILIES,
     Key,
@@ -77,7 +76,7 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
         a cluster to itself).
     """
     items: list[Item] = []
-    problems: list[str] = []
+    problems = _renamed_told(file.values())
     by_length = sorted(clusters, key=len, reverse=True)
     flows = _FlowNames(by_length)
     for key, entry in file.items():
@@ -101,6 +100,15 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
         else:
             items.append(Item(entry, Level.TOP, key, key=found, advice=advice))
     return items, problems
+
+
+def _renamed_told(entries: Iterable[Entry]) -> list[str]:
+    return [
+        f"line {entry.line}: {shown_key(entry.key)} is a name that MirrorMaker 2 dropped in 4.0; write {new} instead"
+        for entry in entries
+        for old, new in RENAMED.items()
+        if entry.key == old or entry.key.endswith(f".{old}")
+    ]
 
 
 class _FlowNames:
@@ -144,7 +152,7 @@ def _family(name: str, families: Iterable[Key[Any]]) -> Key[Any] | None:
 
 
 def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
-    found = OWN_TOP.get(name) or FILE.get(name) or EXCLUDES_OF_OLD.get(name) or _family(name, FILE_FAMILIES)
+    found = OWN_TOP.get(name) or FILE.get(name) or _family(name, FILE_FAMILIES)
     if found is not None:
         return found, None
     if name == "bootstrap.servers":
@@ -166,7 +174,7 @@ def _find_at_cluster(name: str) -> tuple[Key[Any] | None, str | None]:
 
 
 def _find_at_flow(name: str) -> tuple[Key[Any] | None, str | None]:
-    found = OWN_FLOW.get(name) or CONNECTOR.get(name) or FLOW_ONLY.get(name) or EXCLUDES_OF_OLD.get(name)
+    found = OWN_FLOW.get(name) or CONNECTOR.get(name) or FLOW_ONLY.get(name)
     if found is not None:
         if name in CLIENT_NAMES:
             return found, "write it as <cluster>." + name  # a connector connects to nothing by itself
@@ -232,8 +240,6 @@ def nearest(item: Item, clusters: Collection[str]) -> str:
             prefix, names = f"{item.cluster}.", [*WORKER, *OWN_CLUSTER, *CLIENT_NAMES, *clients]
         case Level.FLOW:
             prefix, names = f"{item.flow}.", [*CONNECTOR, *FLOW_ONLY, *OWN_FLOW, *clients]
-    if item.name in TRAPS:
-        return f"did you mean {prefix}{TRAPS[item.name]}?"
     if item.level is Level.TOP:
         head, _, rest = item.name.partition(".")
         if rest and (rest in WORKER or rest in CLIENT_NAMES or _client_key(rest, ("",)) is not None):

@@ -175,12 +175,12 @@ OWN_FLOW = _table(
     _OWN_GAPS,
 )
 
-EXCLUDES_OF_OLD: Mapping[str, Key[tuple[str, ...]]] = {
-    "topics.blacklist": Key("topics.blacklist", strings, (), note="topics.exclude"),
-    "groups.blacklist": Key("groups.blacklist", strings, (), note="groups.exclude"),
-    "config.properties.blacklist": Key("config.properties.blacklist", strings, (), note="config.properties.exclude"),
+RENAMED = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
 }
-"""Names of MirrorMaker 2 before 4.0. It dropped them; here they still exclude, or data would be copied that was not."""
+"""Names that MirrorMaker 2 dropped in 4.0. It ignores them since, and copies what they were to keep out."""
 
 # --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
 
@@ -479,23 +479,3 @@ FILE_FAMILIES: tuple[Key[Any], ...] = (
     _family("listeners.https.", Status.NOT_YET),
     _family("admin.listeners.https.", Status.NOT_YET),
 )
-
-TRAPS = {
-    "emit.heartbeats": "emit.heartbeats.enabled",
-    "emit.checkpoints": "emit.checkpoints.enabled",
-    "sync.group.offsets": "sync.group.offsets.enabled",
-    "sync.topic.configs": "sync.topic.configs.enabled",
-    "sync.topic.acls": "sync.topic.acls.enabled",
-    "refresh.topics": "refresh.topics.enabled",
-    "refresh.groups": "refresh.groups.enabled",
-    "topics.whitelist": "topics",
-    "topics.include": "topics",
-    "whitelist": "topics",
-    "blacklist": "topics.exclude",
-    "topics.regex": "topics",
-    "groups.whitelist": "groups",
-    "groups.include": "groups",
-    "topic.blacklist": "topics.exclude",
-    "replication.policy.separator.char": "replication.policy.separator",
-}
-"""Unknown names whose meaning is plain, where the nearest spelling would be a wrong guess."""

@@ -69,7 +69,7 @@ def ring_reasons(policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple
     identity = {
         flow: topics[flow]
         for flow, policy_class in policy_classes.items()
-        if policy_class.rpartition(".")[2] in ("IdentityReplicationPolicy", "identity")
+        if policy_class.rpartition(".")[2] == "IdentityReplicationPolicy"
     }
     return {
         flow: [

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.topics.java_names import MIRROR_PACKAGE, ours_for
 from mm2py.topics.java_regex import NotTranslatable, compile_java
 
 TOPICS_KEY, TOPICS_EXCLUDE_KEY = "topics", "topics.exclude"
@@ -162,22 +161,6 @@ class ConfigPropertyFilter:
         return not self._exclude.matches(name)
 
 
-def topic_filter_class(class_name: str) -> type[TopicFilter]:
-    """Return what stands for the value of ``topic.filter.class``. Raises: ConfigError."""
-    return ours_for("topic.filter.class", class_name, {f"{MIRROR_PACKAGE}.DefaultTopicFilter": TopicFilter})
-
-
-def group_filter_class(class_name: str) -> type[GroupFilter]:
-    """Return what stands for the value of ``group.filter.class``. Raises: ConfigError."""
-    return ours_for("group.filter.class", class_name, {f"{MIRROR_PACKAGE}.DefaultGroupFilter": GroupFilter})
-
-
-def config_property_filter_class(class_name: str) -> type[ConfigPropertyFilter]:
-    """Return what stands for the value of ``config.property.filter.class``. Raises: ConfigError."""
-    known = {f"{MIRROR_PACKAGE}.DefaultConfigPropertyFilter": ConfigPropertyFilter}
-    return ours_for("config.property.filter.class", class_name, known)
-
-
 def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) -> ConfigError:
     """Say in which entry the joined pattern went wrong, counting characters from 1."""
     number, position = 0, refused.position
@@ -187,5 +170,5 @@ def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) ->
     return ConfigError(
         f"{key}: pattern {entries[number]!r} (entry {number + 1} of {len(entries)}), character {position + 1}:"
         f" {refused.reason}.",
-        remedy="Write it in the syntax of java.util.regex; a comma ends an entry, so {2,5} cannot be written there.",
+        remedy="A comma ends an entry, so {2,5} cannot be written there.",
     )

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, TopicName
-from mm2py.topics.java_names import MIRROR_PACKAGE, ours_for
 from mm2py.topics.names import remote_name_problem
 
 POLICY_CLASS_KEY = "replication.policy.class"
@@ -144,11 +143,9 @@ def _looks_like_heartbeats(topic: TopicName) -> bool:
     return topic.endswith(HEARTBEATS)
 
 
-_POLICIES: dict[str, type[DefaultReplicationPolicy]] = {
-    f"{MIRROR_PACKAGE}.DefaultReplicationPolicy": DefaultReplicationPolicy,
-    f"{MIRROR_PACKAGE}.IdentityReplicationPolicy": IdentityReplicationPolicy,
-    "default": DefaultReplicationPolicy,
-    "identity": IdentityReplicationPolicy,
+_POLICIES = {
+    "DefaultReplicationPolicy": DefaultReplicationPolicy,
+    "IdentityReplicationPolicy": IdentityReplicationPolicy,
 }
 
 
@@ -162,7 +159,7 @@ def make_policy(
     """Return the policy of a flow out of ``source_alias``.
 
     Args:
-        class_name: a Java class name, full or its last part, or ``default`` or ``identity``.
+        class_name: the name of one of MM2's two policy classes, with its package or without.
         source_alias: the flow's source cluster; identity cannot tell from a name where a topic comes from.
         separator: as configured, None when the setting is absent.
         internal_separator_enabled: as configured, None when the setting is absent, which means yes.
@@ -170,7 +167,12 @@ def make_policy(
         ConfigError: the class is unknown, the names that would result are no topic names, or they could not be taken
             apart again.
     """
-    policy_class = ours_for(POLICY_CLASS_KEY, class_name, _POLICIES)
+    policy_class = _POLICIES.get(class_name.strip().removeprefix("org.apache.kafka.connect.mirror."))
+    if policy_class is None:
+        raise ConfigError(
+            f"{POLICY_CLASS_KEY}: mm2py cannot load the Java class {class_name.strip()!r}.",
+            remedy=f"Use one of: {', '.join(_POLICIES)}.",
+        )
     if separator is not None:
         _check_separator(separator)
     policy = policy_class(

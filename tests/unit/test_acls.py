@@ -31,7 +31,7 @@ def acl(name: str, operation: int = Operation.READ, permission: int = ALLOW, pat
     return TopicAcl(name, int(pattern), "User:jane", "*", int(operation), int(permission))
 
 
-def plan(*acls: TopicAcl, policy: str = "default", separator: str | None = None) -> AclPlan:
+def plan(*acls: TopicAcl, policy: str = "DefaultReplicationPolicy", separator: str | None = None) -> AclPlan:
     return plan_acls(
         acls,
         policy=make_policy(policy, source_alias=A, separator=separator, internal_separator_enabled=None),
@@ -78,7 +78,7 @@ def test_each_acl_of_the_source_becomes_one_of_the_copy_or_none(upstream: TopicA
         (acl("ord", permission=DENY, pattern=7), LeftOut.UNKNOWN_PATTERN),
     ],
 )
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize("policy", ["DefaultReplicationPolicy", "IdentityReplicationPolicy"])
 def test_what_grants_on_many_topics_at_once_is_left_out_and_named(
     upstream: TopicAcl, why: LeftOut, policy: str
 ) -> None:
@@ -108,10 +108,10 @@ def test_a_right_to_write_to_many_topics_is_not_even_named() -> None:
 
 
 def test_under_the_identity_policy_a_denial_of_many_topics_spares_topics_that_are_no_copies() -> None:
-    everything = plan(acl("*", permission=DENY), policy="identity").wanted
+    everything = plan(acl("*", permission=DENY), policy="IdentityReplicationPolicy").wanted
     assert [one.name for one in everything] == ["bills", "A.heartbeats", "once", "orders", "orders-eu"]
     assert {(one.pattern, one.permission) for one in everything} == {(LITERAL, DENY)}
-    some = plan(acl("ord", permission=DENY, pattern=PREFIXED), policy="identity").wanted
+    some = plan(acl("ord", permission=DENY, pattern=PREFIXED), policy="IdentityReplicationPolicy").wanted
     assert [one.name for one in some] == ["orders", "orders-eu"]
 
 
@@ -132,7 +132,7 @@ def test_where_the_filter_finds_no_answer_rights_stay_behind_and_denials_do_not(
 
     found = plan_acls(
         [acl("orders"), acl("orders", permission=DENY)],
-        policy=make_policy("default", source_alias=A, separator=None, internal_separator_enabled=None),
+        policy=make_policy("DefaultReplicationPolicy", source_alias=A, separator=None, internal_separator_enabled=None),
         source_alias=A,
         replicates=slow,
         topics=["orders"],

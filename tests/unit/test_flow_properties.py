@@ -169,17 +169,9 @@ unheard.of = x
     }
 
 
-@pytest.mark.parametrize("line", ["topics.exclude = a\n", ""])
-def test_excludes_under_their_old_name_are_shared_as_what_they_mean(read: Read, line: str) -> None:
-    file = read(f"{line}topics.blacklist = b, c\n")
-    shared = file.shared(FLOW)
-    assert meaning("topics.exclude", shared["topics.exclude"]) == (*(("a",) if line else ()), "b", "c")
-    assert told(only(read(""), shared)) == told(only(file))
-
-
 FULL = """\
 A->B.topics = orders.*
-topics.blacklist = x
+topics.exclude = x
 replication.policy.separator = _
 A.consumer.fetch.max.bytes = 7
 B.producer.linger.ms = 5
@@ -218,7 +210,7 @@ def test_what_is_not_stored_has_its_default_whatever_the_file_says(read: Read) -
     assert only(read(FULL), {"enabled": "true"}).linger_s == 0.0
     assert only(read(FULL), {"enabled": "true"}).offsets_topic == "mm2-offsets.A.internal"
     assert only(read(FULL), {"enabled": "true"}).on_source_gap is None
-    assert only(read(FULL), {"enabled": "true"}).topic_filter.should_replicate("x"), "topics.blacklist is of the file"
+    assert only(read(FULL), {"enabled": "true"}).topic_filter.should_replicate("x")
 
 
 def test_a_flow_that_is_switched_off_is_left_out(read: Read) -> None:
@@ -258,7 +250,7 @@ def test_the_settings_of_mirrormaker_2s_connector_read_like_those_of_the_file(re
     own_at_top = {"copy.mode"}  # MM2 drops what it does not know
     assert raw["source.cluster.bootstrap.servers"] == "a:1"
     expected = {name: text for name, text in file.shared(FLOW).items() if name not in of_worker | own_at_top}
-    assert properties_of_connector(raw) == {name: text for name, text in expected.items() if name != "topics.exclude"}
+    assert properties_of_connector(raw) == expected
     assert HIDDEN not in properties_of_connector(raw).values()
 
 

@@ -181,7 +181,11 @@ def test_cycles_are_always_cut_under_the_default_policy(flows: set[Flow], topic:
     assert spread(dict.fromkeys(flows, policy), topic, most_hops=2 * len(ALIASES)) is not None
 
 
-@given(policies=st.dictionaries(st.sampled_from(PAIRS), st.sampled_from(["default", "identity"]), max_size=6))
+@given(
+    policies=st.dictionaries(
+        st.sampled_from(PAIRS), st.sampled_from(["DefaultReplicationPolicy", "IdentityReplicationPolicy"]), max_size=6
+    )
+)
 def test_flows_are_called_endless_exactly_when_copying_does_not_end(policies: dict[Flow, str]) -> None:
     made = {
         flow: make_policy(name, source_alias=flow.source, separator=None, internal_separator_enabled=None)
