@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate constraints clean
+.PHONY: help venv jars demo test test-unit lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate mutants constraints clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -131,6 +131,9 @@ soak: venv jars ## an hour idle and half an hour at full load: memory, sockets a
 
 simulate: venv ## whole workers on broker models under every fault, seed after seed (SECONDS=120, SEEDS=7-12, ELECTIONS=100000, ARGS="--save")
 	@$(PY) -m tests.simulation $(SIMULATE_ARGUMENTS) $(ARGS)
+
+mutants: venv ## drop 30 safety rules, one at a time: a test must notice each; a few minutes (ARGS="07", ARGS="07 12")
+	@$(PY) -m tests.mutants $(ARGS)
 
 # The JRE wheel is pinned as well: the starter installs it on a machine without Java.
 constraints: ## rewrite constraints.txt with today's versions, from an empty environment

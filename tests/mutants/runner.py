@@ -1,0 +1,203 @@
+"""Mutants: patches that each drop one safety rule of the engine, and name the tests that must notice it.
+
+A rule that no test holds is lost with the next change of its code. So each patch is applied to a copy of the checkout,
+and the tests that it names are run there. A mutant counts as *killed* only when one of these tests fails: a patch that
+no longer applies, a file that cannot be imported and a test that hangs are reported as what they are.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+RUN_TIMEOUT_S: Final = 1200
+"""How long one run of pytest may take."""
+_KILLED_BY: Final = "Killed-by:"
+_PATCHED_FILE: Final = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
+_DIFF: Final = re.compile(r"^(?:diff --git|---) ", re.MULTILINE)
+_NOT_COPIED: Final = ("docs/results/",)
+_PYTEST_OK, _PYTEST_FAILED = 0, 1
+
+
+class Verdict(enum.Enum):
+    KILLED = "killed"
+    SURVIVED = "survived"
+    """All named tests passed: none of them holds the rule."""
+    NO_LONGER_APPLIES = "no longer applies"
+    """The code has changed: cut the patch again."""
+    NOT_TESTED = "not tested"
+    """Pytest could not run the named tests, for example because one was renamed."""
+    TIMED_OUT = "timed out"
+
+
+class CannotRun(Exception):
+    """The mutants say nothing: without any patch something is wrong already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One patch file."""
+
+    name: str
+    patch: str
+    """The whole text of the file."""
+    killed_by: tuple[str, ...]
+    """Tests, as pytest names them; one of them must fail."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that it changes."""
+        return _PATCHED_FILE.findall(self.patch)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    mutant: Mutant
+    verdict: Verdict
+    seconds: float
+    output: str
+    """What git or pytest said."""
+
+
+def read_mutant(path: Path) -> Mutant:
+    """Read a patch file: a header in words, with ``Killed-by:`` lines, and a diff.
+
+    Raises:
+        ValueError: there is no diff, or no test is named.
+    """
+    patch = path.read_text(encoding="utf-8")
+    diff = _DIFF.search(patch)
+    if diff is None:
+        raise ValueError(f"{path} has no diff.")
+    header = patch[: diff.start()].splitlines()
+    killed_by = tuple(line.removeprefix(_KILLED_BY).strip() for line in header if line.startswith(_KILLED_BY))
+    if not killed_by:
+        raise ValueError(f"{path} names no test. Add a line '{_KILLED_BY} tests/unit/test_x.py::test_y' to its header.")
+    return Mutant(path.stem, patch, killed_by)
+
+
+def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Iterator[Result]:
+    """Yield what became of each mutant, in their order.
+
+    Args:
+        root: a git checkout. Its files are copied as they are now; nothing in it is changed.
+        workers: how many mutants are run at a time, each in a copy of its own.
+    Raises:
+        CannotRun: the named tests do not pass without a patch, or would not run the copied code.
+    """
+    with tempfile.TemporaryDirectory(prefix="mm2py-mutants-") as scratch:
+        first = Path(scratch) / "0"
+        _copy_checkout(root, first)
+        _check_import(first)
+        _check_unmutated(first, mutants, workers)
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        copies.put(first)
+        for number in range(1, workers):
+            copies.put(shutil.copytree(first, Path(scratch) / str(number)))
+
+        def run(mutant: Mutant) -> Result:
+            copy = copies.get()
+            try:
+                return _run_mutant(mutant, copy)
+            finally:
+                copies.put(copy)
+
+        with ThreadPoolExecutor(workers) as pool:
+            yield from pool.map(run, mutants)
+
+
+def _copy_checkout(root: Path, to: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file() and not name.startswith(_NOT_COPIED):
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, to / name)
+
+
+def _check_import(copy: Path) -> None:
+    """The package is installed from the checkout: make sure that the copy comes before it."""
+    code = "import mm2py; print(mm2py.__file__)"
+    found = _run([sys.executable, "-c", code], copy)
+    if found.returncode or not Path(found.stdout.strip()).is_relative_to(copy):
+        raise CannotRun(f"Tests would not run the copied code, but {found.stdout or found.stderr}")
+
+
+def _check_unmutated(copy: Path, mutants: Sequence[Mutant], workers: int) -> None:
+    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.killed_by))
+    side_by_side = [f"--numprocesses={workers}"] if workers > 1 else []
+    done = _pytest(copy, [*tests, *side_by_side], write_bytecode=True)
+    if done.returncode != _PYTEST_OK:
+        raise CannotRun(f"The tests that mutants name do not pass without a mutant:\n{done.stdout}{done.stderr}")
+
+
+def _run_mutant(mutant: Mutant, copy: Path) -> Result:
+    begun_s = time.monotonic()
+    before = {copy / name: (copy / name).read_bytes() for name in mutant.files if (copy / name).is_file()}
+    times_ns = {path: path.stat().st_mtime_ns for path in before}
+    try:
+        applied = _run(["git", "apply", "--recount", "-C1", "-"], copy, text=mutant.patch)
+        if applied.returncode:
+            return Result(mutant, Verdict.NO_LONGER_APPLIES, time.monotonic() - begun_s, applied.stderr)
+        done = _pytest(copy, [*mutant.killed_by, "-x"])
+        return Result(mutant, _judge(done), time.monotonic() - begun_s, done.stdout + done.stderr)
+    except subprocess.TimeoutExpired as error:
+        return Result(mutant, Verdict.TIMED_OUT, time.monotonic() - begun_s, str(error))
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+            os.utime(path, ns=(times_ns[path], times_ns[path]))  # the compiled file beside it is right again
+
+
+def _judge(done: subprocess.CompletedProcess[str]) -> Verdict:
+    if done.returncode == _PYTEST_OK:
+        return Verdict.SURVIVED
+    if done.returncode != _PYTEST_FAILED:
+        return Verdict.NOT_TESTED
+    if re.search(r"^E +Failed: Timeout", done.stdout, re.MULTILINE):
+        return Verdict.TIMED_OUT
+    if re.search(r"^ERROR ", done.stdout, re.MULTILINE) and not re.search(r"^FAILED ", done.stdout, re.MULTILINE):
+        return Verdict.NOT_TESTED  # set-up failed
+    return Verdict.KILLED
+
+
+def _pytest(copy: Path, arguments: Sequence[str], *, write_bytecode: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run tests. A mutant writes no compiled files: they might be taken for those of the next one."""
+    command = [sys.executable, *([] if write_bytecode else ["-B"]), "-m", "pytest", "-q", "--tb=short"]
+    return _run([*command, "-p", "no:cacheprovider", *arguments], copy)
+
+
+def _run(command: Sequence[str], copy: Path, *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONHASHSEED": "0",  # the order of sets of strings is part of a simulated run
+        "GIT_CEILING_DIRECTORIES": str(copy.parent),
+    }
+    return subprocess.run(
+        command,
+        cwd=copy,
+        env=environment,
+        input=text,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+    )
