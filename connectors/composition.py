@@ -155,7 +155,7 @@ class _Copying:
         connector = SourceConnector(
             settings,
             self._side(self._sources, settings.source_request_timeout_s, of_source=True),
-            replace(to, brokers=member.leased(to.brokers)),
+            replace(to, brokers=member.gated(to.brokers)),
             name=TransactionalId(settings.group, member.id, life, str(flow)),
             ownership=member.shares(flow),
             allow_recopy=set(self._recopies),
@@ -234,7 +234,7 @@ def _heartbeats(settings: HeartbeatSettings, turn: HeartbeatTurn, means: Means) 
     log = means.log.bind(flow=str(settings.flow))
     return Plan(
         lambda _: HeartbeatConnector(
-            turn.settings, turn.member.leased(brokers), clock=means.clock, rng=means.rng, log=log
+            turn.settings, turn.member.gated(brokers), clock=means.clock, rng=means.rng, log=log
         ),
         turn,
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
@@ -41,7 +40,6 @@ from mm2py.connector import FlowStatus, Side
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.pulse import Pulse, Watched
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.kafka.transactional_ids import TransactionalId
@@ -95,8 +93,7 @@ class SourceConnector:
         self._settings = settings
         self._flow = settings.flow
         self._source = source
-        self._pulse = Pulse(clock)
-        self._target = target = replace(target, brokers=Watched(target.brokers, self._pulse))
+        self._target = target
         self._ownership = ownership
         self._refused_configs = RefusedConfigs(target.alias, clock=clock, log=log)
         self._allow_recopy = frozenset(allow_recopy)
@@ -195,7 +192,6 @@ class SourceConnector:
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
                 tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
-                tasks.create_task(self._pulse.run(), name=f"{self._flow} pulse")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -244,7 +240,6 @@ class SourceConnector:
             ownership=self._ownership,
             incarnation=self._incarnation,
             gaps=self._gaps,
-            pulse=self._pulse,
             note=self._note_waiting,
             clock=self._clock,
             rng=self._rng,

@@ -31,7 +31,6 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer_expiry import find_producer_expiry_ms
-from mm2py.kafka.pulse import Pulse
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
@@ -84,7 +83,6 @@ class Preparation:
         ownership: Ownership,
         incarnation: Incarnation,
         gaps: GapKeeper,
-        pulse: Pulse,
         note: Callable[[str], None],
         clock: Clock,
         rng: random.Random,
@@ -100,7 +98,6 @@ class Preparation:
         self._ownership = ownership
         self._incarnation = incarnation
         self._gaps = gaps
-        self._pulse = pulse
         self._patience = start.Patience(clock=clock, rng=rng, log=log, note=note)
         self._clock = clock
         self._rng = rng
@@ -143,7 +140,6 @@ class Preparation:
         producer_expiry_ms = await until_answered(
             lambda: find_producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
         )
-        self._pulse.obey(producer_expiry_ms)
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, self._name, ownership=self._ownership, rng=self._rng)

@@ -14,7 +14,6 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
-from mm2py.kafka.pulse import OutOfTouch
 from mm2py.records.batch import stamp
 from mm2py.replication.events import Acked, DoubtAged, ProduceLost, ProduceRefused
 from mm2py.replication.lane import CopiedPartition, Handler, LaneProblem
@@ -73,11 +72,7 @@ class ProduceLane:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown.
-
-        Raises:
-            OutOfTouch: this life may send nothing more.
-        """
+        """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown."""
         try:
             async with asyncio.TaskGroup() as requests:
                 while True:
@@ -151,8 +146,6 @@ class ProduceLane:
         )
         try:
             reply = await self._brokers.send(self.broker, request, channel="produce")
-        except OutOfTouch:
-            raise
         except KafkaError as error:
             self.problem.set(str(error))
             now_s = self._clock.monotonic()

@@ -13,8 +13,8 @@ import asyncio
 import contextlib
 
 from mm2py.clock import Clock
+from mm2py.kafka.gate import Gate
 from mm2py.worker.candidacy import Candidacy, Standing
-from mm2py.worker.lease import Lease
 from mm2py.worker.terms import Terms
 from mm2py.worker.voice import Voice
 
@@ -22,10 +22,10 @@ from mm2py.worker.voice import Voice
 class Contender:
     """One member's candidacy, as its duties see it. ``run`` it while the member lives."""
 
-    def __init__(self, candidacy: Candidacy, member: Voice, lease: Lease, terms: Terms, clock: Clock) -> None:
+    def __init__(self, candidacy: Candidacy, member: Voice, gate: Gate, terms: Terms, clock: Clock) -> None:
         self._candidacy = candidacy
         self._member = member
-        self._lease = lease
+        self._gate = gate
         self._session_timeout_s = terms.session_timeout_s
         self._look_every_s = terms.heartbeat_interval_s
         self._clock = clock
@@ -56,7 +56,7 @@ class Contender:
         """Stand, withdraw and stand again, until cancelled. Raises: as ``Candidacy.run``."""
         fresh_since_s: float | None = None
         while True:
-            if not self._lease.is_fresh:
+            if not self._gate.is_fresh:
                 fresh_since_s = None
             else:
                 now_s = self._clock.boottime()
@@ -80,7 +80,7 @@ class Contender:
             self._lost_counts_from_s = self._clock.boottime() + self._session_timeout_s
         contending = asyncio.create_task(self._candidacy.run(), name=f"{self._member.id} contending")
         try:
-            while self._lease.is_fresh and not contending.done():
+            while self._gate.is_fresh and not contending.done():
                 await asyncio.wait([contending], timeout=self._look_every_s)
             self._has_withdrawn = True
             self._lost_counts_from_s = float("inf")

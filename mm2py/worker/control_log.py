@@ -98,7 +98,12 @@ class ControlLog:
         self._log = log
         self._opening = Trouble("control_log.opening", clock=clock, log=log, effect="this worker cannot take part")
         self._reading = Trouble("control_log.reading", clock=clock, log=log, effect="it does not learn what is decided")
-        self._appending = Trouble("control_log.appending", clock=clock, log=log, effect="it stops when its lease ends")
+        self._appending = Trouble(
+            "control_log.appending",
+            clock=clock,
+            log=log,
+            effect="it stops writing one session time-out after its last beat",
+        )
         self._read_backoff = Backoff(rng, first_s=0.05, most_s=1.0)
         self._leader: ControlLeader | None = None
         self._place: Place | None = None

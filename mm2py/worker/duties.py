@@ -14,6 +14,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.control_record import (
     Claim,
     ControlRecord,
@@ -27,7 +28,6 @@ from mm2py.records.control_record import (
 from mm2py.worker.candidacy import Standing
 from mm2py.worker.contender import Contender
 from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.role import Action, Append, Fence, Planned, Situation, decide
 from mm2py.worker.terms import Terms
 from mm2py.worker.voice import Voice
@@ -76,7 +76,7 @@ class Duties:
         """Do what ``decide`` wants, one thing after the other: each decision knows what came of the one before.
 
         Raises:
-            Mm2Error: as ``ControlLog.append``, or PutOutError. This member is over.
+            Mm2Error: as ``ControlLog.append``, or IncarnationEnded. This member is over.
         """
         while not self._resigns:
             self.news.clear()
@@ -198,5 +198,5 @@ class Duties:
             unfenced=len(outcome.unfenced),
             after_s=round(self._clock.monotonic() - begun_s, 3),
         )
-        with contextlib.suppress(PutOutError):
+        with contextlib.suppress(IncarnationEnded):
             await self._member.say([Fenced(self._member.id, leader_epoch, dead, outcome.epochs, outcome.unfenced)])

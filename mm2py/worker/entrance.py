@@ -18,6 +18,7 @@ from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Kind, Side
 from mm2py.flow import Flow, TopicName
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.producer_expiry import find_producer_expiry_ms
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.control_record import MemberId, Share
@@ -99,6 +100,7 @@ class Entrance:
             tasks_max=dict(self._tasks_max),
             checkpoints=self._checkpoints,
         )
+        gate = Gate(self._clock, producer_expiry_ms=producer_expiry_ms, session_timeout_s=settings.session_timeout_s)
         parts: Mapping[str, Any] = {"clock": self._clock, "rng": self._rng, "log": self.log}
         return Member(
             member_id,
@@ -111,8 +113,9 @@ class Entrance:
                 append_timeout_s=settings.session_timeout_s / 2,
                 **parts,
             ),
-            DeadWriters(target.brokers, self._internal_topics, **parts),
+            DeadWriters(GatedBrokers(target.brokers, gate, self._clock), self._internal_topics, **parts),
             self._candidacy(cluster_id),
+            gate=gate,
             bundle_of=self._bundle_of,
             **parts,
         )

@@ -24,7 +24,7 @@ ItemT = TypeVar("ItemT")
 class FlowShares:
     """See ``ownership.Ownership``, whose methods these are. All of it ends with the member.
 
-    What the group is told raises PutOutError once nobody listens any more.
+    What the group is told raises IncarnationEnded once nobody listens any more.
     """
 
     is_shared = True

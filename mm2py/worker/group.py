@@ -16,11 +16,11 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.retry import Backoff
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import MemberId
 from mm2py.worker.control_topic import ControlLogUnusable
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.terms import GroupRefused
 
@@ -72,7 +72,7 @@ class Group:
                 self._news.set()
                 if not self._leaving:
                     await self.member.run()
-                self._end(PutOutError("it has left"))
+                self._end(IncarnationEnded("it has left"))
                 return
             except (GroupRefused, ControlLogUnusable, NewerFormat) as error:
                 self._end(error)
@@ -88,7 +88,7 @@ class Group:
                     "remedy": "This is a defect in mm2py; please report it with this line.",
                 }
             if self._leaving:
-                self._end(PutOutError(why))
+                self._end(IncarnationEnded(why))
                 return
             if self._clock.monotonic() - begun_s >= HEALTHY_AFTER_S:
                 backoff.reset()

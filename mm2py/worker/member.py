@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
+from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import (
@@ -41,7 +42,6 @@ from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.duties import Duties
 from mm2py.worker.flow_shares import FlowShares
-from mm2py.worker.lease import Lease, Leased, PutOutError
 from mm2py.worker.membership import View
 from mm2py.worker.terms import GroupRefused, Terms, refusal
 
@@ -100,6 +100,7 @@ class Member:
         dead_writers: DeadWriters,
         candidacy: Candidacy,
         *,
+        gate: Gate,
         bundle_of: Callable[[Share], Share] = lambda share: share,
         clock: Clock,
         rng: random.Random,
@@ -116,7 +117,8 @@ class Member:
         """It can follow the log no more: its partitions are to be drained, and it leaves by itself. Or it is over."""
         self.over: Mm2Error | None = None
         """Why it is over, once it is."""
-        self.lease = Lease(terms.session_timeout_s, terms.producer_expiry_ms, clock, waiting=self._tell_waiting)
+        self.gate = gate
+        gate.on_wait = self._tell_waiting
         self._terms = terms
         self._log_of_group = control_log
         self._clock = clock
@@ -124,7 +126,7 @@ class Member:
         self._shares: dict[Flow, FlowShares] = {}
         self._moved = asyncio.Event()
         """The view has moved on; whoever waits for it looks again."""
-        self._contender = Contender(candidacy, self, self.lease, terms, clock)
+        self._contender = Contender(candidacy, self, self.gate, terms, clock)
         self._duties = Duties(
             self,
             terms,
@@ -168,15 +170,15 @@ class Member:
     @property
     def waits_for(self) -> str:
         """What keeps this worker from copying as a whole, for its status; empty if nothing does."""
-        return "control log" if self.lease.waits else ""
+        return "control log" if self.gate.waits else ""
 
     def shares(self, flow: Flow) -> FlowShares:
         """Return what of a flow is this member's."""
         return self._shares.setdefault(flow, FlowShares(self, flow, self._terms.group))
 
-    def leased(self, brokers: Brokers) -> Leased:
+    def gated(self, brokers: Brokers) -> GatedBrokers:
         """Return the target as this member may write to it."""
-        return Leased(brokers, self.lease)
+        return GatedBrokers(brokers, self.gate, self._clock)
 
     def measure(self, bytes_per_s: Mapping[Share, float]) -> None:
         """Tell what shares of this member carry just now; the group hears of what has changed much."""
@@ -232,12 +234,12 @@ class Member:
         """Append records, and return when they are part of ``view``.
 
         Raises:
-            PutOutError: this member is over; or it only drains, and is to write under nothing new.
+            IncarnationEnded: this member is over; or it only drains, and is to write under nothing new.
         Cancelling leaves open whether they were appended.
         """
         writes = {record.writer.flow for record in records if isinstance(record, Writes)}
         if writes and self._unreadable is not None:
-            raise PutOutError(self._unreadable.what)
+            raise IncarnationEnded(self._unreadable.what)
         self._writing |= writes
         if self.over is None:
             offset = await self._log_of_group.append(records)
@@ -245,7 +247,7 @@ class Member:
                 self._moved.clear()
                 await self._moved.wait()
         if self.over is not None:
-            raise PutOutError(self._why_over())
+            raise IncarnationEnded(self._why_over())
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Return when something is so that depends on ``view``, or when nothing may be begun here any more."""
@@ -281,10 +283,10 @@ class Member:
         """Take part until ``leave``. Cancelled, it is put out by the others after a session time-out.
 
         Raises:
-            MemberOut, ControlLogLost, OutOfTouch: this life is over; come back under another id.
+            MemberOut, ControlLogLost, IncarnationEnded: this life is over; come back under another id.
             GroupRefused, ControlLogUnusable, NewerFormat: this worker cannot take part; the error names the way out.
         """
-        why: Mm2Error = PutOutError("it has left")
+        why: Mm2Error = IncarnationEnded("it has left")
         try:
             await self._live()
         except _HasLeft:
@@ -340,7 +342,7 @@ class Member:
     def _end(self, why: Mm2Error) -> None:
         if self.over is None:
             self.over = why
-        self.lease.end(self._why_over())
+        self.gate.end(self._why_over())
         for event in (
             self._moved,
             self.joined,
@@ -360,7 +362,7 @@ class Member:
         sent_at_s = self._clock.boottime()
         self._asked_to_join = True
         await self.say([self._duties.joined])
-        self.lease.acknowledged(sent_at_s)
+        self.gate.renew(sent_at_s)
         self.joined.set()
         self._log.info("member.joined", members=len(self.view.members), leader=self.view.leader)
         tasks.create_task(self._beat(), name=f"{self.id} beating")
@@ -369,7 +371,7 @@ class Member:
         tasks.create_task(self._contender.run(), name=f"{self.id} standing for election")
 
     async def _beat(self) -> None:
-        """Renew the lease with each beat that was read back, while we were a member at its place in the log.
+        """Renew the gate with each beat that was read back, while we were a member at its place in the log.
 
         The story: w1 wakes after it was put out. Its beat is acknowledged like any other, for a broker knows nothing of
         members; by that alone w1 would write on until it has read that it is out.
@@ -377,9 +379,9 @@ class Member:
         while True:
             begun_s = self._clock.boottime()
             await self.say([Beat(self.id, dict(self.applied)), *self._changed_loads()])
-            if self._unreadable is not None and not self.lease.is_fresh:
+            if self._unreadable is not None and not self.gate.is_fresh:
                 raise MemberOut  # so it may be: what the others did about its silence cannot be read
-            self.lease.acknowledged(begun_s)
+            self.gate.renew(begun_s)
             self._tell_back()
             took_s = self._clock.boottime() - begun_s
             await asyncio.sleep(max(0.0, self._terms.heartbeat_interval_s - took_s))
@@ -397,7 +399,7 @@ class Member:
 
     async def _keep_in_touch(self) -> None:
         while True:
-            self.lease.check()
+            self.gate.check()
             await asyncio.sleep(TOUCH_EVERY_S)
 
     # Following
@@ -447,7 +449,7 @@ class Member:
             out = MemberOut()
             self._end(out)  # before anybody else runs: a beat of ours may stand behind that
             raise out
-        self.lease.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
+        self.gate.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
         if entries:
             self._moved.set()
             self._tell_changes(touched)
@@ -499,7 +501,7 @@ class Member:
             )
 
     def _tell_back(self) -> None:
-        if self._said_waiting and self.lease.is_valid:
+        if self._said_waiting and self.gate.is_open:
             self._said_waiting = False
             self._log.info("member.back")
 

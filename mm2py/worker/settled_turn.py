@@ -22,6 +22,7 @@ from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_record import MemberId, Share
@@ -29,7 +30,6 @@ from mm2py.worker.config_watch import ConfigWatch, Others
 from mm2py.worker.entrance import Entrance
 from mm2py.worker.group import Group
 from mm2py.worker.herder import Always
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.reach import Part, reach
 from mm2py.worker.turns import MemberTurn, ShareTurn
@@ -131,7 +131,7 @@ class SettledTurn(MemberTurn):
         """While the flow is switched off, let other flows have the remote topics that it leads into."""
         member = self.member
         shares = member.shares(self._flow)
-        with contextlib.suppress(PutOutError):
+        with contextlib.suppress(IncarnationEnded):
             while not member.stop_wanted.is_set():
                 await shares.list_partitions(dict.fromkeys(shares.listed, 0), {}, {})
                 await member.until(lambda: shares.is_head and bool(shares.listed))
@@ -146,7 +146,7 @@ class SettledTurn(MemberTurn):
             settings, version = await self._watch.settle()
         except (StoredConfigUnusable, ConfigTooNew):
             raise
-        except PutOutError:
+        except IncarnationEnded:
             pass  # it is settled in the next life
         except Mm2Error as error:
             self._note_unusable(error)
@@ -173,7 +173,7 @@ class SettledTurn(MemberTurn):
         """See ``Others``: wait for those that joined before us, but not for one that has not got so far in a while.
 
         Raises:
-            PutOutError: who they are cannot be told, as our own life in the group is over.
+            IncarnationEnded: who they are cannot be told, as our own life in the group is over.
         """
         member = self.member
         if for_sure:
@@ -184,7 +184,7 @@ class SettledTurn(MemberTurn):
         except TimeoutError:
             pass
         if member.stop_wanted.is_set():
-            raise PutOutError("it takes part no more")
+            raise IncarnationEnded("it takes part no more")
         found = member.runners(self._flow)
         return found.told | found.untold
 
@@ -212,7 +212,7 @@ class SettledTurn(MemberTurn):
                     await self._watch.run(self._changed)
                 else:
                     await self._come_back()
-            except PutOutError:
+            except IncarnationEnded:
                 return  # and so does the turn
             except Mm2Error as error:
                 self._note_unusable(error)

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 
 from mm2py.flow import Flow
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, Share
 from mm2py.worker.control_topic import ControlLogUnusable
 from mm2py.worker.entrance import Entrance
 from mm2py.worker.group import Group
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.terms import GroupRefused
 
@@ -61,14 +61,16 @@ class MemberTurn:
         """
         self._entrance.renounce(self._flow, self._member)
         if in_doubt and self._member is not None:
-            await self._member.rejoin(PutOutError(f"{self._flow} is refused, and something it sent was not answered"))
-        with contextlib.suppress(GroupRefused, PutOutError, ControlLogUnusable, NewerFormat):
+            await self._member.rejoin(
+                IncarnationEnded(f"{self._flow} is refused, and something it sent was not answered")
+            )
+        with contextlib.suppress(GroupRefused, IncarnationEnded, ControlLogUnusable, NewerFormat):
             while True:
                 await self._release_all(await self._group.joined())
 
     async def _release_all(self, member: Member) -> None:
         shares = member.shares(self._flow)
-        with contextlib.suppress(PutOutError):
+        with contextlib.suppress(IncarnationEnded):
             while not member.is_over:
                 shares.changed.clear()
                 await shares.release(shares.to_release())
@@ -101,7 +103,7 @@ class ShareTurn(MemberTurn):
         """See ``Turn``: let whoever is next begin. What is run as a whole writes nothing that could be fenced."""
         member = self.member
         if self._is_awaited():
-            with contextlib.suppress(PutOutError):  # nobody waits for a word from who is out
+            with contextlib.suppress(IncarnationEnded):  # nobody waits for a word from who is out
                 await member.say([Released(member.id, member.view.generation, frozenset({self._share}))])
 
     def give_way(self) -> None:

@@ -28,6 +28,6 @@ class Voice(Protocol):
         """Append records, and return when they are part of ``view``.
 
         Raises:
-            PutOutError: it is over.
+            IncarnationEnded: it is over.
         """
         ...

@@ -13,6 +13,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.flow import parse_flow
 from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
@@ -22,7 +23,6 @@ from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.flow_shares import FlowShares
 from mm2py.worker.group import Group
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.terms import Terms
 from tests.cluster import kafka_client
@@ -74,9 +74,9 @@ class Worker:
             rng=self.rng,
             log=self._log,
         )
-        self.members.append(
-            Member(member_id, terms, control, dead, ElectionByLog(), clock=self.clock, rng=self.rng, log=self._log)
-        )
+        gate = Gate(self.clock, producer_expiry_ms=DAY_MS, session_timeout_s=SESSION_S)
+        parts = {"clock": self.clock, "rng": self.rng, "log": self._log}
+        self.members.append(Member(member_id, terms, control, dead, ElectionByLog(), gate=gate, **parts))
         return self.members[-1]
 
     async def _release(self) -> None:
@@ -90,7 +90,7 @@ class Worker:
                     await shares.release(shares.to_release())
                     await shares.release_head()
                     await shares.changed.wait()
-            except PutOutError:
+            except IncarnationEnded:
                 continue
 
     @property
@@ -153,7 +153,7 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
             members = [worker.members[-1] for worker in workers]
             await asyncio.to_thread(kafka.broker(2).stop)
             await asyncio.sleep(SESSION_S)
-            await until(lambda: all(member.lease.is_valid for member in members), log_text)
+            await until(lambda: all(member.gate.is_open for member in members), log_text)
             assert not any(member.is_over for member in members)
             assert copied(workers) == everything
         finally:

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from mm2py.flow import Flow, parse_flow
 from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
 from mm2py.logs import make_logger
@@ -23,7 +24,6 @@ from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.flow_shares import FlowShares
 from mm2py.worker.group import Group
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.terms import GroupRefused, Terms
 from tests.fakes.broker_model import ClusterModel
@@ -137,15 +137,28 @@ class Worker:
             rng=self.rng,
             log=self._log,
         )
+        gate = Gate(
+            self.clock,
+            producer_expiry_ms=self.terms.producer_expiry_ms,
+            session_timeout_s=self.terms.session_timeout_s,
+        )
         member = Member(
-            member_id, self.terms, control, dead, self.election, clock=self.clock, rng=self.rng, log=self._log
+            member_id,
+            self.terms,
+            control,
+            dead,
+            self.election,
+            gate=gate,
+            clock=self.clock,
+            rng=self.rng,
+            log=self._log,
         )
         self.members.append(member)
         return member
 
     async def _release(self) -> None:
         while self.group.refused is None:
-            with contextlib.suppress(PutOutError, GroupRefused):
+            with contextlib.suppress(IncarnationEnded, GroupRefused):
                 member = await self.group.joined()
                 shares = member.shares(FLOW)
                 while not member.is_over:

@@ -120,7 +120,7 @@ def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_sessio
             async with outage(world, at_least_s=9.0):
                 line.append("somebody else")
                 await dead.kill()
-            await world.until(lambda: leader.member.lease.is_fresh)
+            await world.until(lambda: leader.member.gate.is_fresh)
             await asyncio.sleep(SESSION_S - BEAT_S)
             assert not world.written(Resigned)
             await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)

@@ -10,15 +10,14 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
-from mm2py.kafka.pulse import OutOfTouch
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share
 from mm2py.worker.candidacy import Standing
 from mm2py.worker.control_log import ControlLogLost
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import DRAIN_MOST_S, MemberOut
 from mm2py.worker.terms import GroupRefused
 from tests.fakes.broker_model import Record
@@ -145,10 +144,10 @@ def test_a_frozen_worker_wakes_as_another_member_and_writes_nothing_as_the_old_o
             await world.writes(frozen, "mm2py-frozen")
             frozen.freeze()
             await world.until(lambda: world.copied(rest) == list(range(12)))
-            writing = asyncio.create_task(old.leased(frozen.brokers).send(_leader(world), a_write()))
+            writing = asyncio.create_task(old.gated(frozen.brokers).send(_leader(world), a_write()))
             end = world.cluster.partition(OFFSETS, 0).high_watermark
             frozen.thaw(6.0)
-            with pytest.raises(PutOutError, match="no longer a member"):
+            with pytest.raises(IncarnationEnded, match="may write nothing more"):
                 await writing
             assert world.cluster.partition(OFFSETS, 0).high_watermark == end
             await world.until(lambda: all(world.agree(workers)))
@@ -170,16 +169,16 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             old = cut.member
             await world.writes(cut, "mm2py-cut")
             cut.wire.is_cut = True
-            stopped_s = await world.until(lambda: not old.lease.is_valid)
+            stopped_s = await world.until(lambda: not old.gate.is_open)
             assert old.id in rest[0].member.view.members, "nobody has put it out yet"
-            waiting = asyncio.create_task(old.leased(world.cluster).send(_leader(world), a_write()))
+            waiting = asyncio.create_task(old.gated(world.cluster).send(_leader(world), a_write()))
             await asyncio.sleep(0)
             assert old.waits_for == "control log" and len(world.lines("member.waiting")) == 1
             taken_s = await world.until(lambda: world.copied(rest) == list(range(12)))
             assert SESSION_S - BEAT_S < stopped_s < SESSION_S and taken_s > 0
             cut.wire.is_cut = False
             await world.until(lambda: all(world.agree(workers)))
-            with pytest.raises(PutOutError):
+            with pytest.raises(IncarnationEnded):
                 await waiting
 
     run(scenario(), seed)
@@ -198,13 +197,13 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
             await world.list_topic(workers, 4)
             identity = await OwnProducer(alone.brokers, transactional_id, rng=alone.rng).begin()
             await alone.shares().announce(identity)
-            lease = alone.member.lease
+            lease = alone.member.gate
             alone.wire.held = "control log"
             await asyncio.sleep(1)  # what it reads just now is answered
             late = world.add("w2")
             await world.until(lambda: bool(late.members) and world.copied([late]) == [0, 1, 2, 3])
-            assert lease.is_valid == (transactional_id is not None)
-            assert (world.markers(identity.producer_id) == [0, 1, 2, 3, 4]) or not lease.is_valid
+            assert lease.is_open == (transactional_id is not None)
+            assert (world.markers(identity.producer_id) == [0, 1, 2, 3, 4]) or not lease.is_open
 
     run(scenario())
 
@@ -219,9 +218,9 @@ def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: in
             before = [(worker.member, worker.member.view.leader_epoch) for worker in workers]
             partition = world.cluster.partition(LOG, 0)
             leader, partition.leader = partition.leader, -1
-            await world.until(lambda: not any(worker.member.lease.is_valid for worker in workers))
+            await world.until(lambda: not any(worker.member.gate.is_open for worker in workers))
             writing = [
-                asyncio.create_task(worker.member.leased(worker.brokers).send(_leader(world), a_write()))
+                asyncio.create_task(worker.member.gated(worker.brokers).send(_leader(world), a_write()))
                 for worker in workers
             ]
             await asyncio.sleep(outage_s - SESSION_S)
@@ -270,7 +269,7 @@ def test_moving_the_leader_of_the_control_log_again_and_again_is_not_noticed(see
             for _ in range(10):
                 world.cluster.move_leader(LOG, 0)
                 await asyncio.sleep(1)
-                assert all(worker.member.lease.is_valid for worker in workers)
+                assert all(worker.member.gate.is_open for worker in workers)
             assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
 
     run(scenario(), seed)
@@ -342,7 +341,7 @@ def test_after_an_outage_of_a_quarter_of_the_producer_expiry_workers_come_back_u
             await asyncio.sleep(49)
             assert not any(member.is_over for member in old)
             await asyncio.sleep(3)
-            assert all(isinstance(member.over, OutOfTouch) for member in old)
+            assert all(isinstance(member.over, IncarnationEnded) for member in old)
             partition.leader = leader
             await world.until(lambda: all(world.agree(workers)), within_s=60)
 
@@ -413,7 +412,7 @@ def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_o
             frozen.thaw()
             with pytest.raises(GroupRefused, match="there might be two leaders"):
                 await asyncio.wait_for(odd.task, 5)
-            await world.until(lambda: all(world.agree(workers)) and frozen.member.lease.is_valid)
+            await world.until(lambda: all(world.agree(workers)) and frozen.member.gate.is_open)
             assert len(frozen.members) == 1 and world.copied(workers) == list(range(6))
 
     run(scenario())
@@ -521,7 +520,7 @@ def test_an_acknowledged_beat_of_a_worker_that_has_not_read_yet_that_it_is_out_l
             beats = len([beat for beat in world.written(Beat) if beat.member == old.id])
             for _ in range(40):
                 await asyncio.sleep(0.1)
-                assert not old.lease.is_valid
+                assert not old.gate.is_open
             assert len([beat for beat in world.written(Beat) if beat.member == old.id]) > beats
             slow.wire.held = ""
             await world.until(lambda: isinstance(old.over, MemberOut))
@@ -789,8 +788,8 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
             await world.until(old.stop_wanted.is_set)
             await asyncio.sleep(takes_s)
             assert len(world.written(Resigned)) == 1
-            assert old.lease.is_valid and not old.is_over, "it beats on, for its partitions to be drained"
-            with pytest.raises(PutOutError):
+            assert old.gate.is_open and not old.is_over, "it beats on, for its partitions to be drained"
+            with pytest.raises(IncarnationEnded):
                 await old.shares(FLOW).announce(identity)
             old.let_go(FLOW, in_doubt=leaves_doubt)
             with pytest.raises(NewerFormat, match=r"99\.1"):

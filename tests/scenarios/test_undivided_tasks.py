@@ -44,7 +44,7 @@ class Tasks:
     @property
     def running(self) -> set[Flow]:
         """Those that run and can write: what a task sends goes out under its member's lease, or waits for it."""
-        return {flow for flow, turn in self._running.items() if turn.member.lease.is_valid}
+        return {flow for flow, turn in self._running.items() if turn.member.gate.is_open}
 
     async def end(self) -> None:
         for task in self._tasks:

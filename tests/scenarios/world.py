@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
@@ -103,6 +105,7 @@ class World:
         self.metrics = Metrics()
         self.herder: Herder | None = None
         self._lives = 0
+        self._expiry_ms = int((broker_config or {}).get("producer.id.expiration.ms", "86400000"))
 
     @asynccontextmanager
     async def worker(
@@ -125,7 +128,7 @@ class World:
             return SourceConnector(
                 self.settings,
                 _side("A", self.source if through is None else through(self.source)),
-                _side("B", self.target if through is None else through(self.target)),
+                self._gated(_side("B", self.target if through is None else through(self.target)), clock or self.clock),
                 name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
                 ownership=Alone(),
                 allow_recopy=set(allow_recopy),
@@ -151,6 +154,11 @@ class World:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    def _gated(self, target: Side, clock: Clock) -> Side:
+        return replace(
+            target, brokers=GatedBrokers(target.brokers, Gate(clock, producer_expiry_ms=self._expiry_ms), clock)
+        )
 
     async def stop(self, herder: Herder) -> None:
         """Stop a worker as SIGTERM does and wait until it has drained."""

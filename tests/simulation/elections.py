@@ -18,13 +18,13 @@ from typing import Any, Final
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
 from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, Fenced, MemberId, Ownership, PutOut, Snapshot, Writes
 from mm2py.worker.candidacy import Standing
-from mm2py.worker.lease import PutOutError
 from mm2py.worker.member import Member
 from mm2py.worker.membership import View
 from mm2py.worker.terms import GroupRefused
@@ -111,7 +111,7 @@ class Copies:
         while self._worker.group.refused is None:
             try:
                 await self._live(await self._worker.group.joined())
-            except* (PutOutError, GroupRefused):
+            except* (IncarnationEnded, GroupRefused):
                 pass
 
     async def _live(self, member: Member) -> None:
@@ -142,7 +142,7 @@ class Copies:
             try:
                 code = await self._send(member, identity, partition, sequence)
                 sequence += 1
-            except PutOutError:
+            except IncarnationEnded:
                 return
             finally:
                 self._under_way.discard(partition)
@@ -154,7 +154,7 @@ class Copies:
 
     async def _send(self, member: Member, identity: ProducerIdentity, partition: int, sequence: int) -> int:
         """Return 0, or the code by which a broker says that this producer writes no more."""
-        brokers = member.leased(self._worker.brokers)
+        brokers = member.gated(self._worker.brokers)
         batch = build_batch([NewRecord(None, b"x", self._worker.world.clock.wall_ms())])
         stamp(batch, identity.producer_id, identity.epoch, sequence)
         while True:
@@ -165,7 +165,7 @@ class Copies:
                     code = (await brokers.send(leader, request, channel="copies")).partitions[0].error_code
                     if code == 0 or code in _ANSWERS_THAT_END_A_LIFE:
                         return code
-            except PutOutError:
+            except IncarnationEnded:
                 raise
             except KafkaError:
                 pass
@@ -309,7 +309,7 @@ class Storm:
         free = Counter(
             partition
             for worker in self.up
-            if worker.members and worker.member.lease.is_valid
+            if worker.members and worker.member.gate.is_open
             for partition in range(PARTITIONS)
             if worker.shares().may_copy(("orders", partition))
         )

@@ -1,0 +1,208 @@
+"""The gate before every request that changes the target: may this incarnation still write?
+
+The story: a machine is suspended over a weekend. A successor has fenced its worker, and the target forgets a fence
+after ``producer.id.expiration.ms`` (H4 of docs/broker-facts.md). The worker wakes, and the next batch that it sends is
+stored. Another story: a worker loses the way to the control log, but not to the partitions that it copies. The group
+evicts it and gives its partitions to another worker.
+
+So two limits count from the last beat that was acknowledged, on a clock that goes on while the machine sleeps:
+
+* After one session time-out requests wait. The next acknowledged beat lets them go on.
+* After a quarter of the producer expiry the incarnation ends. Nothing is sent under its ids any more.
+
+A fence is what safety rests on while the target remembers it. The first limit keeps an evicted worker from being fenced
+in the middle of a batch, the second one ends it before its fence can be forgotten. Connect's workers stop nothing when
+they lose their coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, overload
+
+from kio.static.protocol import Payload
+
+from mm2py.clock import Clock
+from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.messages import (
+    ApiVersionsRequest,
+    DescribeAclsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeProducersRequest,
+    FindCoordinatorRequest,
+    ListOffsetsRequest,
+    ListTransactionsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+)
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
+
+LIMIT_LEAST_S: Final = 10.0
+"""A pause shorter than this is a busy machine."""
+READS: Final = (
+    ApiVersionsRequest,
+    DescribeAclsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeProducersRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    ListOffsetsRequest,
+    ListTransactionsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+)
+"""Requests that change nothing. Every other one waits at the gate, also one that nobody has thought of here."""
+
+
+class IncarnationEnded(KafkaError):
+    """Nothing more is sent under this incarnation's ids."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"This worker may write nothing more under its present id: {why.rstrip('.')}.",
+            remedy="It goes on under a new id by itself.",
+        )
+
+
+class Gate:
+    """Says whether one incarnation may change the target. Without a group every answer of the target opens it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        producer_expiry_ms: int,
+        session_timeout_s: float | None = None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            producer_expiry_ms: the target's ``producer.id.expiration.ms``: it remembers a fence for so long.
+            session_timeout_s: of the member whose beats open the gate; closed until the first one. None: there is no
+                group, and the gate is open from the start.
+            on_wait: is called when a request begins to wait.
+        """
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self._limit_s = max(LIMIT_LEAST_S, producer_expiry_ms / 4000)
+        self.on_wait = on_wait
+        self._renewed_at_s = clock.boottime()
+        self._is_confirmed = session_timeout_s is None
+        self._renewed = asyncio.Event()
+        self._ended = ""
+        self.is_exempt = False
+        """This member is alone in its group and can be fenced, so it need not wait for beats. The story: one of three
+        brokers dies, and for nine seconds the control log takes nothing. No other member could declare a lone worker's
+        session expired. A worker that joins writes to the same log, and fences it first."""
+        self.waits = 0
+        """How many requests wait."""
+
+    @property
+    def has_group(self) -> bool:
+        return self._session_timeout_s is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request that changes the target is sent at once."""
+        if self._ended or self._age_s() > self._limit_s:
+            return False
+        return self.is_fresh or (self._is_confirmed and self.is_exempt)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a beat sent within the last session time-out was acknowledged."""
+        if not self._is_confirmed:
+            return False
+        return self._session_timeout_s is None or self._age_s() < self._session_timeout_s
+
+    def renew(self, sent_at_s: float) -> None:
+        """A beat sent at ``sent_at_s`` (``Clock.boottime``) was acknowledged.
+
+        Its sending counts and not its answer: it was appended at some time in between.
+
+        Raises:
+            IncarnationEnded: it comes too late.
+        """
+        self.check()
+        if sent_at_s >= self._renewed_at_s:
+            self._renewed_at_s = sent_at_s
+            self._is_confirmed = True
+        if self.is_open:
+            self._renewed.set()
+
+    def check(self) -> None:
+        """Return if the gate is open, or may open again.
+
+        Raises:
+            IncarnationEnded: it never will.
+        """
+        if not self._ended and self._age_s() > self._limit_s:
+            self.end(
+                f"the target has acknowledged no {'beat' if self.has_group else 'request'} for {self._age_s():.0f} s"
+            )
+        if self._ended:
+            raise IncarnationEnded(self._ended)
+
+    def end(self, why: str) -> None:
+        """Close the gate for good. Requests that wait at it fail."""
+        if not self._ended:
+            self._ended = why
+            self._renewed.set()
+
+    async def passed(self) -> None:
+        """Return when the gate is open. Cancelling costs nothing.
+
+        Raises:
+            IncarnationEnded: it never will be.
+        """
+        self.check()
+        while not self.is_open:
+            self._renewed.clear()
+            self.waits += 1
+            self.on_wait()
+            try:
+                await self._renewed.wait()
+            finally:
+                self.waits -= 1
+            self.check()
+
+    def _age_s(self) -> float:
+        return self._clock.boottime() - self._renewed_at_s
+
+
+@dataclass(frozen=True, slots=True)
+class GatedBrokers:
+    """A target's ``Brokers`` behind the gate."""
+
+    brokers: Brokers
+    gate: Gate
+    clock: Clock
+
+    @overload
+    async def send(self, broker: BrokerId, request: FetchRequest, *, channel: str = ...) -> FetchReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: ProduceRequest, *, channel: str = ...) -> ProduceReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: Payload, *, channel: str = ...) -> Payload: ...
+
+    async def send(
+        self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
+    ) -> object:
+        """See ``Brokers.send``. A request that changes the target waits at the gate; cancelled there, it was not sent.
+
+        Raises:
+            IncarnationEnded: nothing was sent, and nothing will be.
+        """
+        if not isinstance(request, READS):
+            await self.gate.passed()
+        if self.gate.has_group:
+            return await self.brokers.send(broker, request, channel=channel)
+        sent_at_s = self.clock.boottime()
+        reply = await self.brokers.send(broker, request, channel=channel)
+        self.gate.renew(sent_at_s)
+        return reply
