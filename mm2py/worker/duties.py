@@ -14,6 +14,8 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.group.election.backend import CandidateState
+from mm2py.group.election.candidate import Candidate
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.control_record import (
     Claim,
@@ -25,8 +27,6 @@ from mm2py.records.control_record import (
     Share,
     Writer,
 )
-from mm2py.worker.candidacy import Standing
-from mm2py.worker.contender import Contender
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.role import Action, Append, Fence, Planned, Situation, decide
 from mm2py.worker.terms import Terms
@@ -44,7 +44,7 @@ class Duties:
         member: Voice,
         terms: Terms,
         dead_writers: DeadWriters,
-        contender: Contender,
+        candidate: Candidate,
         *,
         bundle_of: Callable[[Share], Share],
         clock: Clock,
@@ -58,7 +58,7 @@ class Duties:
         self._member = member
         self._tick_s = terms.heartbeat_interval_s
         self._dead_writers = dead_writers
-        self._contender = contender
+        self._candidate = candidate
         self._bundle_of = bundle_of
         self._clock = clock
         self._rng = rng
@@ -81,7 +81,7 @@ class Duties:
         while not self._resigns:
             self.news.clear()
             self._drop_fences()
-            await self._while_it_stands(self._take_a_turn(tasks))
+            await self._while_state_lasts(self._take_a_turn(tasks))
         if self._leads:
             await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
 
@@ -91,15 +91,15 @@ class Duties:
             async with asyncio.timeout(self._tick_s):
                 await self.news.wait()
 
-    async def _while_it_stands(self, turn: Coroutine[Any, Any, None]) -> None:
-        """Do something until it is done, or our standing is another.
+    async def _while_state_lasts(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Do something until it is done, or our candidate state is another.
 
-        The story: w1 claims while its znode stands first, and the append waits for the control log's next leader.
-        Meanwhile w1's session ends, and w2 stands first. Were the append tried on, w1 would be elected by a leave that
-        it has lost.
+        The story: w1 claims leadership while its znode is the first, and the append waits for the control log's next
+        leader. Meanwhile w1's session ends, and w2's znode is the first. If the append were retried, w1 would be
+        elected by a permission that it has lost.
         """
         doing = asyncio.create_task(turn, name=f"{self._member.id} acting in turn")
-        falling = asyncio.create_task(self._contender.changed(self._contender.standing), name="standing")
+        falling = asyncio.create_task(self._candidate.changed(self._candidate.state), name="candidate state")
         try:
             await asyncio.wait([doing, falling], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -115,7 +115,7 @@ class Duties:
 
     @property
     def _may_act(self) -> bool:
-        return self._leads and self._contender.standing is Standing.LEAD
+        return self._leads and self._candidate.state is CandidateState.MAY_LEAD
 
     async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
         actions = self._decide()
@@ -138,17 +138,14 @@ class Duties:
             await self._member.say(records)
 
     def _decide(self) -> Sequence[Action]:
-        standing = self._contender.standing
         return decide(
             self._member.view,
             self._member.id,
             Situation(
                 self.joined,
                 f"{self._rng.getrandbits(64):016x}",
-                may_claim=standing is Standing.LEAD,
-                evidence=self._contender.evidence,
-                may_lead=standing is Standing.LEAD,
-                must_resign=standing is Standing.LOST,
+                candidate=self._candidate.state,
+                evidence=self._candidate.evidence,
                 fencing=frozenset(self._fencing),
                 plan=self._plan,
                 bundle_of=self._bundle_of,

@@ -17,19 +17,17 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Kind, Side
 from mm2py.flow import Flow, TopicName
+from mm2py.group.election.backend import make_backend
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.producer_expiry import find_producer_expiry_ms
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.control_record import MemberId, Share
 from mm2py.topics.internal import control_log
-from mm2py.worker.candidacy import Candidacy, ElectionByLog
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.member import Member
 from mm2py.worker.terms import GroupRefused, Terms
-from mm2py.worker.zookeeper import ElectionByZooKeeper
-from mm2py.worker.zookeeper_errors import KazooMissing
 
 UNREACHABLE_REPORT_S: Final = 5.0
 BROKERS_DECIDE: Final = -1
@@ -114,7 +112,7 @@ class Entrance:
                 **parts,
             ),
             DeadWriters(GatedBrokers(target.brokers, gate, self._clock), self._internal_topics, **parts),
-            self._candidacy(cluster_id),
+            make_backend(settings, cluster_id=cluster_id, worker=self._name, **parts),
             gate=gate,
             bundle_of=self._bundle_of,
             **parts,
@@ -136,21 +134,6 @@ class Entrance:
         if self._terms is not None and self._terms.tasks_max != self._tasks_max:
             self._terms = replace(self._terms, tasks_max=dict(self._tasks_max))
             member.offer(self._terms)
-
-    def _candidacy(self, cluster_id: str | None) -> Candidacy:
-        if self._settings.election == "log":
-            return ElectionByLog()
-        if cluster_id is None:
-            raise GroupRefused(
-                f"{self._settings.target} has no cluster id, by which workers would find each other in ZooKeeper.",
-                remedy=f"Set {self._settings.target}.leader.election=log.",
-            )
-        try:
-            return ElectionByZooKeeper(
-                self._settings, cluster_id=cluster_id, worker=self._name, clock=self._clock, rng=self._rng, log=self.log
-            )
-        except KazooMissing as error:
-            raise GroupRefused(error.what, remedy=error.remedy) from error
 
     def _internal_topics(self, flow: Flow) -> list[str]:
         """Return where a member that is dead must change nothing, also of a flow that is not in this worker's file."""

@@ -20,6 +20,8 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
+from mm2py.group.election.backend import ElectionBackend
+from mm2py.group.election.candidate import Candidate
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
@@ -35,8 +37,6 @@ from mm2py.records.control_record import (
     Share,
     Writes,
 )
-from mm2py.worker.candidacy import Candidacy
-from mm2py.worker.contender import Contender
 from mm2py.worker.control_history import open_with_history
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
@@ -98,7 +98,7 @@ class Member:
         terms: Terms,
         control_log: ControlLog,
         dead_writers: DeadWriters,
-        candidacy: Candidacy,
+        election: ElectionBackend,
         *,
         gate: Gate,
         bundle_of: Callable[[Share], Share] = lambda share: share,
@@ -126,12 +126,12 @@ class Member:
         self._shares: dict[Flow, FlowShares] = {}
         self._moved = asyncio.Event()
         """The view has moved on; whoever waits for it looks again."""
-        self._contender = Contender(candidacy, self, self.gate, terms, clock)
+        self._candidate = Candidate(election, self, self.gate, terms, clock)
         self._duties = Duties(
             self,
             terms,
             dead_writers,
-            self._contender,
+            self._candidate,
             bundle_of=bundle_of,
             clock=clock,
             rng=rng,
@@ -368,7 +368,7 @@ class Member:
         tasks.create_task(self._beat(), name=f"{self.id} beating")
         tasks.create_task(self._keep_in_touch(), name=f"{self.id} touch")
         tasks.create_task(self._duties.run(tasks), name=f"{self.id} acting")
-        tasks.create_task(self._contender.run(), name=f"{self.id} standing for election")
+        tasks.create_task(self._candidate.run(), name=f"{self.id} candidate")
 
     async def _beat(self) -> None:
         """Renew the gate with each beat that was read back, while we were a member at its place in the log.

@@ -13,6 +13,7 @@ from typing import Final
 
 from mm2py.connector import Kind
 from mm2py.flow import Flow
+from mm2py.group.election.backend import CandidateState
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,
@@ -64,14 +65,10 @@ class Situation:
     """What the group is to know of it."""
     random_id: str
     """Another one each time: of a claim, or a snapshot."""
-    may_claim: bool = True
-    """Whether the election backend lets it claim just now."""
+    candidate: CandidateState = CandidateState.MAY_LEAD
+    """What the election backend lets it do just now."""
     evidence: str = ""
-    """Why it may."""
-    may_lead: bool = True
-    """Whether it lets it act as leader; if not, it may be only for a moment."""
-    must_resign: bool = False
-    """Whether it has withdrawn its leave for good."""
+    """Why it may lead."""
     fencing: frozenset[MemberId] = frozenset()
     """Those which it is fencing already."""
     plan: Planned | None = None
@@ -112,11 +109,11 @@ def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
         # It has changed; or a late duplicate of an older one has been read.
         actions.append(Append(now.joined))
     if view.leader != me:
-        if now.may_claim and view.can_be_claimed():
+        if now.candidate is CandidateState.MAY_LEAD and view.can_be_claimed():
             actions.append(Append(Claim(me, view.leader_epoch + 1, now.random_id, now.evidence)))
-    elif now.must_resign:
+    elif now.candidate is CandidateState.LOST:
         actions.append(Append(Resigned(me, view.leader_epoch)))
-    elif now.may_lead:
+    elif now.candidate is CandidateState.MAY_LEAD:
         actions += _lead(view, me, now)
     return actions
 

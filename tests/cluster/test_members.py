@@ -12,13 +12,13 @@ from collections.abc import Callable
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.flow import parse_flow
+from mm2py.group.election.backend import LogElection
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
 from mm2py.topics.internal import control_log
-from mm2py.worker.candidacy import ElectionByLog
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.flow_shares import FlowShares
@@ -76,7 +76,7 @@ class Worker:
         )
         gate = Gate(self.clock, producer_expiry_ms=DAY_MS, session_timeout_s=SESSION_S)
         parts = {"clock": self.clock, "rng": self.rng, "log": self._log}
-        self.members.append(Member(member_id, terms, control, dead, ElectionByLog(), gate=gate, **parts))
+        self.members.append(Member(member_id, terms, control, dead, LogElection(), gate=gate, **parts))
         return self.members[-1]
 
     async def _release(self) -> None:

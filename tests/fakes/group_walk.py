@@ -11,6 +11,7 @@ import itertools
 import random
 from dataclasses import dataclass, field, replace
 
+from mm2py.group.election.backend import CandidateState
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (
     NOBODY,
@@ -211,12 +212,18 @@ class Walk:
             loads = {share: float(self.rng.randrange(10**6)) for share in worker.running}
             self._append(worker, [Loads(me, loads)], waits=False)
 
+    def _candidate(self, worker: Worker) -> CandidateState:
+        may_claim = self.rng.random() < 0.5
+        if self.faults and self.rng.random() < 0.001:
+            return CandidateState.LOST
+        leads = worker.view.leader == worker.name
+        return CandidateState.MAY_LEAD if may_claim or leads else CandidateState.SUSPENDED
+
     def _decide(self, worker: Worker) -> None:
         situation = Situation(
             worker.says,
             f"{worker.name}-{next(self._order)}",
-            may_claim=self.rng.random() < 0.5,
-            must_resign=self.faults and self.rng.random() < 0.001,
+            candidate=self._candidate(worker),
             fencing=frozenset(worker.fencing),
             plan=worker.plan,
         )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar, cast
 
 from mm2py.flow import Flow, parse_flow
+from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
@@ -18,7 +19,6 @@ from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, MemberId
 from mm2py.topics.internal import control_log
-from mm2py.worker.candidacy import Standing
 from mm2py.worker.control_leader import CHANNEL
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
@@ -76,17 +76,13 @@ class Election:
     """A backend that says what the test wants."""
 
     def __init__(self) -> None:
-        self.standing = Standing.LEAD
+        self.state = CandidateState.MAY_LEAD
         self.evidence = ""
 
-    @property
-    def may_claim(self) -> bool:
-        return self.standing is Standing.LEAD
-
-    async def changed(self, seen: Standing) -> Standing:
-        while self.standing is seen:
+    async def changed(self, seen: CandidateState) -> CandidateState:
+        while self.state is seen:
             await asyncio.sleep(0.1)
-        return self.standing
+        return self.state
 
     async def run(self) -> None:
         await asyncio.get_running_loop().create_future()

@@ -10,13 +10,13 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
+from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share
-from mm2py.worker.candidacy import Standing
 from mm2py.worker.control_log import ControlLogLost
 from mm2py.worker.member import DRAIN_MOST_S, MemberOut
 from mm2py.worker.terms import GroupRefused
@@ -540,11 +540,11 @@ def test_a_leader_that_resigned_while_it_fenced_and_leads_again_begins_the_fence
             await dead.kill()
             await world.until(lambda: bool(leader.member.view.out))
             await asyncio.sleep(1)
-            other.election.standing = leader.election.standing = Standing.LOST
+            other.election.state = leader.election.state = CandidateState.LOST
             await world.until(lambda: other.member.view.leader is None)
             await asyncio.sleep(2)
             assert not any(worker.member.is_leader for worker in (leader, other))
-            leader.election.standing = Standing.LEAD
+            leader.election.state = CandidateState.MAY_LEAD
             await world.until(lambda: leader.member.is_leader)
             partition.leader = node
             await world.until(lambda: world.copied([leader, other]) == list(range(6)))
@@ -559,11 +559,11 @@ def test_a_leader_that_its_backend_suspends_does_nothing_as_such_and_does_not_re
         world = GroupWorld()
         async with world.running(3) as workers:
             leader, (dead, _) = world.leader(workers), world.others(workers)
-            leader.election.standing = Standing.SUSPENDED
+            leader.election.state = CandidateState.SUSPENDED
             await dead.kill()
             await asyncio.sleep(10)
             assert leader.member.is_leader and dead.member.id in leader.member.view.members
-            leader.election.standing = Standing.LEAD
+            leader.election.state = CandidateState.MAY_LEAD
             await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=1)
 
     run(scenario())
@@ -580,12 +580,12 @@ def test_a_leader_that_its_backend_suspends_ends_a_fence_that_is_under_way_and_g
             node, partition.leader = partition.leader, -1
             await dead.kill()
             await world.until(lambda: bool(leader.member.view.out))
-            leader.election.standing = Standing.SUSPENDED
+            leader.election.state = CandidateState.SUSPENDED
             await asyncio.sleep(2)
             partition.leader = node
             await asyncio.sleep(20)
             assert world.written(Fenced) == [] and world.markers(identity.producer_id) == []
-            leader.election.standing = Standing.LEAD
+            leader.election.state = CandidateState.MAY_LEAD
             await world.until(lambda: world.copied([leader, other]) == list(range(6)))
             assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
             assert len(world.written(Fenced)) == 1
@@ -598,17 +598,17 @@ def test_a_claim_that_could_not_be_appended_yet_is_given_up_with_the_leave_to_cl
         world = GroupWorld()
         async with world.running(3) as workers:
             leader, (claims, other) = world.leader(workers), world.others(workers)
-            other.election.standing = Standing.LOST
+            other.election.state = CandidateState.LOST
             await leader.kill()
             await asyncio.sleep(SESSION_S - 1)
             claims.wire.holds_appends = True
             await world.until(lambda: bool(world.lines("member.claims")[1:]))
-            claims.election.standing = Standing.LOST
+            claims.election.state = CandidateState.LOST
             await asyncio.sleep(0.5)
             claims.wire.holds_appends = False
             await asyncio.sleep(5)
             assert [claim.leader_epoch for claim in world.written(Claim)] == [1]
-            other.election.standing = Standing.LEAD
+            other.election.state = CandidateState.MAY_LEAD
             await world.until(lambda: other.member.is_leader)
 
     run(scenario())

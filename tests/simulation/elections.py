@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
+from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.own_producer import OwnProducer
@@ -24,7 +25,6 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, Produce
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, Fenced, MemberId, Ownership, PutOut, Snapshot, Writes
-from mm2py.worker.candidacy import Standing
 from mm2py.worker.member import Member
 from mm2py.worker.membership import View
 from mm2py.worker.terms import GroupRefused
@@ -223,7 +223,7 @@ class Storm:
         worker = self.world.add(f"w{len(self.world.workers) + 1}", election="zookeeper" if self._by_backend else "log")
         worker.releases.clear()  # ``Copies`` lets go in its place
         if self._by_backend:
-            worker.election.standing = Standing.LOST
+            worker.election.state = CandidateState.LOST
         self.up.append(worker)
         copies = Copies(self, worker)
         self._copies[worker.name] = copies, asyncio.create_task(copies.run(), name=f"{worker.name} copies")
@@ -287,11 +287,11 @@ class Storm:
         while self._by_backend:
             stands = self.rng.choice(self.up) if self.up else None
             if stands is not None:
-                stands.election.standing = Standing.LEAD
+                stands.election.state = CandidateState.MAY_LEAD
                 await asyncio.sleep(self.rng.uniform(2.0, 15.0))
-                stands.election.standing = Standing.SUSPENDED
+                stands.election.state = CandidateState.SUSPENDED
                 await asyncio.sleep(self.rng.uniform(0.1, 2.0))
-                stands.election.standing = Standing.LOST
+                stands.election.state = CandidateState.LOST
             await asyncio.sleep(self.rng.uniform(0.1, 1.0))
 
     def _heal(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.election.backend import CandidateState
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,
@@ -92,7 +93,7 @@ def test_a_member_claims_when_nobody_leads_and_leads_from_then_on() -> None:
 def test_who_may_not_claim_does_not_and_who_is_no_member_does_nothing() -> None:
     log = GroupLog()
     log.add(joined(W1))
-    assert not Acting(log, W1, may_claim=False).decide()
+    assert not Acting(log, W1, candidate=CandidateState.SUSPENDED).decide()
     assert not Acting(log, W2).decide()
 
 
@@ -124,9 +125,9 @@ def test_a_fence_that_is_under_way_is_not_begun_again() -> None:
 def test_a_leader_whose_leave_to_lead_is_suspended_waits_and_one_that_lost_it_resigns() -> None:
     log = group_of(W1, W2)
     log.beat([W1], for_ms=4000)
-    assert not Acting(log, W1, may_lead=False).decide()
-    assert Acting(log, W1, may_claim=False, may_lead=False, must_resign=True).act() == [Resigned(W1, 1)]
-    assert not Acting(log, W1, may_claim=False, may_lead=False, must_resign=True).decide()
+    assert not Acting(log, W1, candidate=CandidateState.SUSPENDED).decide()
+    assert Acting(log, W1, candidate=CandidateState.LOST).act() == [Resigned(W1, 1)]
+    assert not Acting(log, W1, candidate=CandidateState.LOST).decide()
     assert log.view.leader is None
 
 

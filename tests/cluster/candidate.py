@@ -1,6 +1,6 @@
-"""One contender of an election through ZooKeeper in a process of its own, to be killed or frozen.
+"""One candidate of an election through ZooKeeper in a process of its own, to be killed or frozen.
 
-Arguments: ``zookeeper.connect``, the worker's name, the session time-out in seconds. Prints each standing as it comes.
+Arguments: ``zookeeper.connect``, the worker's name, the session time-out in seconds. Prints each state as it comes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mm2py.clock import SystemClock
 from mm2py.config.kinds import ensemble
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings
 from mm2py.flow import ClusterAlias
+from mm2py.group.election.zookeeper import ZooKeeperElection
 from mm2py.kafka.security import TlsSettings
 from mm2py.secret import Secret
-from mm2py.worker.zookeeper import ElectionByZooKeeper
 
 CLUSTER_ID = "Yl3Z0kQmRkC8mVnq2u4b1A"
 
 
-def contender(
+def candidate(
     connect: str,
     worker: str,
     *,
@@ -31,8 +31,8 @@ def contender(
     digest: str | None = None,
     set_acl: bool = True,
     tls: TlsSettings | None = None,
-) -> ElectionByZooKeeper:
-    """Return a contender as a worker makes it."""
+) -> ZooKeeperElection:
+    """Return a candidate as a worker makes it."""
     where = ensemble(connect)
     secret = None if digest is None else Secret(digest)
     settings = GroupSettings(
@@ -43,7 +43,7 @@ def contender(
         election="zookeeper",
         zookeeper=ZooKeeperSettings(where.servers, where.chroot, secret, set_acl, tls),
     )
-    return ElectionByZooKeeper(
+    return ZooKeeperElection(
         settings,
         cluster_id=CLUSTER_ID,
         worker=worker,
@@ -54,13 +54,13 @@ def contender(
 
 
 async def main(connect: str, worker: str, timeout_s: float) -> None:
-    candidacy = contender(connect, worker, timeout_s=timeout_s)
+    election = candidate(connect, worker, timeout_s=timeout_s)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(candidacy.run())
-        standing = candidacy.standing
+        tasks.create_task(election.run())
+        state = election.state
         while True:
-            print(standing.name, flush=True)
-            standing = await candidacy.changed(standing)
+            print(state.name, flush=True)
+            state = await election.changed(state)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mm2py.group.election.backend import CandidateState
 from mm2py.records.control_record import Claim, PutOut, Resigned
-from mm2py.worker.candidacy import Standing
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
 
@@ -24,19 +24,19 @@ def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
 
 
 class InLine(Election):
-    """A backend with a line of contenders, as ZooKeeper's: who stands first may claim; to come and to go takes time."""
+    """A backend with a line of candidates, like ZooKeeper's: the first may claim; to come and to go takes time."""
 
     def __init__(self, line: list[object], rng: random.Random) -> None:
         self._line = line
         self._rng = rng
 
     @property
-    def standing(self) -> Standing:  # type: ignore[override]
-        return Standing.LEAD if self._line[:1] == [self] else Standing.LOST
+    def state(self) -> CandidateState:  # type: ignore[override]
+        return CandidateState.MAY_LEAD if self._line[:1] == [self] else CandidateState.LOST
 
     @property
     def evidence(self) -> str:  # type: ignore[override]
-        return "first in line" if self.may_claim else ""
+        return "first in line" if self.state is CandidateState.MAY_LEAD else ""
 
     async def run(self) -> None:
         await asyncio.sleep(self._rng.uniform(0.01, 0.3))
@@ -84,7 +84,7 @@ def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: flo
             await asyncio.sleep(3 * SESSION_S)
             assert leader.member.is_leader
             assert (len(world.written(Claim)), world.written(Resigned), world.written(PutOut)) == (1, [], [])
-            assert leader.election.standing is Standing.LEAD, "it stands first again, and leads on"
+            assert leader.election.state is CandidateState.MAY_LEAD, "it stands first again, and leads on"
             dead = world.others(workers)[0]
             await dead.kill()
             await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=SESSION_S + PATIENCE_S)

@@ -1,0 +1,1 @@
+"""The group of workers that share the flows into one target cluster."""
