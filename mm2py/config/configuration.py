@@ -26,8 +26,8 @@ from mm2py.config.key import Key, Status
 from mm2py.config.kinds import BadValue, java_trim, string
 from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
-from mm2py.config.properties import Entry, Properties, bom_hides_a_key, read_properties
-from mm2py.config.secrets import may_hold_secret, setting_within, shown_key, shown_unknown_key
+from mm2py.config.properties import Entry, Properties, read_properties
+from mm2py.config.secrets import may_hold_secret, setting_within, shown_key
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
@@ -124,7 +124,6 @@ def _configuration(
     stored: Mapping[Flow, FlowProperties],
 ) -> Configuration:
     file = properties.entries
-    _check_text(properties, problems)
     clusters = _clusters(file, problems)
     strangers = [alias for alias in dict.fromkeys(selected) if alias not in clusters]
     if strangers:
@@ -154,27 +153,6 @@ def _is_true(text: str) -> bool:
         return keys.ENABLED.kind(text)
     except BadValue:
         return False
-
-
-def _check_text(properties: Properties, problems: list[str]) -> None:
-    hidden = bom_hides_a_key(properties)
-    if hidden is not None:
-        problems.append(
-            f"line {hidden.line}: a UTF-8 byte order mark at the beginning of the file became part of its first key;"
-            " save the file without it"
-        )
-    for entry in properties.entries.values():
-        if not _encodable(entry.key) or not _encodable(entry.value):
-            shown = shown_unknown_key(entry.key, entry.stray)
-            problems.append(f"line {entry.line}: {shown} holds half of a character (\\uD800 to \\uDFFF)")
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_told(key: Key[Any]) -> bool:

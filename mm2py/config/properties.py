@@ -1,9 +1,8 @@
 """A settings file as ``java.util.Properties`` reads it, plus the line of each key.
 
-MirrorMaker 2 loads its file with ``Properties.load(InputStream)``: bytes are ISO-8859-1, ``\\uXXXX`` names a UTF-16
-unit, ``=``, ``:`` or blanks separate, ``#`` and ``!`` begin a comment only where a line begins, an odd number of
-backslashes at the end of a line continues it, the last of equal keys wins. What Java swallows without a word is kept
-as a warning here: equal keys, a byte order mark. A test compares this module with the JVM on generated files.
+MirrorMaker 2 loads its file with ``Properties.load(InputStream)``. The package ``javaproperties`` reads the same; a
+test compares both on generated files. Where the two differ, the file is refused: a backslash that continues nothing.
+What Java accepts without a word, and an operator should hear, is kept as a warning: a key that is set twice.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+import javaproperties
 
 from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_unknown_key
 from mm2py.errors import ConfigError
 
-FILE_MAX_BYTES = 16 * 1024 * 1024
-ENTRY_MAX_CHARS = 1024 * 1024
-KEYS_MAX = 100_000
-_WARNINGS_MAX = 20
+FILE_MAX_BYTES: Final = 1024 * 1024
+_WARNINGS_MAX: Final = 20
 
-_NATURAL_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
-_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*(?:[=:][ \t\f]*)?")
-_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
-_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_BLANKS = " \t\f"
-_TORN = re.compile(r"\\[ \t\f]+\Z")
-_UTF8_BOM = "\xef\xbb\xbf"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_CONTINUES_NOTHING: Final = re.compile(r"\A[ \t\f]*\\(?:[\r\n]|\Z)|(?<!\\)(?:\\\\)*\\(?:\r\n|\r|\n)?\Z")
+_TORN: Final = re.compile(r"\\[ \t\f]+[\r\n]*\Z")
+_HALF_OF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,112 +88,52 @@ def parse_properties(data: bytes) -> Properties:
     """Return what Java reads out of these bytes.
 
     Raises:
-        ConfigError: a ``\\u`` without four hexadecimal digits, as in Java; or a limit is passed: 16 MiB in all,
-            1 MiB in one entry, 100,000 keys.
+        ConfigError: a ``\\u`` without four hexadecimal digits, as in Java; or half of a UTF-16 character, a byte order
+            mark, a backslash that continues nothing, or more than 1 MiB.
     """
     if len(data) > FILE_MAX_BYTES:
         raise ConfigError(f"The file is larger than {FILE_MAX_BYTES:,} bytes.", remedy="Is it a properties file?")
-    text = data.decode("latin-1")
+    if data.startswith(b"\xef\xbb\xbf"):
+        # Java makes it a part of the first key, which then does nothing.
+        raise ConfigError("The file begins with a UTF-8 byte order mark.", remedy="Save it without.")
     entries: dict[str, Entry] = {}
     warnings: list[str] = []
-    if text.startswith(_UTF8_BOM):
-        warnings.append(
-            "the file begins with a UTF-8 byte order mark, which becomes part of its first line; save it without"
-        )
-    for line, logical, torn in _logical_lines(text):
-        key_match = _KEY.match(logical)
-        assert key_match is not None  # noqa: S101  the pattern matches nothing at all, too
-        separator = _SEPARATOR.match(logical, key_match.end())
-        assert separator is not None  # noqa: S101
-        key = _unescape(key_match.group(), line)
-        value = _unescape(logical[separator.end() :], line)
-        stray = "it stands alone in its line" if key_match.end() == len(logical) else ""
-        stray = "the line before ends in a backslash with a blank behind it" if torn else stray
-        earlier = entries.get(key)
-        if earlier is not None:
-            warnings.append(
-                f"line {line}: {shown_unknown_key(key, stray)} is set again (first in line {earlier.line});"
-                " the last one counts"
-            )
-        entries[key] = Entry(value, key, line, stray)
-        if len(entries) > KEYS_MAX:
-            raise ConfigError(f"There are more than {KEYS_MAX:,} keys.", remedy="Is it a properties file?")
+    line, torn = 1, False
+    try:
+        for element in javaproperties.parse(data):
+            if not isinstance(element, javaproperties.Comment) and _CONTINUES_NOTHING.search(element.source):
+                raise ConfigError(
+                    f"The entry of line {line} has a backslash that continues nothing.", remedy="Remove the backslash."
+                )
+            if isinstance(element, javaproperties.KeyValue):
+                entry = _entry(element, line, torn)
+                earlier = entries.get(entry.key)
+                if earlier is not None:
+                    warnings.append(
+                        f"line {line}: {shown_unknown_key(entry.key, entry.stray)} is set again (first in line"
+                        f" {earlier.line}); the last one counts"
+                    )
+                entries[entry.key] = entry
+                torn = _TORN.search(element.source) is not None
+            line += len(_LINE_END.findall(element.source))
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(
+            f"The entry of line {line} has \\u without four hexadecimal digits.",
+            remedy="Write \\uXXXX, or \\\\ for a backslash.",
+        ) from error
     if len(warnings) > _WARNINGS_MAX:
         warnings[_WARNINGS_MAX:] = [f"{len(warnings) - _WARNINGS_MAX} more keys are set again; the last one counts"]
     return Properties(entries, tuple(warnings))
 
 
-def bom_hides_a_key(properties: Properties) -> Entry | None:
-    """Return the first entry if a byte order mark made its name another than its author meant."""
-    for key, entry in properties.entries.items():
-        if key.startswith(_UTF8_BOM) and key[len(_UTF8_BOM) :].strip() and key[len(_UTF8_BOM)] not in "#!":
-            return entry
-    return None
-
-
-def _logical_lines(text: str) -> list[tuple[int, str, bool]]:
-    """Join continued lines, drop blank and comment lines.
-
-    Returns:
-        Each with the number of the line it begins in, and whether a backslash with blanks behind it ends what stands
-        before it: its author may have meant it as a continuation.
-    """
-    logical_lines: list[tuple[int, str, bool]] = []
-    torn = False
-    parts: list[str] = []
-    chars = 0
-    first_line = 0
-    for number, match in enumerate(_NATURAL_LINE.finditer(text), start=1):
-        line, terminator = match.groups()
-        if not terminator and not line:
-            break  # the empty match behind the last terminator
-        line = line.lstrip(_BLANKS)
-        at_end = match.end() == len(text)
-        if chars == 0 and (not line or line[0] in "#!"):
-            # Also behind a lone backslash: Java 9 and later take the next line for a new one.
-            parts.clear()
-            continue
-        if chars == 0:
-            first_line = number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        continued = backslashes % 2 == 1
-        part = line[:-1] if continued else line
-        parts.append(part)
-        chars += len(part)
-        if chars > ENTRY_MAX_CHARS:
-            raise ConfigError(
-                f"The entry of line {first_line} is longer than {ENTRY_MAX_CHARS:,} characters.",
-                remedy="Is it a properties file?",
-            )
-        if not continued:
-            logical_lines.append((first_line, "".join(parts), torn))
-            torn = _TORN.search(line) is not None
-            parts.clear()
-            chars = 0
-        elif at_end and (chars or terminator != "\r\n"):
-            # A backslash as the very last thing still makes an entry, if need be one with an empty key.
-            logical_lines.append((first_line, "".join(parts), torn))
-            return logical_lines
-    if chars:
-        logical_lines.append((first_line, "".join(parts), torn))
-    return logical_lines
-
-
-def _unescape(text: str, line: int) -> str:
-    if "\\" not in text:
-        return text
-
-    def replace(match: re.Match[str]) -> str:
-        code, char = match.groups()
-        if code is not None:
-            return chr(int(code, 16))
-        if char == "u":
-            raise ConfigError(
-                f"The entry of line {line} has \\u without four hexadecimal digits.",
-                remedy="Write \\uXXXX, or \\\\ for a backslash.",
-            )
-        return _CONTROL.get(char, char)
-
-    units = _ESCAPE.sub(replace, text)
-    # Two escapes may be the halves of one character beyond U+FFFF.
-    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+def _entry(element: javaproperties.KeyValue, line: int, torn: bool) -> Entry:
+    """``torn``: the entry before this one ends in a backslash with blanks behind it: perhaps it was to be continued."""
+    is_alone = not element.value and not element.source.rstrip().endswith(("=", ":"))
+    stray = "it stands alone in its line" if is_alone else ""
+    stray = "the line before ends in a backslash with a blank behind it" if torn else stray
+    if _HALF_OF_A_CHARACTER.search(element.key + element.value):
+        raise ConfigError(
+            f"line {line}: {shown_unknown_key(element.key, stray)} holds half of a character (\\uD800 to \\uDFFF).",
+            remedy="Write the character itself, or both of its halves.",
+        )
+    return Entry(element.value, element.key, line, stray)

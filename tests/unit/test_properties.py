@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mm2py.config.client_names import CLIENT_NAMES
-from mm2py.config.properties import Entry, Properties, bom_hides_a_key, parse_properties, read_properties
+from mm2py.config.properties import Entry, Properties, parse_properties, read_properties
 from mm2py.config.secrets import HIDDEN, may_hold_secret, setting_within, shown_key, shown_unknown_key, shown_value
 from mm2py.errors import ConfigError
 
@@ -59,9 +59,20 @@ def test_a_continued_line_may_look_like_a_comment() -> None:
     assert parsed(b"a=1\\\n#2") == {"a": "1#2"}
 
 
-def test_a_line_of_one_backslash_continues_nothing() -> None:
-    """A quirk of Java since version 9: what follows is a new line, and may be a comment."""
-    assert parsed(b"\\\n#a=1\nb=2") == {"b": "2"}
+@pytest.mark.parametrize("text", [b"\\\nb=2", b"a=\\", b"a=1, \\\n", b"a=1\\\\\\\r\n", b"  \\\r\nb=2", b"\\"])
+def test_a_backslash_that_continues_nothing_is_refused_with_its_line(text: bytes) -> None:
+    """Versions of Java read it differently, and it is a slip of the pen."""
+    with pytest.raises(ConfigError, match="The entry of line 2 has a backslash that continues nothing"):
+        parse_properties(b"x=1\n" + text)
+
+
+def test_a_backslash_at_the_end_of_a_comment_is_part_of_it() -> None:
+    assert parsed(b"a=1\n# b\\") == {"a": "1"}
+
+
+def test_half_of_a_character_is_refused_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"line 2: b holds half of a character"):
+        parse_properties(rb"a=1%sb=\ud83d" % b"\n")
 
 
 def test_escapes() -> None:
@@ -97,15 +108,10 @@ def test_an_entry_knows_the_line_it_begins_in() -> None:
     assert (entries["a"].line, entries["b"].line) == (3, 5)
 
 
-def test_a_byte_order_mark_is_named_and_kept_as_java_keeps_it() -> None:
-    properties = parse_properties(b"\xef\xbb\xbfclusters=A,B\n")
-    assert list(properties.entries) == ["\xef\xbb\xbfclusters"]
-    assert "byte order mark" in properties.warnings[0]
-    assert bom_hides_a_key(properties) is not None
-
-
-def test_a_byte_order_mark_before_a_comment_hides_no_key() -> None:
-    assert bom_hides_a_key(parse_properties(b"\xef\xbb\xbf# clusters\nclusters=A,B\n")) is None
+@pytest.mark.parametrize("text", ["clusters=A,B\n", "# clusters\nclusters=A,B\n"])
+def test_a_byte_order_mark_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="byte order mark"):
+        parse_properties(text.encode("utf-8-sig"))
 
 
 @settings(deadline=None)
@@ -116,7 +122,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         properties = parse_properties(data)
     except ConfigError as error:
-        assert "hexadecimal" in error.what
+        assert any(what in error.what for what in ("hexadecimal", "continues nothing", "byte order", "half of"))
         return
     lines = data.count(b"\n") + data.count(b"\r") + 1
     assert all(entry.line is not None and 1 <= entry.line <= lines for entry in properties.entries.values())
@@ -180,22 +186,16 @@ def test_utf_16_is_named(tmp_path: Path) -> None:
         read_properties(path)
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        (b"a=" + b"x" * 10_000_000, "longer than 1,048,576 characters"),
-        (b"a=\\\n" + b"x\\\n" * 2_000_000, "longer than 1,048,576 characters"),
-        (b"".join(b"k%d=1\n" % number for number in range(1_000_000)), "more than 100,000 keys"),
-        (b"a=1\n" * 5_000_000, "larger than 16,777,216 bytes"),
-    ],
-    ids=["one line", "one continued line", "many keys", "repeated"],
-)
-def test_absurd_files_are_refused_soon(tmp_path: Path, data: bytes, what: str) -> None:
+def test_an_absurd_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mm2.properties"
-    path.write_bytes(data)
-    began_s = time.process_time()
-    with pytest.raises(ConfigError, match=what):
+    path.write_bytes(b"a=1\n" * 500_000)
+    with pytest.raises(ConfigError, match="larger than 1,048,576 bytes"):
         read_properties(path)
+
+
+def test_a_long_list_of_continued_lines_is_read_soon() -> None:
+    began_s = time.process_time()
+    assert parsed(b"topics = \\\n" + b"a-topic-of-many-others, \\\n" * 1_000 + b"z\n")["topics"].endswith(" z")
     assert time.process_time() - began_s < 10
 
 
