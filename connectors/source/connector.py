@@ -17,7 +17,6 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.beginning import Beginning
 from connectors.source.discovery import Discovery, look_again_s
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.group_fences import GroupFences
 from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
 from connectors.source.keep_alive import KeepAlive
@@ -160,20 +159,11 @@ class SourceConnector:
         parts = self._parts = self._assemble(prepared)
         task, beginning, handed_down, discovery, schedules, _ = parts
         self._task = task
-        fences = GroupFences(
-            self._target.brokers,
-            self._settings.offsets_topic,
-            prepared.offsets_partitions,
-            ownership=self._ownership,
-            fences=prepared.fences,
-            rng=self._rng,
-        )
         hand_over = HandOver(
             self._flow,
             task,
             ownership=self._ownership,
             handed_down=handed_down,
-            fences=fences,
             stopped=self._stopped,
             gaps=self._gaps,
             settling=self._settling,
@@ -282,7 +272,6 @@ class SourceConnector:
             Cluster(prepared.target_id, target),
             incarnation=self._incarnation,
             lives=prepared.lives,
-            fences=prepared.fences,
             store=store,
             keep=quarantine.keep,
             budget=self._budget,
@@ -443,13 +432,10 @@ class SourceConnector:
         """
         now_s = self._clock.monotonic()
         leaderless = any(part.target_leader is None for part in task.partitions.values())
-        if not (task.partitions or task.fenced_topics) or not (
-            asked or leaderless or now_s >= self._remotes_again_at_s
-        ):
+        if not task.partitions or not (asked or leaderless or now_s >= self._remotes_again_at_s):
             return False
-        if task.partitions:  # those that begin are looked at in their first round
-            self._remotes_again_at_s = now_s + look_again_s(self._settings)
-        names = sorted({part.target_topic for part in task.partitions.values()} | {*task.fenced_topics})
+        self._remotes_again_at_s = now_s + look_again_s(self._settings)
+        names = sorted({part.target_topic for part in task.partitions.values()})
         metadata = await fetch_metadata(self._target.brokers, names, channel="watch")
         task.learn_target(metadata)
         lost: dict[str, str] = {}

@@ -19,7 +19,6 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.group_fences import GroupFences
 from connectors.source.handed_down import HandedDown
 from connectors.source.stopped import StoppedPartitions
 from connectors.source.task import DRAIN_S, FINAL_POSITIONS_S, SourceTask
@@ -65,7 +64,6 @@ class HandOver:
         *,
         ownership: Ownership,
         handed_down: HandedDown,
-        fences: GroupFences,
         stopped: StoppedPartitions,
         gaps: GapKeeper,
         settling: asyncio.Lock,
@@ -83,7 +81,6 @@ class HandOver:
         self._task = task
         self._ownership = ownership
         self._handed_down = handed_down
-        self._fences = fences
         self._stopped = stopped
         self._gaps = gaps
         self._settling = settling
@@ -107,8 +104,6 @@ class HandOver:
             async with self._settling:
                 if is_news:
                     group.changed.clear()
-                    if group.is_head and self._fences.look():
-                        task.metadata_wanted.set()
                     self._begin()
                 try:
                     is_waiting = await self._let_go()

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source import start
-from connectors.source.fences import Fences
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.incarnations import Incarnations, UnrecordedLives
 from connectors.source.own_record import OwnRecord
@@ -58,7 +57,6 @@ class Prepared:
     producer_expiry_ms: int
     """How long the target remembers producers."""
     lives: EarlierLives
-    fences: Fences
     record: OwnRecord
     """That of this life, if it could be written, and what is missing if not."""
     offsets_partitions: int
@@ -143,7 +141,6 @@ class Preparation:
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
         lives = EarlierLives(target, self._incarnation, self._name, ownership=self._ownership, rng=self._rng)
-        fences = self._fences(lives, producer_expiry_ms)
         record = self._own_record(lives)
         if incarnations is not None and await self._enter(incarnations, identity, lives):
             record.entered(incarnations)
@@ -155,7 +152,6 @@ class Preparation:
             identity=identity,
             producer_expiry_ms=producer_expiry_ms,
             lives=lives,
-            fences=fences,
             record=record,
             offsets_partitions=offsets_partitions,
             positions=positions,
@@ -251,14 +247,6 @@ class Preparation:
             if must:
                 raise ExactlyOnceImpossible(self._flow, str(error)) from error
             return None  # the gaps say so
-
-    def _fences(self, lives: EarlierLives, producer_expiry_ms: int) -> Fences:
-        fences = Fences(self._brokers, clock=self._clock, rng=self._rng, log=self._log)
-        fences.lasting_s = producer_expiry_ms / 1000
-        lives.on_fenced = lambda key, producer, epoch, leader_epoch: fences.note(
-            key, producer, epoch, leader_epoch=leader_epoch
-        )
-        return fences
 
     async def _take_over(self, lives: EarlierLives) -> dict[tuple[str, int], StoredPosition]:
         """Return positions that nobody else can change any more, where the target lets us see to that."""

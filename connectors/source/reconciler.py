@@ -75,8 +75,6 @@ class Outcome:
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
     rewritten: tuple[int, int] | None = None
     """Without a position: source offsets whose records were copied, and are others now."""
-    records_end: int = -1
-    """With a position: where the last record of the remote partition ends; behind it stand markers."""
     lost_at: int = -1
     """Without a position: where the remote partition ends, or differs from what was written."""
 
@@ -302,7 +300,7 @@ def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_
         job.part.copier.target_leader_epoch,
         skipped=job.position.skipped if same else (),
     )
-    return Outcome(job, position, tail.stored, by_content, tail.foreign, records_end=tail.records_end)
+    return Outcome(job, position, tail.stored, by_content, tail.foreign)
 
 
 class _JobTail(TailStretch):

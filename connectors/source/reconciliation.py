@@ -14,13 +14,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.fences import Fences
 from connectors.source.reconciler import Job, Outcome, Reconciler
 from connectors.source.refusals import CopyUncertain
 from connectors.source.succession import Inherited, Succession
 from connectors.source.takeover import EarlierLives
 from mm2py.flow import Flow
-from mm2py.kafka.fencing import EarlierProducer
 from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import NO_PRODUCER_ID
@@ -62,7 +60,6 @@ class Reconciliation:
         succession: Succession,
         incarnation: Incarnation,
         lives: EarlierLives,
-        fences: Fences,
         *,
         flow: Flow,
         exactly_once: bool,
@@ -79,7 +76,6 @@ class Reconciliation:
             handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
             met_gap: is told where others write.
         """
-        self._fences = fences
         self.foreign: set[str] = set()
         """Remote topics to which others write."""
         self.repeated: set[str] = set()
@@ -235,25 +231,11 @@ class Reconciliation:
             count.records += outcome.stored
             count.by_content += outcome.by_content
             count.first = count.first or part.copier.name
-            self._note_fence(outcome, outcome.position.target_offset)
             goes_on = self._incarnation.behind(outcome.job.writer.producer_id) or part.copier.identity
             event = Reconciled(goes_on, outcome.position)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
         self._handle(part, event)
-
-    def _note_fence(self, outcome: Outcome, end: int | None) -> None:
-        """Our own epochs need none: what we write under a higher one keeps the lower out."""
-        job = outcome.job
-        if isinstance(job.fence, EarlierProducer) and job.fence_epoch is not None and end is not None:
-            self._fences.note(
-                job.target,
-                job.fence,
-                job.fence_epoch,
-                leader_epoch=job.part.copier.target_leader_epoch,
-                records_end=outcome.records_end,
-                end=end,
-            )
 
     def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Make it known that records of ours stand where nobody knew of any; stop, if that must not be."""

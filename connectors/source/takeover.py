@@ -58,8 +58,6 @@ class EarlierLives:
         self.proven: dict[int, EarlierProducer] = {}
         """Those that this life has shut out of an internal topic."""
         self._producers: dict[int, EarlierProducer] = {}
-        self.on_fenced: Callable[[tuple[str, int], EarlierProducer, int, int], None] = lambda *_: None
-        """Told of each partition of an internal topic: who was shut out, by which epoch, and under which leader's."""
 
     @property
     def known_ids(self) -> frozenset[int]:
@@ -144,9 +142,7 @@ class EarlierLives:
         async def take_turns() -> None:
             for producer in waiting:
                 try:
-                    await proven_fence.shut_out(
-                        self._target, producer, [topic], clock=clock, rng=self._rng, on_fenced=self.on_fenced
-                    )
+                    await proven_fence.shut_out(self._target, producer, [topic], clock=clock, rng=self._rng)
                 except NotFenceable as error:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)

@@ -13,13 +13,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from connectors.source.fences import Fences
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.replication.copier import Phase
-from mm2py.replication.events import MarkersLost, TargetLost, TargetShort, TargetWhole
+from mm2py.replication.events import TargetLost, TargetShort, TargetWhole
 from mm2py.replication.lane import CopiedPartition, Handler
 
 IDLE_EVERY_S: Final = 60.0
@@ -42,7 +41,6 @@ class TargetEnds:
         target: Brokers,
         partitions: Mapping[Key, CopiedPartition],
         *,
-        fences: Fences,
         handle: Handler,
         stale: Callable[[], None],
         clock: Clock,
@@ -51,13 +49,11 @@ class TargetEnds:
 
         Args:
             partitions: those that are copied, by source topic; it may change meanwhile.
-            fences: may have been lost together with an end.
-            handle: gets ``TargetWhole``, ``TargetShort``, ``MarkersLost`` and ``TargetLost``.
+            handle: gets ``TargetWhole``, ``TargetShort`` and ``TargetLost``.
             stale: called where fresh metadata may help.
         """
         self._target = target
         self._partitions = partitions
-        self._fences = fences
         self._handle = handle
         self._stale = stale
         self._clock = clock
@@ -163,8 +159,6 @@ class TargetEnds:
         if end >= expected:
             self._short_since_s.pop(part, None)
             self._handle(part, TargetWhole(doubt))
-            if not part.copier.target_is_in_doubt:
-                self._fences.led((part.target_topic, part.partition), part.copier.target_leader_epoch)
             return
         now_s = self._clock.monotonic()
         if not part.copier.target_is_in_doubt:
@@ -172,10 +166,7 @@ class TargetEnds:
         if now_s - self._short_since_s.setdefault(part, now_s) < END_PATIENCE_S:
             return
         del self._short_since_s[part]
-        if self._fences.are_all_that_is_lost((part.target_topic, part.partition), expected, end):
-            self._handle(part, MarkersLost(end))
-        else:
-            self._handle(part, TargetLost(expected, end))
+        self._handle(part, TargetLost(expected, end))
 
 
 def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[CopiedPartition]]:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.fences import Fences
 from connectors.source.inquiries import Inquiries
 from connectors.source.lanes import Lanes
 from connectors.source.position_keeper import PositionKeeper
@@ -100,7 +99,6 @@ class SourceTask:
         *,
         incarnation: Incarnation,
         lives: EarlierLives,
-        fences: Fences,
         store: PositionStore,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
@@ -154,7 +152,6 @@ class SourceTask:
             ),
             incarnation,
             lives,
-            fences,
             flow=settings.flow,
             exactly_once=settings.exactly_once == "enabled",
             shared=settings.many_to_one,
@@ -175,12 +172,9 @@ class SourceTask:
             rng=rng,
             log=log,
         )
-        self._fences = fences
-        fences.unfenced = self._note_unfenced
         self._ends = TargetEnds(
             target.brokers,
             self.partitions,
-            fences=fences,
             handle=self._handle,
             stale=self.metadata_wanted.set,
             clock=clock,
@@ -228,7 +222,6 @@ class SourceTask:
                 tasks.create_task(self._reconciliation.run(), name="reconciliation")
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
-                tasks.create_task(self._fences.run(), name="fences")
                 self._lead_lanes()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -245,11 +238,6 @@ class SourceTask:
     def repeated_topics(self) -> Collection[str]:
         """Remote topics in which records may stand twice."""
         return self._reconciliation.repeated
-
-    @property
-    def fenced_topics(self) -> Collection[str]:
-        """Topics of which it matters who leads them, as somebody was shut out there."""
-        return self._fences.topics
 
     def add(
         self,
@@ -386,12 +374,6 @@ class SourceTask:
             part.target_leader = found.leader
             for effect in part.copier.handle(TargetLed(found.leader_epoch)):
                 self._carry_out(part, effect)
-        doubtful = {
-            (part.target_topic, part.partition)
-            for part in self.partitions.values()
-            if part.copier.target_is_in_doubt or part.copier.phase is Phase.STALLED
-        }
-        self._fences.learn(metadata, doubtful=doubtful)
         self._lead_lanes()
 
     def _lead_lanes(self) -> None:

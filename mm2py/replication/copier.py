@@ -37,7 +37,6 @@ from mm2py.replication.events import (
     Fetched,
     FetchRefused,
     GapFound,
-    MarkersLost,
     Need,
     OffsetsFound,
     Poison,
@@ -276,9 +275,6 @@ class Copier:
                 return ()
             case TargetWhole():
                 self.target_is_in_doubt &= event.doubt != self.doubt
-                return ()
-            case MarkersLost():
-                self.position = self.stop.as_if_whole(self.position._replace(target_offset=event.end))
                 return ()
             case Quarantined():
                 return self._quarantined(event)

@@ -136,13 +136,6 @@ class TargetWhole(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkersLost:
-    """The remote partition has lost its end, and with it nothing but markers of fences: it ends at ``end`` now."""
-
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Quarantined:
     """Answer to ``Poison``: the record at this source offset is kept in the quarantine topic."""
 
@@ -193,7 +186,6 @@ Event = (
     | TargetLed
     | TargetShort
     | TargetWhole
-    | MarkersLost
     | SourceRewritten
     | UnexpectedMet
     | Quarantined

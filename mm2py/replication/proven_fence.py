@@ -7,7 +7,7 @@ read. MirrorMaker 2 trusts in the coordinator's answer.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
@@ -28,13 +28,11 @@ async def shut_out(
     *,
     clock: Clock,
     rng: random.Random,
-    on_fenced: Callable[[Key, EarlierProducer, int, int], None] = lambda *_: None,
 ) -> int:
     """Shut a producer out of all partitions of topics; returns the epoch of the fence when that is proven.
 
     Args:
         topics: fresh metadata; partitions without a leader are left out.
-        on_fenced: is told of each partition: who was shut out, by which epoch, and under which leader's.
     Returns:
         The highest epoch that markers were asked for with: whoever fences the producer elsewhere goes on with it.
     Raises:
@@ -53,9 +51,6 @@ async def shut_out(
         ]
         await LogReader(brokers, read_committed=False, rng=rng, channel="reconcile").read(stretches, lambda _: None)
         left = {part.key: ends[part.key] for part in stretches if not part.tail.is_whole}
-        for part in stretches:
-            if part.tail.is_whole:
-                on_fenced(part.key, producer, epoch, metadata[part.topic].partitions[part.partition].leader_epoch)
         if not left:
             return epoch
 

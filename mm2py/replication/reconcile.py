@@ -103,8 +103,6 @@ class Tail:
         """A sequence is missing between two: the batch was refused and the next one stored (H2), or it was cleaned
         away, or stands before where the log begins by now."""
         self.stored = 0
-        self.records_end = from_offset
-        """Behind the last batch that is no marker."""
         self.last_batch: bytes | None = None
         """The writer's last batch, if that still has records."""
         self.is_log_append_time = False
@@ -144,7 +142,6 @@ class Tail:
             if header.next_offset <= self.next_offset:
                 continue
             self.next_offset = header.next_offset
-            self.records_end = self.records_end if header.is_control else header.next_offset
             if header.is_control:
                 self.is_whole = self._shuts_out(header)
             elif header.producer_id == self._writer.producer_id:

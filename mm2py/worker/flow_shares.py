@@ -95,11 +95,6 @@ class FlowShares:
             writing=self._writing(writers),
             producers=frozenset({*(writer.producer_id for writer in writers), *out, *view.retired, *view.fences}),
             fence_epochs={producer_id: epoch for producer_id, (epoch, _) in view.fences.items()},
-            fenced=[
-                ProducerIdentity(writer.producer_id, writer.epoch, writer.transactional_id)
-                for writer, _ in view.retired.values()
-                if writer.flow == self._flow and writer.producer_id in view.fences
-            ],
             unfenced=next((why for producer_id, why in view.unfenced.items() if self._wrote(producer_id)), ""),
         )
 

@@ -36,9 +36,6 @@ class Fates:
     """All producer ids of this flow that members have or had."""
     fence_epochs: Mapping[int, int] = field(default_factory=dict)
     """By producer id: its epoch was raised to this one, and whoever shuts it out of a partition goes on with it."""
-    fenced: Collection[ProducerIdentity] = ()
-    """Those of this flow that the group's leader has shut out of its internal topics; each with the epoch that it had
-    itself, and raised to the one in ``fence_epochs``."""
     unfenced: str = ""
     """Why the leader could not shut one out of them, if so."""
 

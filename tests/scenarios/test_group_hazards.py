@@ -224,51 +224,6 @@ def test_what_a_dead_worker_sent_does_not_land_among_records_that_policy_has_cop
     run(scenario())
 
 
-# B5: fences
-
-
-def test_a_fence_of_positions_that_the_leader_put_up_is_put_up_again_where_it_is_lost() -> None:
-    async def scenario() -> None:
-        world = SharedWorld()
-        (name,) = world.make_topics(1, 3)
-        await settled(world, 3)
-        dead = owner(world, (name, 0))
-        producer_id = producers(world, "A.t0", 0)[-1]
-        number = partition_of_position(world, name, 0)
-        await asyncio.sleep(3)
-        dead.kill()
-        await world.until(world.is_shared_out)
-        await asyncio.sleep(3)
-        assert is_shut_out(world, producer_id, number)
-        log = world.target.partition(OFFSETS, number).log
-        marker = next(batch for batch in log.batches if batch.control and batch.producer_id == producer_id)
-        world.target.truncate(OFFSETS, number, marker.base_offset)
-        assert not is_shut_out(world, producer_id, number)
-        await world.until(lambda: is_shut_out(world, producer_id, number), within_s=60)
-        await world.finish()
-
-    run(scenario())
-
-
-def partition_of_position(world: SharedWorld, name: str, partition: int) -> int:
-    """Return the partition of the offsets topic that holds a position."""
-    for number in range(len(world.target.topics[OFFSETS].partitions)):
-        for record in world.target.records(OFFSETS, number):
-            if (
-                record.key
-                and f'"topic":"{name}"'.encode() in record.key.replace(b" ", b"")
-                and str(partition).encode() in record.key
-            ):
-                return number
-    raise AssertionError("no position is stored")
-
-
-def is_shut_out(world: SharedWorld, producer_id: int, partition: int) -> bool:
-    known = world.target.partition(OFFSETS, partition)
-    producer = known.replicas[known.leader].table.producers.get(producer_id)
-    return producer is not None and producer.epoch > 0
-
-
 # B7, B9, B12, B13: heads and moves
 
 

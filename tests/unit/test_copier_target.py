@@ -11,7 +11,6 @@ from mm2py.replication.events import (
     Acked,
     Fetched,
     GapFound,
-    MarkersLost,
     Need,
     PositionStored,
     ProduceLost,
@@ -123,16 +122,6 @@ def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
     gap = effects[0]
     assert isinstance(gap, GapFound) and gap.kind is GapKind.TARGET_TRUNCATED
     assert gap.go_on_at == copier.position.source_offset
-
-
-def test_where_only_markers_were_lost_copying_goes_on_from_the_lower_end() -> None:
-    copier = copying(3)
-    copier.handle(TargetLed(5))
-    copier.handle(MarkersLost(2))
-    assert copier.vouched_offset == 2
-    copier.handle(TargetWhole(copier.doubt))
-    sending = send(copier)[0]
-    assert copier.handle(Acked(sending.token, 2, 0.0)) == ()
 
 
 def test_a_doubt_that_came_up_during_a_reconciliation_is_settled_after_it() -> None:
