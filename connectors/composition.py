@@ -19,7 +19,7 @@ from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import FlowRefused
-from connectors.source.start import refuse_live_mm2
+from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
@@ -203,7 +203,7 @@ def _settled_turn(
         flow,
         current,
         make_watch,
-        may_store=lambda: refuse_live_mm2(settings, to.brokers, log),
+        may_store=lambda: refuse_running_mm2(settings, to.brokers, log),
         clock=clock,
         rng=rng,
         log=log,

@@ -17,8 +17,8 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.remote_rules import RemoteRules
+from connectors.source.resume_from_mm2 import SEARCHING
 from connectors.source.stopped import StoppedPartitions
-from connectors.source.succession import BEHIND_MM2
 from connectors.source.takeover import EarlierLives
 from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
@@ -49,7 +49,7 @@ class Begun:
     partitions: Sequence[CopiedPartition]
     jobs: Sequence[Job]
     """Those of them behind whose positions an earlier life of ours may have written."""
-    inherited: Sequence[CopiedPartition]
+    behind_mm2: Sequence[CopiedPartition]
     """Those behind whose positions MirrorMaker 2 may have written."""
     resumed: int
     """How many of them go on from a stored position."""
@@ -155,9 +155,9 @@ class Beginning:
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
             for key, pair in begun.items()
         ]
-        inherited = [part for part in copied if self._is_inherited(part.key)]
+        behind_mm2 = [part for part in copied if self._is_behind_mm2(part.key)]
         jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
-        return Begun(copied, jobs, inherited, len(copied) - len(starts), refused)
+        return Begun(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
 
     def width_at_first(self, upstream: TopicMetadata, stored: Mapping[int, StoredPosition]) -> int:
         """Return how many partitions a topic had when it was first copied.
@@ -180,13 +180,13 @@ class Beginning:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
 
-    def _is_inherited(self, key: Key) -> bool:
+    def _is_behind_mm2(self, key: Key) -> bool:
         """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
         stored = self.positions.get(key)
         return stored is not None and stored.is_of_mm2 and not self._settings.many_to_one
 
     def _is_looked_up(self, key: Key) -> bool:
-        return self._is_continued(key) or self._is_inherited(key)
+        return self._is_continued(key) or self._is_behind_mm2(key)
 
     def _job(self, part: CopiedPartition) -> Job:
         stored = self.positions[part.key]
@@ -482,7 +482,7 @@ class Beginning:
             reconciling=self._is_looked_up(key),
             quarantines=self._settings.quarantines,
         )
-        copier.reason = BEHIND_MM2 if self._is_inherited(key) else copier.reason
+        copier.reason = SEARCHING if self._is_behind_mm2(key) else copier.reason
         copier.target_leader_epoch = remote.partitions[number].leader_epoch
         return CopiedPartition(
             source_topic=name,

@@ -323,7 +323,7 @@ class Discovery:
         self._task.add(
             begun.partitions,
             [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED],
-            [part for part in begun.inherited if part.copier.phase is not Phase.STALLED],
+            [part for part in begun.behind_mm2 if part.copier.phase is not Phase.STALLED],
         )
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})

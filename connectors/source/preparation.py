@@ -21,6 +21,7 @@ from connectors.source.gap_keeper import GapKeeper
 from connectors.source.incarnations import Incarnations, UnrecordedLives
 from connectors.source.own_record import OwnRecord
 from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable, refuse_another_source
+from connectors.source.resume_from_mm2 import refuse_running_mm2
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -128,7 +129,7 @@ class Preparation:
             raise OneCluster(self._flow, source_id)
         refuse_another_source(self._flow, settings.group, here=source_id, there=self._ownership.source_cluster)
         await until_answered(
-            lambda: start.refuse_live_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
+            lambda: refuse_running_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )
         offsets_partitions = await until_answered(
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"

@@ -15,8 +15,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.reconciler import Job, Outcome, Reconciler
-from connectors.source.refusals import CopyUncertain
-from connectors.source.succession import Inherited, Succession
+from connectors.source.resume_from_mm2 import ResumeFromMm2
 from connectors.source.takeover import EarlierLives
 from mm2py.flow import Flow
 from mm2py.kafka.incarnation import Incarnation, OwnFence
@@ -40,24 +39,13 @@ class _Count:
     first: str = ""
 
 
-@dataclass(slots=True)
-class _Inheritance:
-    """What one round behind MirrorMaker 2 found, for one line in the log."""
-
-    partitions: int = 0
-    records: int = 0
-    ambiguous: int = 0
-    unproven: int = 0
-    first: str = ""
-
-
 class Reconciliation:
-    """Runs the reconciler, and the succession to MirrorMaker 2, for a task."""
+    """Runs the reconciler, and the resuming from MirrorMaker 2, for a task."""
 
     def __init__(
         self,
         reconciler: Reconciler,
-        succession: Succession,
+        resume_from_mm2: ResumeFromMm2,
         incarnation: Incarnation,
         lives: EarlierLives,
         *,
@@ -85,22 +73,22 @@ class Reconciliation:
         self._shared = shared
         self._met_gap = met_gap
         self._reconciler = reconciler
-        self._succession = succession
+        self._resume_from_mm2 = resume_from_mm2
         self._incarnation = incarnation
         self._lives = lives
         self._handle = handle
         self._log = log
         self._jobs: list[Job] = []
-        self._inherited: list[CopiedPartition] = []
+        self._behind_mm2: list[CopiedPartition] = []
         self._in_doubt: dict[CopiedPartition, None] = {}
         self._displaced: list[tuple[CopiedPartition, Displaced]] = []
         self._foreign_said: set[tuple[str, int]] = set()
         self._news = asyncio.Event()
 
-    def begin(self, jobs: Sequence[Job], inherited: Sequence[CopiedPartition] = ()) -> None:
+    def begin(self, jobs: Sequence[Job], behind_mm2: Sequence[CopiedPartition] = ()) -> None:
         """Reconcile partitions with what an earlier life, or MirrorMaker 2, may have written."""
         self._jobs += jobs
-        self._inherited += inherited
+        self._behind_mm2 += behind_mm2
         self._news.set()
 
     def lost_track(self, part: CopiedPartition) -> None:
@@ -131,9 +119,9 @@ class Reconciliation:
                     jobs, self._jobs = self._jobs, []
                     if jobs:
                         tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
-                    inherited, self._inherited = self._inherited, []
-                    if inherited:
-                        tasks.create_task(self._inherit(inherited), name="go on behind MirrorMaker 2")
+                    behind_mm2, self._behind_mm2 = self._behind_mm2, []
+                    if behind_mm2:
+                        tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
                     own, self._in_doubt = self._in_doubt, {}
                     displaced, self._displaced = self._displaced, []
                     for each in rounds_of(displaced):
@@ -172,36 +160,6 @@ class Reconciliation:
                 effect="what was stored behind the positions is neither repeated nor left out",
                 **extra,
             )
-
-    async def _inherit(self, parts: Sequence[CopiedPartition]) -> None:
-        count = _Inheritance(first=parts[0].copier.name)
-
-        def done(found: Inherited) -> None:
-            if self._exactly_once and (found.is_ambiguous or not found.is_proven):
-                why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
-                raise CopyUncertain(self._flow, found.part.copier.name, why)
-            count.partitions += 1
-            count.records += found.records
-            count.ambiguous += found.is_ambiguous
-            count.unproven += not found.is_proven
-            self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
-
-        await self._succession.find(parts, done)
-        if not count.partitions:
-            return
-        is_sure = not (count.ambiguous or count.unproven)
-        say = self._log.info if is_sure else self._log.warning
-        say(
-            "partitions.inherited",
-            partitions=count.partitions,
-            first=count.first,
-            records=count.records,
-            ambiguous=count.ambiguous,
-            unproven=count.unproven,
-            effect="what MirrorMaker 2 copied behind its positions is neither repeated nor left out"
-            if is_sure
-            else "nothing is left out; where records look the same, or are gone, some may be copied twice",
-        )
 
     async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
         """Find out who wrote there. Markers of our own lives are nobody's (M1, M6); records of theirs are copies of

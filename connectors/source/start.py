@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source import live_mm2
-from connectors.source.refusals import FlowRefused, Mm2IsRunning, TableUnusable
+from connectors.source.refusals import FlowRefused, TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
@@ -93,30 +92,6 @@ class Patience:
             await asyncio.wait([task])  # nobody else hears of what it may raise as it ends
             if not task.cancelled():
                 task.exception()
-
-
-async def refuse_live_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
-    """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members that copy it.
-
-    Members that only emit its heartbeats do no harm: the heartbeats are then written twice.
-    """
-    group = settings.mm2_group_id
-    try:
-        coordinator = await admin.find_coordinator(brokers, group, transactions=False)
-        found = await admin.describe_group(brokers, coordinator, group)
-    except BrokerRefused as error:
-        if reaction_to(error.code) is Reaction.DENIED:
-            log.warning(
-                "mm2.unknown", why=str(error), remedy=f"Grant DESCRIBE on group {group}, or make sure no MM2 runs."
-            )
-            return
-        raise
-    if not found.members:
-        return
-    is_connect = found.protocol_type == live_mm2.CONNECT
-    if not is_connect or not await live_mm2.only_emits_heartbeats(settings.configs_topic, brokers):
-        raise Mm2IsRunning(settings.flow, group, found.members)
-    log.info("mm2.only_heartbeats", group=group, effect="MirrorMaker 2 and mm2py both emit the heartbeats of this pair")
 
 
 @dataclass(frozen=True, slots=True)

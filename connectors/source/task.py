@@ -22,9 +22,9 @@ from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
 from connectors.source.reports import Reports
+from connectors.source.resume_from_mm2 import ResumeFromMm2
 from connectors.source.source_ends import SourceEnds
 from connectors.source.stalls import Stalls
-from connectors.source.succession import Succession
 from connectors.source.takeover import EarlierLives
 from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
@@ -44,6 +44,7 @@ from mm2py.replication.events import (
     GapFound,
     Need,
     Poison,
+    Reconciled,
     Report,
     TargetLed,
     Tick,
@@ -142,13 +143,15 @@ class SourceTask:
                 wanted=lambda part: self.partitions.get(part.key) is part,
                 unfenced=self._note_unfenced,
             ),
-            Succession(
+            ResumeFromMm2(
+                settings,
                 source.brokers,
                 target.brokers,
-                read_committed=settings.read_committed,
                 clock=clock,
                 rng=rng,
+                log=log,
                 wanted=lambda part: self.partitions.get(part.key) is part,
+                resumed=lambda part, position: self._handle(part, Reconciled(part.copier.identity, position)),
             ),
             incarnation,
             lives,
@@ -243,12 +246,12 @@ class SourceTask:
         self,
         partitions: Iterable[CopiedPartition],
         jobs: Sequence[Job] = (),
-        inherited: Sequence[CopiedPartition] = (),
+        behind_mm2: Sequence[CopiedPartition] = (),
     ) -> None:
         """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.
 
-        ``jobs`` are those among them that an earlier life may have written to since its position, ``inherited`` those
-        that MirrorMaker 2 may have.
+        ``jobs`` are those among them that an earlier life may have written to since its position, ``behind_mm2``
+        those that MirrorMaker 2 may have.
         """
         if self._draining:
             return
@@ -257,7 +260,7 @@ class SourceTask:
             self._let_know(part)
             if part.copier.owns_position:
                 self.positions.store_first(part)
-        self._reconciliation.begin(jobs, inherited)
+        self._reconciliation.begin(jobs, behind_mm2)
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[tuple[str, int]]) -> None:

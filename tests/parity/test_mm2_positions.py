@@ -174,13 +174,13 @@ def test_what_a_killed_mirrormaker_2_copied_behind_its_last_positions_is_not_cop
         members = admin(target_cluster)
         wait_until(lambda: not members.list_groups(f"{flow.alias}-mm2")[0].members, "its group is empty")
         with Mm2py(flow.properties) as run:
-            inherited = run.wait_for_event("partitions.inherited")
+            resumed = run.wait_for_event("partitions.resumed_from_mm2")
             flow.write()
             time.sleep(2)
             run.kill()
-    assert inherited["partitions"] == 2 * PARTITIONS
-    assert inherited["records"] > 100, "else nothing was there to be repeated"
-    assert (inherited["ambiguous"], inherited["unproven"]) == (0, 0)
+    assert resumed["partitions"] == 2 * PARTITIONS
+    assert resumed["records"] > 100, "else nothing was there to be repeated"
+    assert (resumed["ambiguous"], resumed["unproven"]) == (0, 0)
     with Mm2py(flow.properties) as run:
         flow.assert_copied(run)
         assert run.terminate() == 0

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.source.resume_from_mm2 import search
+from connectors.source.resume_from_mm2.search import LAST_RECORDS, LOOK_AHEAD, LastRecords, SourceSearch, fingerprint
 from mm2py.records.batch import Record as ReadRecord
-from mm2py.replication import continuation
-from mm2py.replication.continuation import ENDING_MOST, LOOK_AHEAD, Continuation, Ending, fingerprint
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Plan, TargetRules
 from tests.fakes.cluster_state import ClusterState
@@ -77,15 +77,15 @@ class Pair:
         self.raw = memoryview(b"".join(raws))
         return plan(self.raw, wanted_offset=offset, read_committed=committed, aborted=aborted, rules=RULES)
 
-    def find(self, position: int, *, batches: int = 1 << 30) -> Continuation:
+    def find(self, position: int, *, batches: int = 1 << 30) -> SourceSearch:
         """Return what comes of a position, the next source offset; both logs are read so many batches at a time."""
-        part, ending = self.state.partition("t", 0), Ending()
-        offset = max(part.log.log_start_offset, part.log.end_offset - 2 * ENDING_MOST)
+        part, last = self.state.partition("t", 0), LastRecords()
+        offset = max(part.log.log_start_offset, part.log.end_offset - 2 * LAST_RECORDS)
         while offset < part.log.end_offset:
             planned = self.plan("t", offset, batches=batches)
-            ending.take(self.raw, planned.steps)
+            last.take(self.raw, planned.steps)
             offset = planned.next_offset
-        found = Continuation(ending, position, -1, records_most=part.log.end_offset - part.log.log_start_offset)
+        found = SourceSearch(last, position, -1, records_most=part.log.end_offset - part.log.log_start_offset)
         source = self.state.partition("s", 0).log
         if found.read_offset < source.log_start_offset:
             return found
@@ -262,7 +262,7 @@ def test_the_walk_ends_soon_behind_the_place_that_was_found() -> None:
 
 
 def test_a_batch_sent_twice_at_the_end_does_not_make_the_whole_source_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuation, "LOOK_FURTHER", 300)
+    monkeypatch.setattr(search, "LOOK_FURTHER", 300)
     pair = Pair()
     for _ in range(30):
         pair.write(100)
@@ -286,15 +286,15 @@ def test_a_read_of_the_target_that_came_damaged_counts_only_as_far_as_it_is_whol
     pair = Pair()
     pair.write(9)
     pair.copy(pair.source[:8])
-    planned, ending = pair.plan("t", 0), Ending()
+    planned, last = pair.plan("t", 0), LastRecords()
     second = len(pair.raw) // 2
     for at, bit in ((second + 8, 0x40), (second + 22, 0x08)):  # its length, and who has stamped it
         hurt = bytearray(pair.raw)
         hurt[at] ^= bit
-        ending.take(memoryview(hurt), planned.steps[:1])
-        assert ending.is_timed
-    ending.take(pair.raw, planned.steps[1:])
-    assert len(ending.fingerprints) == 4 + 4 + 4
+        last.take(memoryview(hurt), planned.steps[:1])
+        assert last.is_timed
+    last.take(pair.raw, planned.steps[1:])
+    assert len(last.fingerprints) == 4 + 4 + 4
 
 
 @pytest.mark.parametrize(

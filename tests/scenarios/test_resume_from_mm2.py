@@ -69,7 +69,7 @@ def test_what_mirrormaker_2_copied_behind_its_last_position_is_not_copied_again(
                     source.fill(20)
                 await asyncio.sleep(0.01)
             await all_copied(world)
-        (line,) = said(world, "partitions.inherited")
+        (line,) = said(world, "partitions.resumed_from_mm2")
         assert f"partitions=1 first=orders-0 records={behind} ambiguous=0 unproven=0" in line, line
         await finish(world, source, witness)
 
@@ -133,7 +133,7 @@ def test_a_partition_without_a_leader_waits_alone_and_is_named() -> None:
             await all_copied(world)
             await until(lambda: bool(said(world, "partitions.waiting")), world)
             lonely.elect(1, [1], now_s=world.clock.monotonic())
-            await until(lambda: bool(said(world, "partitions.inherited", "partitions=2", "records=60 ")), world)
+            await until(lambda: bool(said(world, "partitions.resumed_from_mm2", "partitions=2", "records=60 ")), world)
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=600)
@@ -152,7 +152,7 @@ def test_a_source_that_goes_on_growing_does_not_hold_up_a_copy_behind_which_othe
             for _ in range(40):
                 source.fill(1)
                 await asyncio.sleep(0.2)
-            (line,) = said(world, "partitions.inherited")
+            (line,) = said(world, "partitions.resumed_from_mm2")
             assert f"records={behind} ambiguous=0 unproven=0" in line, line
             source.fill(1)
             await all_copied(world)
@@ -177,10 +177,10 @@ def test_what_a_transaction_of_mirrormaker_2_left_undecided_counts_only_once_it_
             transaction.append("A.orders", 0, [content])
         async with world.worker():
             await asyncio.sleep(20)
-            assert not said(world, "partitions.inherited")
+            assert not said(world, "partitions.resumed_from_mm2")
             transaction.abort()
             await all_copied(world)
-        assert said(world, "partitions.inherited", "records=0 ambiguous=0 unproven=0")
+        assert said(world, "partitions.resumed_from_mm2", "records=0 ambiguous=0 unproven=0")
         committed = [record.content for record in world.target.records("A.orders", 0, committed=True)]
         assert committed == [record.content for record in world.source.records("orders", 0)]
         assert first == 30
@@ -200,7 +200,7 @@ def test_records_that_cannot_be_told_apart_are_rather_repeated_than_left_out_and
         mm2.copy(3)
         async with world.worker():
             await all_copied(world)
-        assert said(world, "WARNING", "partitions.inherited", "ambiguous=1")
+        assert said(world, "WARNING", "partitions.resumed_from_mm2", "ambiguous=1")
         assert [record.value for record in copies(world)] == [b"same"] * (7 + 6) + [b"last"]
 
     run_virtual(scenario(), limit_s=600)
@@ -244,7 +244,7 @@ def test_where_nothing_is_left_to_tell_copying_goes_on_at_the_position_and_that_
         async with world.worker():
             source.fill(5)
             await all_copied(world)
-        (line,) = said(world, "partitions.inherited")
+        (line,) = said(world, "partitions.resumed_from_mm2")
         assert "records=0 ambiguous=0 unproven=1" in line, line
         wanted = [record.value for record in world.source.records("orders", 0) if record.offset >= 30]
         assert [record.value for record in copies(world)][-len(wanted) :] == wanted

@@ -1,16 +1,16 @@
 """From which source offset copying goes on behind a MirrorMaker 2 that was killed. Pure.
 
-The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. It goes on from the position and
-copies the rest again. Its positions name no producer and no target offset, its batches tell nothing by their sequences,
-so the records themselves must: it copies in order, hence everything up to its *last* record is there. The ``Ending`` is
-what the last records of the remote partition look like. The ``Continuation`` walks the source from the position's own
-record on, looks for that ending, and goes on behind it.
+The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. When it starts again it goes on from
+the position and copies the rest again. Its positions name no producer and no target offset, and the sequences of its
+batches tell nothing. So the records themselves must tell: MirrorMaker 2 copies in order, hence everything up to its
+*last* record is there. ``LastRecords`` keeps what the last records of the remote partition look like. ``SourceSearch``
+walks the source from the position's own record on, looks for them, and copying goes on behind them.
 
-Where records look the same, the ending may fit at several places: then the first one is taken, for a record that comes
-twice does less harm than one that is left out. The last record is a copy of the position's or of a later one, as long
-as the source still has what was copied; where it does not, copying goes on at the position, as in MirrorMaker 2.
-Earlier restarts of MirrorMaker 2, batches that its producer sent twice and records of others leave repeated or strange
-stretches in the remote partition. They can hide the place at which the ending fits, never move it further on.
+If records look the same, the last records may fit at several places. Then the first place is taken: a record that comes
+twice does less harm than one that is left out. The last record is a copy of the position's record or of a later one, as
+long as the source still has what was copied. If it does not, copying goes on at the position, as in MirrorMaker 2.
+Restarts of MirrorMaker 2, batches that its producer sent twice and records of other writers leave repeated or strange
+stretches in the remote partition. They can hide the place at which the last records fit, but never move it further on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from mm2py.records.batch import (
 from mm2py.replication.reconcile import offset_of
 from mm2py.replication.steps import Outgoing, Step
 
-ENDING_MOST: Final = 100
-"""So many of a remote partition's last records are looked for: the more, the fewer places they fit at."""
+LAST_RECORDS: Final = 100
+"""How many of a remote partition's last records are looked for: the more, the fewer places they fit at."""
 LOOK_AHEAD: Final = 1_000
-"""So many source records behind the place that was found are looked at, to tell whether it is the only one."""
+"""How many source records behind the place that was found are looked at, to tell whether it is the only one."""
 LOOK_FURTHER: Final = 10_000
-"""So many behind the last record, where those before it do not fit, until its place is taken all the same."""
+"""If only the very last record fits: its place is taken after so many further source records."""
 _DIGEST_BYTES: Final = 16
 _LENGTH: Final = struct.Struct(">q")
 _NULL: Final = _LENGTH.pack(-1)
@@ -60,14 +60,14 @@ def _sized(data: bytes | None) -> bytes:
     return _NULL if data is None else _LENGTH.pack(len(data)) + data
 
 
-class Ending:
+class LastRecords:
     """The last records of a remote partition, taken in read by read. Aborted ones do not count."""
 
     def __init__(self) -> None:
         self.is_timed = True
         """False where the target sets its own timestamps."""
-        self._timed: deque[bytes] = deque(maxlen=ENDING_MOST)
-        self._untimed: deque[bytes] = deque(maxlen=ENDING_MOST)
+        self._timed: deque[bytes] = deque(maxlen=LAST_RECORDS)
+        self._untimed: deque[bytes] = deque(maxlen=LAST_RECORDS)
 
     def take(self, records: memoryview, steps: Iterable[Step]) -> None:
         """Take in what one read brought, and what ``plan`` made of it.
@@ -78,7 +78,7 @@ class Ending:
         self.is_timed = self.is_timed and not _is_stamped(records)
         for step in steps:
             if isinstance(step, Outgoing):
-                made = read_records(bytes(step.data))[-ENDING_MOST:]
+                made = read_records(bytes(step.data))[-LAST_RECORDS:]
                 self._timed.extend(fingerprint(record, timed=True) for record in made)
                 self._untimed.extend(fingerprint(record, timed=False) for record in made)
 
@@ -89,7 +89,7 @@ class Ending:
 
 
 def _is_stamped(records: memoryview) -> bool:
-    """Whether a broker has stamped one of these batches. Damaged ones are left out: they are read again."""
+    """Whether a broker has stamped one of these batches. Damaged ones do not count: they are read again."""
     with suppress(CorruptBatch):
         for batch in split(records):
             is_sound = len(batch) >= HEADER_BYTES and batch[MAGIC_AT] == MAGIC and crc_is_right(batch)
@@ -110,10 +110,10 @@ class _Place:
     """No source offset on the way is without a record or marker, so none can have been removed since."""
 
 
-class Continuation:
-    """Walks the source until the ending fits. Steps come from ``plan``, so what is not copied does not count."""
+class SourceSearch:
+    """Walks the source until the last records fit. Steps come from ``plan``, so what is not copied does not count."""
 
-    def __init__(self, ending: Ending, from_offset: int, leader_epoch: int, *, records_most: int) -> None:
+    def __init__(self, last_records: LastRecords, from_offset: int, leader_epoch: int, *, records_most: int) -> None:
         """Begin at a position.
 
         Args:
@@ -124,25 +124,25 @@ class Continuation:
         self.read_offset = from_offset - 1
         """Where to read first: the position's own record must be there to tell where it ends."""
         self._at_position = _Place(0, from_offset, leader_epoch, is_dense=True)
-        self._timed = ending.is_timed
-        self._ending = ending.fingerprints
-        self._wanted = frozenset(self._ending)
-        self._backwards = self._ending[::-1]
+        self._timed = last_records.is_timed
+        self._last = last_records.fingerprints
+        self._wanted = frozenset(self._last)
+        self._backwards = self._last[::-1]
         self._records_most = records_most
         self._seen = -1
         self._next_offset = self.read_offset
         self._is_dense = True
-        self._recent: deque[bytes] = deque(maxlen=ENDING_MOST)
+        self._recent: deque[bytes] = deque(maxlen=LAST_RECORDS)
         self._first: dict[bytes, _Place] = {}
-        """Where each record of the ending was met first."""
+        """Where each of the last records was met first."""
         self._met: Counter[bytes] = Counter()
         self._fit: _Place | None = None
         self._fits_again = False
-        self._is_over = not self._ending
+        self._is_over = not self._last
 
     @property
     def has_found(self) -> bool:
-        """The ending fits somewhere; the rest of the walk only tells whether it is the only place."""
+        """The last records fit somewhere; the rest of the walk only tells whether it is the only place."""
         return self._fit is not None
 
     @property
@@ -173,7 +173,7 @@ class Continuation:
         return (self._found() or self._at_position).records
 
     def take(self, steps: Iterable[Step]) -> bool:
-        """Look for the ending in what these steps would copy; returns whether that is over.
+        """Look for the last records in what these steps would copy; returns whether the search is over.
 
         Raises:
             CorruptBatch: a batch cannot be read.
@@ -205,10 +205,10 @@ class Continuation:
             self._met[found] += 1
             place = _Place(seen, offset_of(step, index + 1), step.leader_epoch, self._is_dense)
             self._first.setdefault(found, place)
-            if found == self._ending[-1] and self._fits():
+            if found == self._last[-1] and self._fits():
                 self._fits_again = self._fit is not None
                 self._fit = self._fit or place
-        last = self._first.get(self._ending[-1])
+        last = self._first.get(self._last[-1])
         if self._fit is not None:
             self._is_over = self._fits_again or seen - self._fit.records >= LOOK_AHEAD
         elif last is not None and self._timed:
@@ -216,11 +216,11 @@ class Continuation:
         self._is_over |= seen >= self._records_most
 
     def _fits(self) -> bool:
-        """Whether the ending ends with what was seen last, from the position on."""
+        """Whether the last records end with what was seen last, from the position on."""
         return all(one == other for one, other in zip(self._backwards, reversed(self._recent), strict=False))
 
     def _found(self) -> _Place | None:
-        """Where the ending fits; or its last record that the source has, if it is sure that none was removed there.
+        """Where the last records fit; or the last of them that the source has, if surely none was removed there.
 
         The story of the latter: MM2's producer sent a batch twice, or others wrote between its records.
         """
