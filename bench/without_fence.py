@@ -13,8 +13,8 @@ from connectors.source.incarnations import Incarnations
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.position_keeper import PositionKeeper
 from mm2py import cli
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.replication.events import PositionStored
 
 

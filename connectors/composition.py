@@ -25,7 +25,7 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Kind, Side
 from mm2py.flow import Flow
-from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat

@@ -26,10 +26,10 @@ from mm2py.config.secrets import shown_value
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
-from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.security.access import Access
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.worker.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.worker.config_watch import merged

@@ -31,9 +31,9 @@ from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import Side
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
-from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.frames import FrameMemory
+from mm2py.kafka.security.access import Access
+from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.memory import MemoryBudget
 from mm2py.worker import processes

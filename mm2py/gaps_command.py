@@ -23,11 +23,11 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import Flow, parse_flow
-from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.security.access import Access
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Command, Gap
 from mm2py.replication.status_log import StatusLog, StatusTable

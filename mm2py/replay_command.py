@@ -18,10 +18,10 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import TopicName, parse_flow
-from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.frames import FrameMemory
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.security.access import Access
+from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.replication.replay import Selection, Survey, append, export, survey
 from mm2py.topics import internal
 

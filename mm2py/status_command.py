@@ -23,8 +23,8 @@ from mm2py.command_line import CommandParser
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.flow import Flow
-from mm2py.kafka.access import Access
 from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.security.access import Access
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import object_of, text_of
 from mm2py.status.report import Report, report_of

@@ -38,10 +38,10 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus, Side
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
-from mm2py.kafka.transactional_ids import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.status_record import GapKind
 from mm2py.replication.lane import CopiedPartition

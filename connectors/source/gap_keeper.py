@@ -18,8 +18,8 @@ from connectors.source.beginning import Beginning, Key
 from connectors.source.kept_gaps import KeptGaps
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind

@@ -20,12 +20,12 @@ from connectors.source.refusals import TakenOver
 from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.flow import Flow
-from mm2py.kafka import transactions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.kafka.transactional_ids import TransactionalId, parse
+from mm2py.kafka.producer import transactions
+from mm2py.kafka.producer.incarnation import Fenced, Incarnation
+from mm2py.kafka.producer.transactional_ids import TransactionalId, parse
 from mm2py.records.status_record import IncarnationRecord, Life
 from mm2py.replication.status_log import StatusLog
 from mm2py.worker.ownership import Ownership

@@ -16,8 +16,8 @@ from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.topics.internal import fence_topic
 
 EVERY_S: Final = 3600.0

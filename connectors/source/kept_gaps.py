@@ -22,8 +22,8 @@ from connectors.source.refusals import TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Answer, Command, Done, Gap

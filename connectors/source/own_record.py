@@ -14,8 +14,8 @@ from connectors.source.kept_gaps import KeptGaps
 from connectors.source.takeover import EarlierLives
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
-from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.replication.status_log import StatusLog
 
 

@@ -28,10 +28,10 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.producer_expiry import find_producer_expiry_ms
-from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.kafka.producer.expiry import find_producer_expiry_ms
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
 from mm2py.replication.status_log import StatusLog

@@ -22,8 +22,8 @@ from mm2py.kafka.acl_admin import SECURITY_DISABLED, describe_topic_acls
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ANY_BROKER, Brokers, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord, Record, read_records

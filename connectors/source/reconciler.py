@@ -18,8 +18,8 @@ from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.fencing import Fence, NotFenceable
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition
+from mm2py.kafka.producer.fencing import Fence, NotFenceable
 from mm2py.kafka.retry import Backoff
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch

@@ -18,8 +18,8 @@ from connectors.source.reconciler import Job, Outcome, Reconciler
 from connectors.source.resume_from_mm2 import ResumeFromMm2
 from connectors.source.takeover import EarlierLives
 from mm2py.flow import Flow
-from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.events import Displaced, Event, GapFound, Reconciled, SourceRewritten, TargetLost, UnexpectedMet

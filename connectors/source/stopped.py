@@ -15,8 +15,8 @@ from typing import Final
 from connectors.source.reconciler import find_bounds
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer

@@ -15,10 +15,10 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.fencing import EarlierProducer, Fence, NotFenceable
-from mm2py.kafka.incarnation import Incarnation, OwnFence
 from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.kafka.transactional_ids import TransactionalId, is_another, parse
+from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable
+from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
+from mm2py.kafka.producer.transactional_ids import TransactionalId, is_another, parse
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication import proven_fence
 from mm2py.worker.ownership import Ownership

@@ -32,8 +32,8 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import (

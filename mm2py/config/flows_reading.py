@@ -34,7 +34,7 @@ from mm2py.config.settings import (
 )
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
-from mm2py.kafka.security import Security
+from mm2py.kafka.security.settings import Security
 from mm2py.topics.copy_modes import CopyMode, CopyModes
 from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter

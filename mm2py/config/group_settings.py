@@ -18,7 +18,7 @@ from mm2py.config.properties import Entry
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings
 from mm2py.config.tls_settings import read_tls
 from mm2py.flow import ClusterAlias
-from mm2py.kafka.security import TlsSettings
+from mm2py.kafka.security.settings import TlsSettings
 
 Value = Callable[[Layer, Key[Any]], Any]
 """Reads one setting out of a layer, and keeps what is wrong with it."""

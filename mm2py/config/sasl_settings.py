@@ -17,9 +17,8 @@ from mm2py.config.findings import Findings, named
 from mm2py.config.key import Status
 from mm2py.config.properties import Entry
 from mm2py.config.tls_settings import read_tls
-from mm2py.kafka.sasl import extension_problem
-from mm2py.kafka.scram import HASHES
-from mm2py.kafka.security import (
+from mm2py.kafka.security.sasl import HASHES, extension_problem
+from mm2py.kafka.security.settings import (
     Mechanism,
     PasswordCredential,
     RefreshSettings,

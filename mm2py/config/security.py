@@ -19,7 +19,7 @@ from mm2py.config.sasl_settings import read_sasl
 from mm2py.config.secrets import shown_key
 from mm2py.config.tls_settings import read_tls
 from mm2py.flow import Flow
-from mm2py.kafka.security import PLAINTEXT, Protocol, Security
+from mm2py.kafka.security.settings import PLAINTEXT, Protocol, Security
 
 
 @dataclass(frozen=True, slots=True)

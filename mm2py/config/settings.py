@@ -13,7 +13,7 @@ from typing import Literal
 from mm2py.config.kinds import HostPort
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
-from mm2py.kafka.security import PLAINTEXT, Security, TlsSettings
+from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.secret import Secret
 from mm2py.topics.copy_modes import CopyModes
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter

@@ -12,9 +12,9 @@ from mm2py.config import security_keys as keys
 from mm2py.config.findings import Findings, named
 from mm2py.config.key import Key
 from mm2py.config.layers import Layer
-from mm2py.kafka.cipher_suites import UnknownSuite, choose
-from mm2py.kafka.key_material import JKS_MAGICS, convert_advice
-from mm2py.kafka.security import KeyStore, StoreType, TlsSettings, TlsVersion, TrustStore
+from mm2py.kafka.security.key_material import JKS_MAGICS, convert_advice
+from mm2py.kafka.security.settings import KeyStore, StoreType, TlsSettings, TlsVersion, TrustStore
+from mm2py.kafka.security.tls import UnknownSuite, choose
 
 
 def read_tls(found: Findings, layer: Layer, *, may_skip_host_names: bool = True) -> TlsSettings:

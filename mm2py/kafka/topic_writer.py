@@ -14,8 +14,8 @@ from typing import Final
 
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.incarnation import Fenced, Incarnation
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
+from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 

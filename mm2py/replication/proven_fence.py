@@ -13,8 +13,8 @@ from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.fencing import EarlierProducer, Key
 from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.producer.fencing import EarlierProducer, Key
 from mm2py.kafka.retry import name_of
 from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer

@@ -18,8 +18,8 @@ from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.retry import Reaction, name_of, reaction_to
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.quarantined import (

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
 

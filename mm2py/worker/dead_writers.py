@@ -21,8 +21,8 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.fencing import EarlierProducer, NotFenceable
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.fencing import EarlierProducer, NotFenceable
 from mm2py.kafka.retry import Backoff, name_of
 from mm2py.records.control_record import Writer
 from mm2py.replication import proven_fence

@@ -20,7 +20,7 @@ from mm2py.flow import Flow, TopicName
 from mm2py.group.election.backend import make_backend
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers
-from mm2py.kafka.producer_expiry import find_producer_expiry_ms
+from mm2py.kafka.producer.expiry import find_producer_expiry_ms
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.control_record import MemberId, Share
 from mm2py.topics.internal import control_log

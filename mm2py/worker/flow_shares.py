@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from mm2py.connector import Kind
 from mm2py.flow import Flow
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.transactional_ids import TransactionalId, parse
+from mm2py.kafka.producer.transactional_ids import TransactionalId, parse
 from mm2py.records.control_record import Lead, Listed, Released, Share, Writer, Writes
 from mm2py.worker.membership import View
 from mm2py.worker.ownership import Fates, Key

@@ -16,7 +16,7 @@ from mm2py.config.kinds import ensemble
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings
 from mm2py.flow import ClusterAlias
 from mm2py.group.election.zookeeper import ZooKeeperElection
-from mm2py.kafka.security import TlsSettings
+from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret
 
 CLUSTER_ID = "Yl3Z0kQmRkC8mVnq2u4b1A"

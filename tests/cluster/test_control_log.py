@@ -18,8 +18,8 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.flow import parse_flow
-from mm2py.kafka import wire
 from mm2py.kafka.cluster import Cluster, fetch_metadata
+from mm2py.kafka.transport import wire
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Beat, ControlRecord, Entry, MemberId, Snapshot
 from mm2py.topics.internal import InternalTopic, control_log

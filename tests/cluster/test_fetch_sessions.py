@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.kafka import wire
 from mm2py.kafka.cluster import Cluster, TopicMetadata, fetch_metadata
-from mm2py.kafka.connection import Connection, connect
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.transport import wire
+from mm2py.kafka.transport.connection import Connection
+from mm2py.kafka.transport.opening import connect
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, send
 from tests.cluster.kafka_client import create_topic, delete_topic, new_name, write

@@ -15,7 +15,7 @@ from mm2py.flow import parse_flow
 from mm2py.group.election.backend import LogElection
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.gate import Gate, IncarnationEnded
-from mm2py.kafka.own_producer import OwnProducer
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
 from mm2py.topics.internal import control_log

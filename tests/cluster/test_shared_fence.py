@@ -12,8 +12,8 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.fencing import EarlierProducer
-from mm2py.kafka.own_producer import OwnProducer
+from mm2py.kafka.producer.fencing import EarlierProducer
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.replication import proven_fence
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S

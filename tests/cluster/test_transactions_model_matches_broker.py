@@ -28,7 +28,7 @@ from mm2py.kafka.port import (
     TopicFetch,
     TopicProduce,
 )
-from mm2py.kafka.transactions import (
+from mm2py.kafka.producer.transactions import (
     ActiveProducer,
     ListedTransaction,
     add_partitions_to_txn,

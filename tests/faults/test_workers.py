@@ -18,9 +18,9 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka import admin as kafka_admin
-from mm2py.kafka import transactions
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.producer import transactions
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, new_topic, now_ms

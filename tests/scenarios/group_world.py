@@ -13,8 +13,8 @@ from mm2py.flow import Flow, parse_flow
 from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.gate import Gate, IncarnationEnded
-from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, MemberId

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from connectors.source.gap_keeper import GapKeeper
-from mm2py.kafka.incarnation import Incarnation
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Done, Gap, GapKind, encode_value
 from tests.fakes.broker_model import Record

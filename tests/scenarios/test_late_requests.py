@@ -13,7 +13,7 @@ import pytest
 
 from mm2py.kafka.messages import InitProducerIdRequest
 from mm2py.kafka.port import FetchRequest, ProduceRequest
-from mm2py.kafka.transactional_ids import TransactionalId, parse
+from mm2py.kafka.producer.transactional_ids import TransactionalId, parse
 from mm2py.records.status_record import IncarnationRecord, Life
 from mm2py.records.status_record import decode as decode_status
 from tests.fakes.virtual_time import run_virtual

@@ -12,8 +12,8 @@ from mm2py.connector import Kind
 from mm2py.flow import parse_flow
 from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.gate import IncarnationEnded
-from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mm2py.kafka import transactions
-from mm2py.kafka.incarnation import COORDINATOR_PATIENCE_S
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest
+from mm2py.kafka.producer import transactions
+from mm2py.kafka.producer.incarnation import COORDINATOR_PATIENCE_S
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request

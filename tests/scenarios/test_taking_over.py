@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest
-from mm2py.kafka.transactional_ids import parse
+from mm2py.kafka.producer.transactional_ids import parse
 from mm2py.records.status_record import IncarnationRecord, Life
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request

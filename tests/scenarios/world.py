@@ -22,7 +22,7 @@ from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
 from mm2py.replication.memory import MemoryBudget

@@ -20,8 +20,8 @@ from mm2py.errors import Mm2Error
 from mm2py.group.election.backend import CandidateState
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
-from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, Fenced, MemberId, Ownership, PutOut, Snapshot, Writes

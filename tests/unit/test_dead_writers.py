@@ -12,8 +12,8 @@ import pytest
 
 from mm2py.flow import Flow, parse_flow
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, ListOffsetsRequest
-from mm2py.kafka.own_producer import OwnProducer
 from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Writer
 from mm2py.worker.dead_writers import DeadWriters, Outcome

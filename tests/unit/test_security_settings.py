@@ -21,7 +21,7 @@ from mm2py.config.security_keys import SECURITY
 from mm2py.config.settings import Configuration
 from mm2py.errors import ConfigError
 from mm2py.flow import parse_flow
-from mm2py.kafka.security import (
+from mm2py.kafka.security.settings import (
     KeyStore,
     PasswordCredential,
     SaslSettings,

@@ -6,15 +6,15 @@ import random
 
 from connectors.source.stopped import StoppedPartitions
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.incarnation import Incarnation
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.replication.copier import Copier
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.steps import TargetRules
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
-from tests.unit.test_fencing import begin, make
+from tests.unit.kafka.producer.test_fencing import begin, make
 
 
 def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = False) -> CopiedPartition:

@@ -8,8 +8,8 @@ import pytest
 
 from connectors.source.takeover import EarlierLives
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.incarnation import Incarnation
-from mm2py.kafka.transactional_ids import TransactionalId
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.worker.ownership import Alone
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual

@@ -17,7 +17,7 @@ from mm2py.kafka import messages
 from mm2py.kafka.admin import find_coordinator, init_producer_id
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicProduce
-from mm2py.kafka.transactions import (
+from mm2py.kafka.producer.transactions import (
     NOT_ATTEMPTED,
     TOPIC_DENIED,
     UNKNOWN_TOPIC_OR_PARTITION,

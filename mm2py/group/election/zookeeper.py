@@ -21,7 +21,7 @@ from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.znodes import Confirmation, Node, candidates, name_prefix, own_node
 from mm2py.group.election.zookeeper_session import Connection, ElectionBlocked, Interrupted, NodeMissing, Session
 from mm2py.kafka.retry import Backoff
-from mm2py.kafka.tls import Tls
+from mm2py.kafka.security.tls import Tls
 
 CONFIRMATIONS_PER_TIMEOUT: Final = 6
 """How often the first candidate has it confirmed, in one session time-out. The others are told of changes."""

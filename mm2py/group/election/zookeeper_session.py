@@ -26,7 +26,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from mm2py.config.kinds import HostPort
 from mm2py.config.settings import ZooKeeperSettings
 from mm2py.errors import Mm2Error
-from mm2py.kafka.tls import Tls, explain
+from mm2py.kafka.security.tls import Tls, explain
 
 _MUTE: Final = logging.Logger("kazoo of mm2py", level=logging.CRITICAL + 1)
 """kazoo's log holds what it sends, passwords among it, and every attempt in a long outage."""

@@ -1,0 +1,1 @@
+"""Producer ids: our own, those of others, and how one is fenced."""

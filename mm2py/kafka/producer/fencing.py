@@ -1,0 +1,315 @@
+"""Shuts an earlier producer out of partitions: an empty transaction under its transactional id, aborted.
+
+The coordinator raises the epoch of the id, and the abort writes a marker with it into every partition of the
+transaction, behind all that the old producer had written. From there on the partition's leader refuses the old epoch.
+Neither the coordinator's silence nor EndTxn's answer proves that a marker was written (C3 of docs/broker-facts.md):
+only reading it back does, which is the business of whoever calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+
+from mm2py.errors import Mm2Error
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.producer import transactions
+from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+
+Key = tuple[str, int]
+"""Topic and partition."""
+
+PARTITIONS_A_CALL: Final = 1000
+TAKEOVERS_MOST: Final = 10
+CONCURRENT_PATIENCE_S: Final = 60.0
+"""How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
+EPOCH_MOST: Final = (1 << 15) - 2
+_NO_COORDINATOR: Final = 15
+_NO_TRANSACTION: Final = 48
+_CONCURRENT: Final = 51
+_FORGOTTEN: Final = 49
+_FENCED: Final = frozenset({47, 90})
+_HIGHER_MARKER: Final = frozenset({47, 52})
+_REFUSED_PARTITION: Final = frozenset({transactions.UNKNOWN_TOPIC_OR_PARTITION, transactions.TOPIC_DENIED})
+"""Unknown topic, no right: one of these alone would keep all others out of the transaction (H8)."""
+
+
+class Overtaken(Mm2Error):
+    """Somebody raised the epoch of a transactional id since we did."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"Somebody else has raised the epoch of {transactional_id}.", remedy="It is looked at again.")
+
+
+class NotFenceable(Mm2Error):
+    """An earlier producer cannot be shut out."""
+
+    def __init__(self, transactional_id: str | None, why: str) -> None:
+        super().__init__(
+            f"{transactional_id or 'A producer without a transactional id'} cannot be fenced: {why}.",
+            remedy="Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or ALTER on the cluster.",
+        )
+
+
+class Markers:
+    """Writes markers under one transactional id. One transaction at a time.
+
+    Other processes may write markers under the same id and epoch at once. Then all share a transaction, and whoever
+    ends it ends it for all: what others have added by then gets its markers too, and what they add later waits until
+    they are written, and begins the next. So every partition that was added is in a transaction that somebody ended.
+    """
+
+    def __init__(self, brokers: Brokers, transactional_id: str, *, rng: random.Random) -> None:
+        self.transactional_id = transactional_id
+        self._brokers = brokers
+        self._rng = rng
+        self._lock = asyncio.Lock()
+
+    async def write(self, producer_id: int, epoch: int, partitions: Collection[Key]) -> None:
+        """Have markers written into partitions; they may be there only some time after this returns.
+
+        Partitions that do not exist or that we may not write to are left out: nobody can write there.
+
+        Raises:
+            Overtaken: the epoch is no longer that of the id.
+            BrokerRefused: the target does not grant the id.
+        """
+        wanted = list(partitions)
+        for at in range(0, len(wanted), PARTITIONS_A_CALL):
+            async with self._lock:
+                await self._write_some(producer_id, epoch, wanted[at : at + PARTITIONS_A_CALL])
+
+    async def _write_some(self, producer_id: int, epoch: int, wanted: Sequence[Key]) -> None:
+        refused: set[Key] = set()
+        added: set[Key] = set()
+        backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
+        while left := [key for key in wanted if key not in refused and key not in added]:
+            try:
+                coordinator = await admin.find_coordinator(self._brokers, self.transactional_id, transactions=True)
+                codes = await transactions.add_partitions_to_txn(
+                    self._brokers, coordinator, self.transactional_id, producer_id, epoch, left
+                )
+            except KafkaError as error:
+                self._judge(error)
+            else:
+                added |= {key for key, code in codes.items() if code == 0}
+                refused |= {key for key, code in codes.items() if code in _REFUSED_PARTITION}
+                others = {
+                    code for code in codes.values() if code not in {0, transactions.NOT_ATTEMPTED, *_REFUSED_PARTITION}
+                }
+                for code in others:
+                    self._judge(BrokerRefused(f"Fencing {self.transactional_id}", code, name_of(code)))
+                if not others:
+                    continue
+            await asyncio.sleep(backoff.next_s())
+        backoff.reset()
+        while added:
+            try:
+                coordinator = await admin.find_coordinator(self._brokers, self.transactional_id, transactions=True)
+                await transactions.end_txn(self._brokers, coordinator, self.transactional_id, producer_id, epoch)
+                break
+            except KafkaError as error:
+                if isinstance(error, BrokerRefused) and error.code == _NO_TRANSACTION:
+                    break  # it has ended already: the answer to the first call was lost, or somebody else was first
+                self._judge(error)
+            await asyncio.sleep(backoff.next_s())
+
+    def _judge(self, error: KafkaError) -> None:
+        """Return if asking again may help, else raise."""
+        if isinstance(error, BrokerRefused):
+            if error.code in _FENCED:
+                raise Overtaken(self.transactional_id) from error
+            if error.code == _NO_TRANSACTION or reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}:
+                return  # also if somebody else is ending a transaction under this id (51)
+        elif error.retriable:
+            return
+        raise error
+
+
+class Fence(Protocol):
+    """Something that shuts a producer out of partitions."""
+
+    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+        """Have markers written into partitions of the target; those that it refuses are left out.
+
+        Returns:
+            The epoch: a marker of the producer's id with at least this epoch proves that it is shut out. None: nothing
+            ever will.
+        Raises:
+            NotFenceable: neither the id nor the partitions' leaders let us.
+            KafkaError: retriable ones; ask again.
+        """
+        ...
+
+
+class EarlierProducer:
+    """A producer of another life, which may still be writing."""
+
+    def __init__(
+        self, brokers: Brokers, transactional_id: str | None, producer_id: int, epoch: int, *, rng: random.Random
+    ) -> None:
+        """``epoch`` is the highest of its own that is known."""
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self._brokers = brokers
+        self._rng = rng
+        self._fence_epoch: int | None = None
+        self._markers: Markers | None = None
+        """How markers are written once its id was taken over; None: straight to the leaders of the partitions."""
+        self._is_hearsay = False
+        """Somebody else has raised the epoch, and nothing was written with it here yet."""
+        self._lock = asyncio.Lock()
+
+    def was_taken_over(self, epoch: int) -> None:
+        """Learn that somebody else of our group has raised its epoch: markers go on with that one.
+
+        The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised the
+        epoch for itself, each would overtake all others, again and again.
+        """
+        if self._fence_epoch is None or epoch > self._fence_epoch:
+            self._go_on_with(epoch, self.transactional_id)
+            self._is_hearsay = True
+
+    async def shut_out(self, partitions: Collection[Key]) -> int:
+        """See ``Fence.shut_out``."""
+        async with self._lock:
+            for _ in range(TAKEOVERS_MOST):  # two who fence the same at once overtake each other, and both are right
+                if self._fence_epoch is None:
+                    await self._take_over(partitions)
+                if self._is_hearsay and self._markers is not None and await self._was_never_any():
+                    self._markers = None  # nor did whoever raised it ask a coordinator (M8)
+                self._is_hearsay = False
+                epoch, markers = self._fence_epoch, self._markers
+                assert epoch is not None  # noqa: S101  (_take_over raises if it finds none)
+                try:
+                    if markers is None:
+                        await self._write_directly(epoch, partitions)
+                    else:
+                        await markers.write(self.producer_id, epoch, partitions)
+                except Overtaken:
+                    if self._fence_epoch == epoch:  # else we were told by whom
+                        self._fence_epoch = None
+                        await asyncio.sleep(self._rng.uniform(0.1, 0.5))
+                except BrokerRefused as error:
+                    if error.code != _FORGOTTEN:
+                        raise NotFenceable(self.transactional_id, str(error)) from error
+                    self._fence_epoch = None  # whoever raised the epoch did it past the coordinator (C2)
+                else:
+                    return epoch
+        raise NotFenceable(self.transactional_id, "others raise its epoch again and again")
+
+    def _go_on_with(self, epoch: int, transactional_id: str | None) -> None:
+        self._fence_epoch = epoch
+        self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
+
+    async def _take_over(self, partitions: Collection[Key]) -> None:
+        """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2).
+
+        An id that the target has forgotten, or never granted, is fenced by markers straight to the partitions' leaders.
+        """
+        why = "it has no transactional id"
+        if self.transactional_id is not None:
+            try:
+                raised = await self._raise_epoch(self.transactional_id)
+            except BrokerRefused as error:  # markers past a coordinator that knows the id would stop it for good (H11)
+                raise NotFenceable(self.transactional_id, str(error)) from error
+            if raised is not None and raised[0] == self.producer_id:
+                self._go_on_with(raised[1], self.transactional_id)
+                return
+            why = "the target has no transaction coordinator"
+            if raised is not None:
+                why = f"the target has forgotten its id, and answers producer {raised[0]} for {self.producer_id}"
+        try:
+            seen = [active.epoch for active in await self._active(partitions)]
+        except BrokerRefused as error:
+            raise NotFenceable(self.transactional_id, f"{why}; {error.what}") from error
+        epoch = max([self.epoch, *seen]) + 1
+        if epoch > EPOCH_MOST:
+            raise NotFenceable(self.transactional_id, f"{why}; no epoch is left above {epoch - 1}")
+        self._go_on_with(epoch, None)
+
+    async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
+        """Return what the coordinator answers, however long that takes; None where no id was ever granted (M8).
+
+        The story: on a small target w1 writes under a plain producer id and is killed. Its record names the
+        transactional id that it asked for, and w2 would wait for ever for somebody to raise its epoch.
+        """
+        backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
+        waited_s = 0.0
+        while True:
+            try:
+                coordinator = await admin.find_coordinator(self._brokers, transactional_id, transactions=True)
+                return await admin.init_producer_id(self._brokers, coordinator, transactional_id)
+            except BrokerRefused as error:
+                if error.code == _CONCURRENT:
+                    if waited_s > CONCURRENT_PATIENCE_S:
+                        raise
+                elif reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                    raise
+                elif error.code == _NO_COORDINATOR and await self._was_never_any():
+                    return None
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            pause_s = backoff.next_s()
+            waited_s += pause_s
+            await asyncio.sleep(pause_s)
+
+    async def _was_never_any(self) -> bool:
+        """Whether there is no topic for transactional ids. One that we may not see may be there."""
+        with contextlib.suppress(KafkaError):
+            return await transactions.find_topic(self._brokers) is None
+        return False
+
+    async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:
+        """Return how the partitions' leaders know it; partitions without a leader are left out."""
+        known: list[transactions.ActiveProducer] = []
+        for leader, keys in (await self._by_leader(partitions)).items():
+            found = await transactions.describe_producers(self._brokers, leader, keys)
+            for active in found.values():
+                if not isinstance(active, int):
+                    known += [producer for producer in active if producer.producer_id == self.producer_id]
+        return known
+
+    async def _write_directly(self, epoch: int, partitions: Collection[Key]) -> None:
+        """Write markers without a coordinator; they must not name an older one than the last marker of this id did.
+
+        Raises:
+            Overtaken: a partition has a marker of a higher epoch, or of a coordinator that was not known yet.
+        """
+        try:
+            active = await self._active(partitions)
+            coordinator_epoch = max([0, *(producer.coordinator_epoch for producer in active)])
+            for leader, keys in (await self._by_leader(partitions)).items():
+                codes = await transactions.write_txn_markers(
+                    self._brokers,
+                    leader,
+                    self.producer_id,
+                    epoch,
+                    keys,
+                    coordinator_epoch=coordinator_epoch,
+                    channel="markers",
+                )
+                if any(reaction_to(code) is Reaction.DENIED for code in codes.values() if code):
+                    raise NotFenceable(self.transactional_id, "writing markers needs ALTER on the cluster")
+                if not _HIGHER_MARKER.isdisjoint(codes.values()):
+                    raise Overtaken(self.transactional_id or f"producer {self.producer_id}")
+        except BrokerRefused as error:
+            raise NotFenceable(self.transactional_id, error.what) from error
+
+    async def _by_leader(self, partitions: Collection[Key]) -> dict[BrokerId, list[Key]]:
+        metadata = await fetch_metadata(self._brokers, sorted({topic for topic, _ in partitions}))
+        found: dict[BrokerId, list[Key]] = {}
+        for topic, number in partitions:
+            known = metadata.topics.get(topic)
+            part = None if known is None else known.partitions.get(number)
+            if part is not None and part.leader is not None:
+                found.setdefault(part.leader, []).append((topic, number))
+        return found

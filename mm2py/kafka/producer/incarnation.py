@@ -1,0 +1,371 @@
+"""Under which producer ids a flow writes in one life of a worker: one after the other, each with its epochs.
+
+An id is asked for with a transactional id, although no transaction is ever begun with it: only so can a successor
+fence it (docs/broker-facts.md, section 5: batches without the transactional bit are accepted under such an id). A life
+begins with one. A partition that was fenced against ourselves goes on under the next, which is made when it is first
+needed and shared by all partitions that come from the same one. The story (C1): a request gets stuck in the network,
+the partition is fenced and goes on under the same id with a higher epoch; its records are old, so the broker forgets
+the id, epoch and all, and stores the request when it arrives. Of an id that writes nothing more the marker is the last,
+which is of now: the fence holds for a day.
+Where the target grants no transactional id, writing goes on under plain producer ids, and that is reported.
+
+Records are written under the epoch that an id began with, and under no other. What raises the epoch is a fence: one of
+our successors', or our own, where nobody can tell any more what became of our requests (H3: then with our own id and
+epoch, so that a process that was fenced notices).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.kafka import admin
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.producer import transactions
+from mm2py.kafka.producer.fencing import Key, Markers, Overtaken
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+
+_FENCED: Final = frozenset({47, 90})
+_FORGOTTEN: Final = 49
+
+
+class Fenced(KafkaError):
+    """Somebody took over under our transactional id: this incarnation is over and never asks for the id again."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        super().__init__(
+            f"Another process has fenced {transactional_id or 'this producer'}.",
+            remedy="The flow comes back under a new producer id.",
+        )
+
+
+class EpochRefused(KafkaError):
+    """The target gives us no further epoch or id: this life of the flow cannot go on, the next asks for a new id."""
+
+    def __init__(self, error: BrokerRefused | str) -> None:
+        super().__init__(f"There is no further producer epoch or id: {error}", remedy="The flow begins anew.")
+
+
+class OwnProducer:
+    """A producer id and, behind it, the epochs that fences take. ``ask`` or ``begin`` first."""
+
+    def __init__(self, brokers: Brokers, transactional_id: str | None, *, rng: random.Random) -> None:
+        """Without ``transactional_id`` it is a plain producer id, which nobody can fence."""
+        self.ids: set[int] = set()
+        """The producer id; where it is a plain one, also those that came in its place."""
+        self._brokers = brokers
+        self._transactional_id = transactional_id
+        self._markers = None if transactional_id is None else Markers(brokers, transactional_id, rng=rng)
+        self._rng = rng
+        self._lock = asyncio.Lock()
+        self._identity: ProducerIdentity | None = None
+        self._latest: ProducerIdentity | None = None
+        """As the coordinator has it, as far as we know."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """What records are written under."""
+        if self._identity is None:
+            raise AssertionError("nobody has asked for this producer id")
+        return self._identity
+
+    async def ask(self) -> ProducerIdentity:
+        """Ask for the id, plainly and once. Raises: KafkaError."""
+        self._identity = await self._init((-1, -1))
+        return self._identity
+
+    async def begin(self) -> ProducerIdentity:
+        """Ask for the id until it is there.
+
+        Raises:
+            EpochRefused: the target refuses.
+        """
+        backoff = Backoff(self._rng, most_s=2.0)
+        while True:
+            try:
+                return await self.ask()
+            except BrokerRefused as error:
+                if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                    raise EpochRefused(error) from error
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+
+    async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
+        """Return an identity with a higher epoch than ``seen``; many callers at once raise it once.
+
+        Raises:
+            Fenced: somebody else raised it.
+            EpochRefused: the target refuses for another reason.
+        """
+        async with self._lock:
+            backoff = Backoff(self._rng, most_s=2.0)
+            while self._latest is None or self._latest == seen:
+                try:
+                    return await self._init(
+                        (-1, -1) if self._transactional_id is None else (seen.producer_id, seen.epoch)
+                    )
+                except BrokerRefused as error:
+                    if error.code in _FENCED:
+                        raise Fenced(self._transactional_id) from error
+                    if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                        raise EpochRefused(error) from error
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                await asyncio.sleep(backoff.next_s())
+            return self._latest
+
+    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+        """Shut what was written under ``identity`` out of partitions; others go on under it undisturbed.
+
+        Returns:
+            The epoch of the markers, the same for all; None: it is a plain id, and nothing is shut out.
+        Raises: as ``renew``.
+        """
+        if self._markers is None:
+            return None
+        latest = await self.renew(self.identity)
+        while True:
+            if latest.producer_id != self.identity.producer_id:  # forgotten (C2): the next life fences it otherwise
+                raise EpochRefused(f"the target has forgotten {self._transactional_id}")
+            try:
+                await self._markers.write(latest.producer_id, latest.epoch, partitions)
+                return latest.epoch
+            except Overtaken:  # by ourselves meanwhile, by the coordinator that gave our transaction up, or by a fence
+                latest = await self.renew(latest)
+            except BrokerRefused as error:
+                raise EpochRefused(error) from error
+
+    async def keep_alive(self, partition: Key) -> None:
+        """Use the transactional id once, so that the target does not forget it (C2); the epoch stays.
+
+        Raises:
+            Fenced: somebody else has raised the epoch.
+            EpochRefused: the target has forgotten the id already; nobody could shut this life out by it.
+            BrokerRefused: the target does not grant it any more.
+        """
+        if self._markers is None or self._latest is None:
+            return
+        latest = self._latest
+        try:
+            await self._markers.write(latest.producer_id, latest.epoch, [partition])
+        except Overtaken:
+            await self.renew(latest)
+        except BrokerRefused as error:
+            if error.code == _FORGOTTEN:
+                raise EpochRefused(f"the target has forgotten {self._transactional_id}") from error
+            raise
+
+    async def _init(self, expected: tuple[int, int]) -> ProducerIdentity:
+        broker: BrokerId = ANY_BROKER
+        if self._transactional_id is not None:
+            broker = await admin.find_coordinator(self._brokers, self._transactional_id, transactions=True)
+        producer_id, epoch = await admin.init_producer_id(
+            self._brokers, broker, self._transactional_id, expected=expected
+        )
+        self._latest = ProducerIdentity(producer_id, epoch, self._transactional_id)
+        self.ids.add(producer_id)
+        return self._latest
+
+
+__all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
+
+COORDINATOR_PATIENCE_S: Final = 20.0
+"""How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
+WAITING_REPORT_S: Final = 5.0
+_UNAVAILABLE: Final = frozenset({14, 15, 16})
+
+
+async def _tell_nobody(_: ProducerIdentity) -> None:
+    """What is done about a further id where nobody wants to know."""
+
+
+class Incarnation:
+    """The producer ids of one flow in one life of a worker. ``start`` once, then ``further`` when one is used up."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        transactional_id: Callable[[int], str] | None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        report: Callable[[str], None],
+        waiting: Callable[[str], None],
+    ) -> None:
+        """Make one; nothing is asked yet.
+
+        Args:
+            transactional_id: returns that of each of the producer ids, counted from 0. Without it they are plain ones,
+                which nobody can fence.
+            report: is told when they are lesser ones.
+            waiting: is told every few seconds why there is none yet.
+        """
+        self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
+        """Makes a further id known to other lives, before anything is written under it."""
+        self.announce_to_group: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
+        """Makes an id known to the other workers, the first one and plain ones too."""
+        self.degraded: str | None = None
+        """Why there is no transactional id, if there is none."""
+        self._brokers = brokers
+        self._transactional_id = transactional_id
+        self._clock = clock
+        self._rng = rng
+        self._report = report
+        self._waiting = waiting
+        self._lock = asyncio.Lock()
+        self._producers: list[OwnProducer] = []
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """What this life began with. Our own records, positions above all, are written under this id to the end."""
+        if not self._producers:
+            raise AssertionError("the incarnation was not started")
+        return self._producers[0].identity
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """All producer ids that this life has had."""
+        return frozenset(producer_id for producer in self._producers for producer_id in producer.ids)
+
+    @property
+    def identities(self) -> list[ProducerIdentity]:
+        """Under what this life writes, in the order in which it was asked for."""
+        return [producer.identity for producer in self._producers]
+
+    async def start(self) -> ProducerIdentity:
+        """Ask for the first producer id; without end while the target cannot be reached.
+
+        Raises:
+            BrokerRefused: the target refuses even a plain producer id.
+        """
+        backoff = Backoff(self._rng, most_s=1.0)
+        begun_s = said_at_s = self._clock.monotonic()
+        while True:
+            try:
+                producer = self._make(0)
+                await producer.ask()
+                await self.announce_to_group(producer.identity)
+                self._producers = [producer]
+                return producer.identity
+            except BrokerRefused as error:
+                why = str(error)
+                reaction = reaction_to(error.code)
+                patient = self._clock.monotonic() - begun_s < COORDINATOR_PATIENCE_S
+                if reaction in {Reaction.RETRY, Reaction.REFRESH} and (patient or self._transactional_id is None):
+                    pass
+                elif self._transactional_id is None:
+                    raise
+                elif error.code not in _UNAVAILABLE or not await self._has_transactions():
+                    self._degrade(error)
+            except KafkaError as error:
+                why = str(error)
+                if not error.retriable:
+                    raise
+                begun_s = self._clock.monotonic()  # patience is for a reachable target without a coordinator
+            if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
+                said_at_s = self._clock.monotonic()
+                self._waiting(why)
+            await asyncio.sleep(backoff.next_s())
+
+    async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
+        """Return a higher epoch of the first id than ``seen``, for our own records.
+
+        Raises: as ``OwnProducer.renew``.
+        """
+        return await self._producers[0].renew(seen)
+
+    async def further(self, identity: ProducerIdentity) -> ProducerIdentity:
+        """Return what comes behind one of our producer ids, to go on under; many callers at once make it once.
+
+        Raises:
+            EpochRefused: the target refuses.
+            KafkaError: as ``announce``.
+        """
+        async with self._lock:
+            number = self._number(identity.producer_id) + 1
+            if number == len(self._producers):
+                producer = self._make(number)
+                await producer.begin()
+                await self.announce_to_group(producer.identity)
+                if producer.identity.transactional_id is not None:
+                    await self.announce(producer.identity)
+                self._producers.append(producer)
+            return self._producers[number].identity
+
+    def behind(self, producer_id: int) -> ProducerIdentity | None:
+        """Return what ``further`` has made behind a producer id; None if that is not one of ours."""
+        if producer_id not in self.ids:
+            return None
+        return self._producers[self._number(producer_id) + 1].identity
+
+    def latest(self, identities: Collection[ProducerIdentity]) -> ProducerIdentity:
+        """Return that of our identities behind which none of the others comes."""
+        return max(identities, key=lambda identity: self._number(identity.producer_id))
+
+    async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[Key]) -> int | None:
+        """Shut what we wrote ourselves under an id out of partitions; they go on ``behind`` it, others stay.
+
+        Returns: as ``OwnProducer.shut_out``.
+        Raises: as ``OwnProducer.shut_out`` and ``further``.
+        """
+        epoch = await self._producers[self._number(identity.producer_id)].shut_out(partitions)
+        await self.further(identity)
+        return epoch
+
+    async def keep_alive(self, partition: Key) -> None:
+        """Use all transactional ids once, see ``OwnProducer.keep_alive``.
+
+        All, used or not: a successor that finds one of them forgotten could not tell whether it may still write.
+        """
+        for producer in list(self._producers):
+            await producer.keep_alive(partition)
+
+    async def _has_transactions(self) -> bool:
+        """Whether there is a topic of transactional ids: then its coordinators come back, and are worth the wait.
+
+        Earlier lives have ids there. Who went on without could shut none of them out.
+        """
+        with contextlib.suppress(KafkaError):
+            found = await transactions.find_topic(self._brokers)
+            return found is not None and bool(found.partitions)
+        return True
+
+    def _make(self, number: int) -> OwnProducer:
+        text = None if self._transactional_id is None else self._transactional_id(number)
+        return OwnProducer(self._brokers, text, rng=self._rng)
+
+    def _number(self, producer_id: int) -> int:
+        return next(number for number, producer in enumerate(self._producers) if producer_id in producer.ids)
+
+    def _degrade(self, error: BrokerRefused) -> None:
+        self.degraded = str(error)
+        self._transactional_id = None
+        why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
+        self._report(
+            f"The target {why} ({error.what.rstrip('.')}): writing goes on under a plain producer id, which a "
+            "successor cannot fence. Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let "
+            "__transaction_state be created."
+        )
+
+
+class OwnFence:
+    """Shuts what we wrote ourselves under an identity out of partitions, see ``Incarnation.fence_itself``."""
+
+    def __init__(self, incarnation: Incarnation, seen: ProducerIdentity) -> None:
+        self._incarnation = incarnation
+        self._seen = seen
+
+    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+        """See ``Fence.shut_out``.
+
+        Raises: as ``Incarnation.fence_itself``.
+        """
+        return await self._incarnation.fence_itself(self._seen, partitions)

@@ -1,0 +1,1 @@
+"""Getting into a cluster: TLS, certificates and keys, SASL, tokens."""

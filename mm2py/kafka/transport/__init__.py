@@ -1,0 +1,1 @@
+"""One connection to one broker: the socket, Kafka's frames, versions, fetch sessions and quotas."""

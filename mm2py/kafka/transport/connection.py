@@ -1,0 +1,280 @@
+"""One connection to one broker: requests with their replies, in the versions that the broker speaks.
+
+Answers to NetworkClient of Apache Kafka's clients; quotas to its maybeThrottle and to
+InFlightRequests.incrementThrottleTime (KIP-219).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.serial import entity_reader, entity_writer
+from kio.static.protocol import Payload
+
+from mm2py.kafka import messages
+from mm2py.kafka.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    CorruptReply,
+    KafkaError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.retry import name_of
+from mm2py.kafka.security.access import Access, Session
+from mm2py.kafka.security.sasl import Conversation
+from mm2py.kafka.transport import wire
+from mm2py.kafka.transport.fetch_session import FetchSession, SessionFetch, outside
+from mm2py.kafka.transport.frames import Frame
+from mm2py.kafka.transport.stream import FrameStream
+
+_UNKNOWN_CODE: Final = re.compile(r"(-?\d+) is not a valid ErrorCode")
+
+T = TypeVar("T")
+VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class Connection:
+    """A broker that has said which versions it speaks."""
+
+    def __init__(
+        self, stream: FrameStream, ranges: VersionRanges, report_no_session: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """``report_no_session`` gets the broker's address with every read for which it grants no fetch session."""
+        self._stream = stream
+        self._ranges = ranges
+        self._report_no_session = report_no_session
+        self.peer = stream.peer
+        self._session: Session | None = None
+        self._fetch_session = FetchSession()
+        self._quota = Quota(stream.closed)
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open
+
+    @property
+    def is_idle(self) -> bool:
+        """No answer is waited for."""
+        return self._stream.is_idle
+
+    @property
+    def traffic_bytes(self) -> tuple[int, int]:
+        """What was sent and received so far."""
+        return self._stream.sent_bytes, self._stream.received_bytes
+
+    @property
+    def reads_topic_ids(self) -> bool:
+        return self._ranges.get(wire.FETCH_KEY, (0, 0))[1] >= wire.FIRST_WITH_TOPIC_IDS
+
+    def close(self) -> None:
+        self._stream.abort(BrokerUnreachable(self.peer, "mm2py closed the connection"))
+
+    async def request(
+        self, request: FetchRequest | ProduceRequest | Payload, timeout_s: float
+    ) -> FetchReply | ProduceReply | Payload:
+        """Send one request and return its reply; see ``Brokers.send`` for the errors."""
+        if self._session is not None:
+            await self._session.ensure()
+        match request:
+            case FetchRequest():
+                return await self._fetch(request, timeout_s + request.max_wait_ms / 1000)
+            case ProduceRequest():
+                version = wire.usable_version(
+                    request, self._version("Produce", wire.PRODUCE_KEY, wire.PRODUCE_VERSIONS)
+                )
+                await self._quota.wait()
+                sent = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
+                names = wire.names_by_id(request)
+                frame = await self._within(timeout_s, "Produce", sent)
+                reply = self._read("Produce", lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+                self._quota.told(reply.throttle_ms / 1000)
+                return reply
+            case _:
+                return await self._request_entity(request, timeout_s)
+
+    async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
+        """Read within the connection's fetch session; beside one that is under way, outside of it."""
+        version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
+        names = wire.names_by_id(request)
+        session = self._fetch_session
+        if session.is_busy or request.answer_all:
+            return await self._fetch_once(request, outside(request), version, names, timeout_s)
+        by_id, waits, clock = version >= wire.FIRST_WITH_TOPIC_IDS, request.max_wait_ms > 0, asyncio.get_running_loop()
+        try:
+            while True:
+                sent = session.next(request, by_id=by_id, now_s=clock.time())
+                reply = await self._fetch_once(request, sent, version, names, timeout_s)
+                is_for_caller = session.answered(sent, reply, waits=waits, now_s=clock.time())
+                if session.is_refused:
+                    self._report_no_session(self.peer)
+                if is_for_caller:
+                    return reply
+        except BaseException:
+            session.forget()  # it may have been answered, and nobody knows what the broker believes now
+            raise
+
+    async def _fetch_once(
+        self, request: FetchRequest, sent: SessionFetch, version: int, names: wire.NamesById, timeout_s: float
+    ) -> FetchReply:
+        if self._session is not None:  # once more: of a request that is sent again, time has passed since the first
+            await self._session.ensure()
+        await self._quota.wait()
+        answer = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
+        frame = await self._within(timeout_s, "Fetch", answer)
+        reply = self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+        self._quota.told(reply.throttle_ms / 1000)
+        return reply
+
+    async def _request_entity(self, request: Payload, timeout_s: float) -> Payload:
+        api = type(request).__name__.removesuffix("Request")
+        version = int(request.__version__)
+        self._version(api, int(request.__api_key__), (version, version))
+        reply_type = messages.REPLY_TO[type(request)]
+        await self._quota.wait()
+        sent = self._send(int(request.__api_key__), version, [encode(request)], flexible=_flexible(request))
+        frame = bytes(await self._within(timeout_s, api, sent))
+        old_header = not reply_type.__flexible__
+        reply = self._read(api, lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+        if (pause := getattr(reply, "throttle_time", None)) is not None:
+            self._quota.told(pause.total_seconds())
+        return reply
+
+    async def authenticate(self, access: Access, conversation: Conversation, timeout_s: float) -> None:
+        """Authenticate, and from now on again whenever the broker wants it; see ``Access.authenticate``."""
+
+        async def ask(request: Payload) -> Payload:
+            return await self._request_entity(request, timeout_s)
+
+        async def again() -> float | None:
+            admission = await access.prepare()
+            assert admission.conversation is not None  # noqa: S101  (there was one before)
+            try:
+                return await access.authenticate(self.peer, admission.conversation, ask)
+            except BaseException as error:  # half an authentication leaves nothing that could go on
+                given_up = BrokerUnreachable(self.peer, "authenticating it again was given up")
+                self._stream.abort(error if isinstance(error, KafkaError) else given_up)
+                raise
+
+        lifetime_s = await access.authenticate(self.peer, conversation, ask)
+        self._session = access.session(lifetime_s, again)
+
+    def _send(
+        self, key: int, version: int, body: Sequence[wire.Part], *, flexible: bool = True
+    ) -> asyncio.Future[Frame]:
+        return self._stream.send(key, version, body, flexible=flexible)
+
+    async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[Frame]) -> Frame:
+        """Wait on total time, not on silence: a broker that drips one byte a second must not hold us.
+
+        What a quota makes the broker wait does not count.
+        """
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                with self._quota.counted(deadline):
+                    return await reply
+        except TimeoutError:
+            error = RequestTimedOut(self.peer, api, timeout_s)
+            self._stream.abort(error)
+            raise error from None
+
+    def _read(self, api: str, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except KafkaError:
+            raise
+        except Exception as error:
+            if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
+                raise self._refused(api, int(unknown[1])) from error
+            reason = CorruptReply(self.peer, f"{type(error).__name__}: {error}")
+            self._stream.abort(reason)
+            raise reason from error
+
+    def _refused(self, api: str, code: int) -> BrokerRefused:
+        return BrokerRefused(
+            f"{api} on {self.peer}",
+            code,
+            name_of(code),
+            remedy="Kafka's list of protocol errors says what it means; a newer mm2py may know it.",
+        )
+
+    def _version(self, api: str, key: int, ours: tuple[int, int]) -> int:
+        lowest, highest = self._ranges.get(key, (0, -1))
+        chosen = min(highest, ours[1])
+        if chosen < max(lowest, ours[0]):
+            offered = f"{lowest}-{highest}" if highest >= 0 else "none"
+            raise UnsupportedVersion(self.peer, api, wanted=f"{ours[0]}-{ours[1]}", offered=offered)
+        return chosen
+
+
+class Quota:
+    """The pauses of one connection."""
+
+    def __init__(self, closed: asyncio.Future[None]) -> None:
+        """``closed`` is done when the connection is; nobody waits any longer then."""
+        self._closed = closed
+        self._until_s = 0.0
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+        self._deadlines: set[asyncio.Timeout] = set()
+
+    async def wait(self) -> None:
+        """Return when the broker reads again. Callers return in the order in which they came: requests keep theirs.
+
+        The story: five batches of one partition wait for the same moment. Timers that are due together fire in any
+        order, and the broker would refuse the second batch because the first is missing.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._waiting and self._until_s <= loop.time():
+            return
+        self._waiting += 1
+        try:
+            async with self._turn:
+                while not self._closed.done() and (left_s := self._until_s - loop.time()) > 0:
+                    await asyncio.wait([self._closed], timeout=left_s)
+        finally:
+            self._waiting -= 1
+
+    @contextmanager
+    def counted(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Let the deadline of a request that was sent move with every pause, until the block ends."""
+        self._deadlines.add(deadline)
+        try:
+            yield
+        finally:
+            self._deadlines.discard(deadline)
+
+    def told(self, pause_s: float) -> None:
+        """A reply names a pause, 0 if there is none."""
+        if pause_s <= 0:
+            return
+        self._until_s = max(self._until_s, asyncio.get_running_loop().time() + pause_s)
+        for deadline in self._deadlines:
+            at_s = deadline.when()
+            if at_s is not None and not deadline.expired():
+                deadline.reschedule(at_s + pause_s)
+
+
+def encode(entity: Payload) -> bytes:
+    """Return the bytes of a request's body."""
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def _flexible(request: Payload) -> bool:
+    return request.__header_schema__ is RequestHeader
+
+
+def _after_header(frame: bytes | Frame) -> int:
+    """Position of the body behind correlation id and tags (which brokers leave empty)."""
+    if frame[4] != 0:
+        raise wire.Malformed("tags in the reply header")
+    return 5

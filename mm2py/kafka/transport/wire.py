@@ -1,0 +1,313 @@
+"""Codec of the two messages that carry record batches: Fetch 12-17 and Produce 9-13.
+
+Everything else is a kio entity. Here the batches of a fetch reply stay views of the frame that was received, and the
+batches of a produce request are handed to the socket as they are: nothing is copied. From Fetch 13 and Produce 13 on,
+topics travel by id, so a topic that was deleted and made again is not mistaken for the old one.
+Source: FetchRequest.json, FetchResponse.json, ProduceRequest.json, ProduceResponse.json, Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from mm2py.kafka.port import (
+    FetchedPartition,
+    FetchReply,
+    FetchRequest,
+    ProducedPartition,
+    ProduceReply,
+    ProduceRequest,
+)
+from mm2py.kafka.transport.fetch_session import SessionFetch, outside
+
+PRODUCE_KEY: Final = 0
+FETCH_KEY: Final = 1
+PRODUCE_VERSIONS: Final = (9, 13)
+FETCH_VERSIONS: Final = (12, 17)
+FIRST_WITH_TOPIC_IDS: Final = 13
+"""Both Fetch and Produce name topics by id from this version on."""
+
+_FETCH_HEAD: Final = struct.Struct(">iiibii")
+_FETCH_PARTITION: Final = struct.Struct(">iiqiqiB")
+_FETCHED_PARTITION: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_PRODUCED_PARTITION: Final = struct.Struct(">ihqqq")
+_NOTHING_ELSE: Final = b"\x01\x00\x00"
+"""Ends a partition's part of a produce reply: no record errors, no message, no tags."""
+_EPOCH_END: Final = struct.Struct(">iq")
+_DIVERGING_EPOCH_TAG: Final = 0
+_ACKS_ALL: Final = -1
+
+NamesById = Mapping[uuid.UUID, str]
+Part = bytes | bytearray | memoryview
+
+
+class Malformed(ValueError):
+    """The bytes are not the reply that was asked for."""
+
+
+def uvarint(value: int) -> bytes:
+    """Return ``value`` as an unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _compact_string(text: str) -> bytes:
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
+def _topic_key(name: str, topic_id: uuid.UUID | None, *, by_id: bool) -> bytes:
+    if not by_id:
+        return _compact_string(name)
+    if topic_id is None:
+        raise ValueError(f"Topic {name} has no id; the version must be chosen with usable_version().")
+    return topic_id.bytes
+
+
+def usable_version(request: FetchRequest | ProduceRequest, highest: int) -> int:
+    """Return the highest version up to ``highest`` that can name every topic of the request."""
+    if highest >= FIRST_WITH_TOPIC_IDS and any(topic.topic_id is None for topic in request.topics):
+        return FIRST_WITH_TOPIC_IDS - 1
+    return highest
+
+
+def encode_fetch(request: FetchRequest, version: int, sent: SessionFetch | None = None) -> list[Part]:
+    """Return the body of a fetch request in parts.
+
+    Args:
+        sent: what of it goes into a fetch session; None sends all of it outside of any.
+    """
+    sent = sent or outside(request)
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    out = bytearray()
+    if version <= 14:
+        out += b"\xff\xff\xff\xff"  # replica id -1: a consumer; later versions send it only for replicas
+    isolation = 1 if request.read_committed else 0
+    out += _FETCH_HEAD.pack(
+        request.max_wait_ms, request.min_bytes, request.max_bytes, isolation, sent.session_id, sent.epoch
+    )
+    out += uvarint(len(sent.topics) + 1)
+    for topic in sent.topics:
+        out += _topic_key(topic.name, topic.topic_id, by_id=by_id)
+        out += uvarint(len(topic.partitions) + 1)
+        for want in topic.partitions:
+            out += _FETCH_PARTITION.pack(
+                want.partition,
+                want.current_leader_epoch,
+                want.fetch_offset,
+                want.last_fetched_epoch,
+                -1,
+                want.max_bytes,
+                0,
+            )
+        out.append(0)
+    out += uvarint(len(sent.forgotten) + 1)
+    for name, topic_id, numbers in sent.forgotten:
+        out += _topic_key(name, topic_id, by_id=by_id)
+        out += uvarint(len(numbers) + 1)
+        out += struct.pack(f">{len(numbers)}i", *numbers)
+        out.append(0)
+    out += b"\x01\x00"  # no rack, no tags
+    return [out]
+
+
+def encode_produce(request: ProduceRequest, version: int) -> list[Part]:
+    """Return the body of a produce request in parts; the batches among them are the caller's own buffers."""
+    head = bytearray(b"\x00")  # no transactional id: these batches are idempotent, not transactional
+    head += struct.pack(">hi", _ACKS_ALL, request.timeout_ms)
+    head += uvarint(len(request.topics) + 1)
+    parts: list[Part] = []
+    for topic in request.topics:
+        head += _topic_key(topic.name, topic.topic_id, by_id=version >= FIRST_WITH_TOPIC_IDS)
+        head += uvarint(len(topic.partitions) + 1)
+        for number, records in topic.partitions:
+            head += number.to_bytes(4)
+            head += uvarint(len(records) + 1)
+            parts.append(head)
+            parts.append(records)
+            head = bytearray(1)  # no tags
+        head.append(0)
+    head.append(0)
+    parts.append(head)
+    return parts
+
+
+class _Reader:
+    """Reads a frame from ``position`` on; every length is checked against the frame before it is used."""
+
+    __slots__ = ("end", "position", "view")
+
+    def __init__(self, view: memoryview, position: int) -> None:
+        self.view = view
+        self.position = position
+        self.end = len(view)
+
+    def take(self, size: int) -> memoryview:
+        start = self.position
+        if size < 0 or start + size > self.end:
+            raise Malformed(f"{size} bytes announced at {start} of {self.end}")
+        self.position = start + size
+        return self.view[start : self.position]
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        start = self.position
+        if start + layout.size > self.end:
+            raise Malformed(f"cut at {self.end}")
+        self.position = start + layout.size
+        return layout.unpack_from(self.view, start)
+
+    def int32(self) -> int:
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def int16(self) -> int:
+        return int.from_bytes(self.take(2), "big", signed=True)
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            if self.position >= self.end or shift > 28:
+                raise Malformed("bad varint")
+            byte = self.view[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def array_length(self, *, least_size: int) -> int:
+        """Length of a compact array (0 for null); refused when the rest of the frame cannot hold that many."""
+        length = max(0, self.uvarint() - 1)
+        if length * least_size > self.end - self.position:
+            raise Malformed(f"{length} elements announced in {self.end - self.position} bytes")
+        return length
+
+    def compact_string(self) -> str | None:
+        length = self.uvarint()
+        if length == 0:
+            return None
+        try:
+            return str(self.take(length - 1), "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("a string is not UTF-8") from error
+
+    def tags(self) -> dict[int, memoryview]:
+        if self.position < self.end and self.view[self.position] == 0:  # nearly always
+            self.position += 1
+            return {}
+        found = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            found[tag] = self.take(self.uvarint())
+        return found
+
+    def topic(self, *, by_id: bool, names: NamesById) -> str:
+        if by_id:
+            topic_id = uuid.UUID(bytes=bytes(self.take(16)))
+            if topic_id not in names:
+                raise Malformed(f"topic id {topic_id} was not asked for")
+            return names[topic_id]
+        name = self.compact_string()
+        if name is None:
+            raise Malformed("topic without a name")
+        return name
+
+
+def decode_fetch(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> FetchReply:
+    """Return the reply whose body starts at ``position``; record batches are views of ``frame``.
+
+    Raises:
+        Malformed: the bytes are not a fetch reply of this version.
+    """
+    reader = _Reader(memoryview(frame), position)
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    throttle_ms = reader.int32()
+    error_code = reader.int16()
+    session_id = reader.int32()
+    partitions: list[FetchedPartition] = []
+    for _ in range(reader.array_length(least_size=3)):
+        name = reader.topic(by_id=by_id, names=names)
+        partitions += [_fetched_partition(reader, name) for _ in range(reader.array_length(least_size=37))]
+        reader.tags()
+    reader.tags()
+    return FetchReply(
+        partitions, size_bytes=len(frame), error_code=error_code, throttle_ms=throttle_ms, session_id=session_id
+    )
+
+
+def _fetched_partition(reader: _Reader, topic: str) -> FetchedPartition:
+    partition, error_code, high_watermark, last_stable, log_start = reader.unpack(_FETCHED_PARTITION)
+    aborted: list[tuple[int, int]] = []
+    for _ in range(reader.array_length(least_size=17)):
+        producer_id, first_offset = reader.unpack(_ABORTED)
+        aborted.append((producer_id, first_offset))
+        reader.tags()
+    reader.int32()  # preferred read replica: only sent to clients that name a rack
+    size = reader.uvarint() - 1
+    records = reader.take(max(0, size))
+    diverging = reader.tags().get(_DIVERGING_EPOCH_TAG)
+    if diverging is not None and len(diverging) < _EPOCH_END.size:
+        raise Malformed("diverging epoch is cut")
+    return FetchedPartition(
+        topic,
+        partition,
+        error_code,
+        high_watermark,
+        last_stable,
+        log_start,
+        records,
+        aborted,
+        None if diverging is None else _epoch_end(diverging),
+    )
+
+
+def _epoch_end(raw: memoryview) -> tuple[int, int]:
+    epoch, end_offset = _EPOCH_END.unpack_from(raw)
+    return epoch, end_offset
+
+
+def decode_produce(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> ProduceReply:
+    """Return the reply whose body starts at ``position``.
+
+    Raises:
+        Malformed: the bytes are not a produce reply of this version.
+    """
+    reader = _Reader(memoryview(frame), position)
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    partitions: list[ProducedPartition] = []
+    for _ in range(reader.array_length(least_size=3)):
+        name = reader.topic(by_id=by_id, names=names)
+        partitions += [_produced_partition(reader, name) for _ in range(reader.array_length(least_size=33))]
+        reader.tags()
+    throttle_ms = reader.int32()
+    reader.tags()
+    return ProduceReply(partitions, throttle_ms=throttle_ms)
+
+
+def _produced_partition(reader: _Reader, topic: str) -> ProducedPartition:
+    partition, error_code, base_offset, append_time_ms, log_start = reader.unpack(_PRODUCED_PARTITION)
+    after = reader.position + len(_NOTHING_ELSE)
+    if reader.view[reader.position : after].tobytes() == _NOTHING_ELSE:  # nearly always
+        reader.position = after
+        return ProducedPartition(topic, partition, error_code, base_offset, append_time_ms, log_start)
+    reasons: list[str] = []
+    for _ in range(reader.array_length(least_size=6)):
+        reader.int32()
+        reasons.append(reader.compact_string() or "")
+        reader.tags()
+    message = reader.compact_string()
+    reader.tags()
+    text = "; ".join(filter(None, [message, *reasons[:3]])) or None
+    return ProducedPartition(topic, partition, error_code, base_offset, append_time_ms, log_start, text)
+
+
+def names_by_id(request: FetchRequest | ProduceRequest) -> NamesById:
+    """Return the way back from the ids of a request to its topic names."""
+    return {topic.topic_id: topic.name for topic in request.topics if topic.topic_id is not None}

@@ -1,0 +1,923 @@
+"""One connection to one broker: framing, replies in order, versions, time-outs, and peers that are no brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import itertools
+import struct
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v17.request import FetchRequest as FetchRequestV17
+from kio.schema.fetch.v17.response import FetchableTopicResponse, PartitionData
+from kio.schema.fetch.v17.response import FetchResponse as FetchResponseV17
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32, i64
+from kio.static.protocol import Payload
+
+from mm2py.kafka import messages
+from mm2py.kafka.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    CorruptReply,
+    KafkaError,
+    NotKafka,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.transport.connection import Connection
+from mm2py.kafka.transport.opening import connect
+from mm2py.kafka.transport.stream import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, FrameStream
+
+T = TypeVar("T")
+METADATA = messages.MetadataRequest(
+    topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+)
+METADATA_KEY, FETCH_KEY, API_VERSIONS_KEY = 3, 1, 18
+RANGES = {0: (0, 13), FETCH_KEY: (4, 17), METADATA_KEY: (0, 13), API_VERSIONS_KEY: (0, 4)}
+
+Answer = Callable[["Request"], Awaitable[bytes | None] | bytes | None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
+    """Runs a test's coroutine on both event loops: each has its own idea of a buffered protocol."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else None
+
+    def run_it(coroutine: Coroutine[Any, Any, T]) -> T:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(asyncio.wait_for(coroutine, 20))
+
+    return run_it
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+# -- a server that does as it is told ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    api_key: int
+    version: int
+    correlation_id: int
+    body: bytes
+    """What follows the correlation id: client id, tags, request."""
+
+
+def frame(correlation_id: int, body: bytes, *, header_tags: bytes = b"\0") -> bytes:
+    content = struct.pack(">i", correlation_id) + header_tags + body
+    return struct.pack(">i", len(content)) + content
+
+
+def written(entity: Payload) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def api_versions(correlation_id: int, ranges: Mapping[int, tuple[int, int]] = RANGES, error: int = 0) -> bytes:
+    from kio.schema.api_versions.v3.response import ApiVersion
+
+    reply = messages.ApiVersionsResponse(
+        error_code=ErrorCode(error),
+        api_keys=tuple(
+            ApiVersion(api_key=i16(key), min_version=i16(low), max_version=i16(high))
+            for key, (low, high) in ranges.items()
+        ),
+        throttle_time=NO_TIME,
+    )
+    return frame(correlation_id, written(reply), header_tags=b"")
+
+
+def metadata_reply(correlation_id: int, pause_ms: int = 0) -> bytes:
+    reply = messages.MetadataResponse(
+        throttle_time=_time(pause_ms), brokers=(), cluster_id="the cluster", controller_id=CONTROLLER, topics=()
+    )
+    return frame(correlation_id, written(reply))
+
+
+def _time(milliseconds: int) -> Any:
+    import datetime
+
+    from kio.static.primitive import i32Timedelta
+
+    return i32Timedelta.parse(datetime.timedelta(milliseconds=milliseconds))
+
+
+NO_TIME = _time(0)
+CONTROLLER = cast("Any", i32(1))
+
+
+@dataclass
+class Server:
+    """Listens on loopback; ``seen`` holds the requests in order."""
+
+    port: int
+    seen: list[Request] = field(default_factory=list)
+
+    async def connect(self, **caps: Any) -> Connection:
+        return await connect("127.0.0.1", self.port, client_id="test", timeout_s=5, **caps)
+
+
+@contextlib.asynccontextmanager
+async def server(
+    answer: Answer | None = None, *, ranges: Mapping[int, tuple[int, int]] = RANGES
+) -> AsyncIterator[Server]:
+    """A broker that tells its versions; to all else it answers what ``answer`` returns, or never if that is None."""
+    made = Server(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                content = await reader.readexactly(size)
+                request = Request(*struct.unpack(">hhi", content[:8]), content[8:])
+                made.seen.append(request)
+                if request.api_key == API_VERSIONS_KEY:
+                    writer.write(api_versions(request.correlation_id, ranges))
+                    continue
+                reply = None if answer is None else answer(request)
+                if isinstance(reply, Awaitable):
+                    reply = await reply
+                if reply == b"":
+                    writer.close()
+                elif reply is not None:
+                    writer.write(cast("bytes", reply))
+
+    async with raw_server(serve) as port:
+        made.port = port
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def raw_server(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """Listens and leaves every byte to ``serve``."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await serve(reader, writer)
+        finally:
+            running.discard(task)
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+        for task in list(running):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def ask(connection: Connection, timeout_s: float = 5) -> messages.MetadataResponse:
+    reply = await connection.request(METADATA, timeout_s)
+    assert isinstance(reply, messages.MetadataResponse)
+    return reply
+
+
+async def refused(what: Awaitable[object], kind: type[KafkaError]) -> str:
+    """Return the message of the error that ``what`` raises."""
+    with pytest.raises(kind) as raised:
+        await what
+    return str(raised.value)
+
+
+# -- framing -----------------------------------------------------------------------------------------------------------
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.aborted = False
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.sent += b"".join(list_of_data)
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def open_stream(*, is_broker: bool = True) -> tuple[FrameStream, Wire]:
+    stream, transport = FrameStream("broker:9092", "test"), Wire()
+    stream.connection_made(transport)
+    if is_broker:
+        stream.max_frame_bytes = MAX_FRAME_BYTES
+    return stream, transport
+
+
+def feed(stream: FrameStream, data: bytes) -> None:
+    """Hand over bytes as an event loop does: into the buffer that the stream offers, as much as fits."""
+    while data:
+        buffer = stream.get_buffer(-1)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        data = data[taken:]
+        stream.buffer_updated(taken)
+
+
+def send(stream: FrameStream) -> asyncio.Future[bytearray]:
+    return stream.send(METADATA_KEY, 12, [b"body"], flexible=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(bodies=st.lists(st.binary(max_size=40), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 200), max_size=40))
+def test_frames_arrive_whole_however_the_network_cuts_them(bodies: list[bytes], cuts: list[int]) -> None:
+    async def main() -> None:
+        stream, _ = open_stream()
+        replies = [send(stream) for _ in bodies]
+        data = b"".join(frame(number, body) for number, body in enumerate(bodies))
+        ends = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
+        for start, end in itertools.pairwise(ends):
+            feed(stream, data[start:end])
+        assert [bytes(reply.result()) for reply in replies] == [
+            struct.pack(">i", number) + b"\0" + body for number, body in enumerate(bodies)
+        ]
+        assert stream.is_open
+
+    asyncio.run(main())
+
+
+def test_a_frame_may_come_byte_by_byte() -> None:
+    async def main() -> None:
+        stream, _ = open_stream()
+        reply = send(stream)
+        for byte in frame(0, b"a body"):
+            assert not reply.done()
+            feed(stream, bytes([byte]))
+        assert bytes(reply.result()) == b"\0\0\0\0\0a body"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**31 - 1, 3, 0, -1, -(2**31)])
+def test_a_size_that_cannot_be_ends_the_connection_before_memory_is_taken(size: int) -> None:
+    async def main() -> None:
+        stream, transport = open_stream()
+        reply = send(stream)
+        feed(stream, struct.pack(">i", size))
+        assert transport.aborted
+        assert not stream.is_open
+        assert stream._frame is None
+        with pytest.raises(CorruptReply, match=rf"a frame of {size} bytes, the limit is 134217728"):
+            reply.result()
+
+    asyncio.run(main())
+
+
+def test_who_has_not_proved_to_be_a_broker_is_trusted_with_less() -> None:
+    async def main() -> None:
+        for size, trusted in [(MAX_FIRST_FRAME_BYTES, True), (MAX_FIRST_FRAME_BYTES + 1, False)]:
+            stream, transport = open_stream(is_broker=False)
+            reply = send(stream)
+            feed(stream, struct.pack(">i", size))
+            assert transport.aborted is not trusted
+            if not trusted:
+                with pytest.raises(NotKafka, match="it begins with the bytes 00100001"):
+                    reply.result()
+
+    asyncio.run(main())
+
+
+def test_a_reply_to_another_request_ends_the_connection() -> None:
+    async def main() -> None:
+        stream, transport = open_stream()
+        first, second = send(stream), send(stream)
+        feed(stream, frame(1, b"too early"))
+        assert transport.aborted
+        for reply in (first, second):
+            with pytest.raises(CorruptReply, match="reply to request 1, which is not the oldest one open"):
+                reply.result()
+        with pytest.raises(CorruptReply):
+            send(stream)
+
+    asyncio.run(main())
+
+
+def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
+    async def main() -> None:
+        stream, transport = open_stream()
+        feed(stream, frame(0, b"hello"))
+        assert transport.aborted
+
+    asyncio.run(main())
+
+
+def test_a_request_says_who_asks_and_how_long_it_is() -> None:
+    async def main() -> None:
+        stream, transport = open_stream()
+        send(stream)
+        assert transport.sent == (
+            struct.pack(">ihhih", 8 + 2 + 4 + 1 + 4, METADATA_KEY, 12, 0, 4) + b"test" + b"\0" + b"body"
+        )
+
+    asyncio.run(main())
+
+
+def test_correlation_ids_start_again_before_they_turn_negative() -> None:
+    async def main() -> None:
+        stream, _ = open_stream()
+        stream._next_correlation_id = 2**31 - 1
+        replies = [send(stream), send(stream)]
+        feed(stream, frame(2**31 - 1, b"") + frame(0, b""))
+        assert all(reply.done() for reply in replies)
+        assert stream.is_open
+
+    asyncio.run(main())
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_is_asked_and_answers(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: metadata_reply(request.correlation_id)) as broker:
+            connection = await broker.connect()
+            assert connection.is_open
+            assert [(await ask(connection)).cluster_id for _ in range(3)] == ["the cluster"] * 3
+            assert [(request.api_key, request.version) for request in broker.seen] == [(18, 3), *[(3, 12)] * 3]
+            connection.close()
+            assert "mm2py closed the connection" in await refused(ask(connection), BrokerUnreachable)
+
+    run(main())
+
+
+def test_a_caller_that_went_away_leaves_its_reply_to_nobody(run: Run) -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def later(request: Request) -> bytes:
+            await go.wait()
+            return metadata_reply(request.correlation_id)
+
+        async with server(later) as broker:
+            connection = await broker.connect()
+            gone = asyncio.create_task(ask(connection))
+            patient = asyncio.create_task(ask(connection))
+            await asyncio.sleep(0)
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            go.set()
+            assert (await patient).cluster_id == "the cluster"
+            assert connection.is_open
+
+    run(main())
+
+
+def test_a_reply_that_does_not_come_in_time_closes_the_connection(run: Run) -> None:
+    async def main() -> None:
+        async with server() as broker:
+            connection = await broker.connect()
+            other = asyncio.create_task(ask(connection))
+            text = await refused(ask(connection, 0.05), RequestTimedOut)
+            assert text.startswith(f"127.0.0.1:{broker.port} did not answer Metadata within 0.05 s.")
+            assert not connection.is_open
+            await refused(other, RequestTimedOut)  # the stream cannot be trusted any more: all that is open fails
+
+    run(main())
+
+
+def test_a_broker_that_drips_is_timed_out_all_the_same(run: Run) -> None:
+    async def main() -> None:
+        async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(api_versions(0))
+            await reader.read(1000)
+            for byte in metadata_reply(1):
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.04)
+
+        async with raw_server(drip) as port:
+            connection = await Server(port).connect()
+            await refused(ask(connection, 0.2), RequestTimedOut)
+
+    run(main())
+
+
+def test_a_long_poll_may_take_its_wait_on_top_of_the_time_out(run: Run) -> None:
+    async def main() -> None:
+        topic_id = uuid.uuid4()
+
+        async def after_the_wait(request: Request) -> bytes:
+            await asyncio.sleep(0.3)
+            return frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0")
+
+        fetch = FetchRequest([TopicFetch("t", topic_id, [PartitionFetch(0, 0, 1)])], 600, 1, 1, read_committed=False)
+        async with server(after_the_wait) as broker:
+            connection = await broker.connect()
+            assert await connection.request(fetch, 0.1) == FetchReply([], size_bytes=17)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (lambda number: frame(number, b"\xff" * 50), "cannot be read"),
+        (lambda number: frame(number, b""), "cannot be read"),
+        (lambda number: frame(number, metadata_reply(number)[9:], header_tags=b"\1\5\1x"), "tags in the reply header"),
+        (lambda number: frame(number + 1, b"x"), "which is not the oldest one open"),
+        (lambda _: struct.pack(">i", 2**31 - 1), "a frame of 2147483647 bytes"),
+    ],
+    ids=["noise", "empty", "tags", "wrong number", "two gigabytes"],
+)
+def test_a_reply_that_cannot_be_read_says_so_and_closes(run: Run, reply: Callable[[int], bytes], why: str) -> None:
+    async def main() -> None:
+        async with server(lambda request: reply(request.correlation_id)) as broker:
+            connection = await broker.connect()
+            text = await refused(ask(connection), CorruptReply)
+            assert text.startswith(f"127.0.0.1:{broker.port} sent a reply that cannot be read")
+            assert why in text
+            assert not connection.is_open
+
+    run(main())
+
+
+def test_an_error_that_is_younger_than_mm2py_is_named_by_its_number(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return frame(request.correlation_id, struct.pack(">ihqh", 0, 999, -1, -1) + b"\0")
+
+        async with server(answer, ranges={**RANGES, 22: (0, 5)}) as broker:
+            connection = await broker.connect()
+            asked = messages.InitProducerIdRequest(
+                transactional_id=None,
+                transaction_timeout=NO_TIME,
+                producer_id=cast("Any", i64(-1)),
+                producer_epoch=i16(-1),
+            )
+            with pytest.raises(BrokerRefused) as raised:
+                await connection.request(asked, 5)
+            assert raised.value.code == 999
+            assert str(raised.value) == (
+                f"InitProducerId on 127.0.0.1:{broker.port} was refused with an error code unknown to mm2py (999). "
+                "Kafka's list of protocol errors says what it means; a newer mm2py may know it."
+            )
+            assert connection.is_open  # the reply was whole, only its meaning is unknown
+
+    run(main())
+
+
+def test_a_damaged_fetch_reply_says_so_and_closes(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: frame(request.correlation_id, b"\xff" * 12)) as broker:
+            connection = await broker.connect()
+            fetch = FetchRequest([], 0, 0, 0, read_committed=False)
+            assert "Malformed" in await refused(connection.request(fetch, 1), CorruptReply)
+            assert not connection.is_open
+
+    run(main())
+
+
+def test_a_broker_that_hangs_up_fails_what_is_open(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda _: b"") as broker:
+            connection = await broker.connect()
+            text = await refused(ask(connection), BrokerUnreachable)
+            assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
+            assert not connection.is_open
+
+    run(main())
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
+
+
+def throttled(request: Request, pause_ms: int) -> bytes:
+    """A fetch reply without records that names a pause."""
+    return frame(request.correlation_id, struct.pack(">ihi", pause_ms, 0, 0) + b"\1\0")
+
+
+def unsessioned_fetch() -> FetchRequest:
+    wanted = [TopicFetch("t", uuid.UUID(int=7), [PartitionFetch(0, 0, 1)])]
+    return FetchRequest(wanted, 0, 1, 1, read_committed=False, answer_all=True)
+
+
+def test_a_request_on_its_way_when_a_quota_silences_the_broker_is_not_timed_out(run: Run) -> None:
+    """It lies unread until the pause is over, and has the whole of its time then."""
+
+    async def main() -> None:
+        async def answer(request: Request) -> bytes:
+            if len(broker.seen) == 2:  # behind the question for versions
+                return throttled(request, 400)
+            await asyncio.sleep(0.4)
+            return throttled(request, 0)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            first = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+            second = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+            assert await first == FetchReply([], size_bytes=17, throttle_ms=400)
+            assert await second == FetchReply([], size_bytes=17)
+            assert connection.is_open
+
+    run(main())
+
+
+def test_what_comes_while_a_quota_silences_the_broker_is_sent_afterwards_and_in_order(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: throttled(request, 300 if len(broker.seen) == 2 else 0)) as broker:
+            connection = await broker.connect()
+            loop = asyncio.get_running_loop()
+            await connection.request(unsessioned_fetch(), 5)
+            begun_s = loop.time()
+            order: list[int] = []
+
+            async def one(number: int) -> None:
+                await connection.request(unsessioned_fetch(), 0.2)
+                order.append(number)
+
+            async with asyncio.TaskGroup() as later:
+                for number in range(4):
+                    later.create_task(one(number))
+                await asyncio.sleep(0.15)
+                assert len(broker.seen) == 2, "it was sent into the pause"
+            assert order == [0, 1, 2, 3]
+            assert loop.time() - begun_s >= 0.29
+
+    run(main())
+
+
+def test_a_request_that_is_no_read_and_no_write_obeys_a_quota_as_well(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            pause_ms = 300 if len(broker.seen) == 2 else 0
+            return metadata_reply(request.correlation_id, pause_ms)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await ask(connection)
+            begun_s = asyncio.get_running_loop().time()
+            await ask(connection, 0.2)
+            assert asyncio.get_running_loop().time() - begun_s >= 0.29
+
+    run(main())
+
+
+def test_nobody_waits_for_the_end_of_a_pause_on_a_connection_that_is_closed(run: Run) -> None:
+    async def main() -> None:
+        async with server(lambda request: throttled(request, 60_000)) as broker:
+            connection = await broker.connect()
+            await connection.request(unsessioned_fetch(), 5)
+            waits = asyncio.create_task(connection.request(unsessioned_fetch(), 5))
+            await asyncio.sleep(0.05)
+            connection.close()
+            await refused(waits, BrokerUnreachable)
+
+    run(main())
+
+
+# -- fetch sessions ----------------------------------------------------------------------------------------------------
+
+TOPIC_ID = uuid.UUID(int=7)
+
+
+def sent_as(request: Request) -> tuple[int, int, list[int]]:
+    """Return session id, epoch and partitions of a fetch request as it travelled."""
+    body, _ = entity_reader(FetchRequestV17)(request.body[2 + len("test") + 1 :], 0)
+    return body.session_id, body.session_epoch, [part.partition for topic in body.topics for part in topic.partitions]
+
+
+def fetch_answer(request: Request, *, session_id: int, error: int = 0, partitions: Sequence[int] = ()) -> bytes:
+    parts = tuple(
+        PartitionData(
+            partition_index=i32(number),
+            error_code=ErrorCode(0),
+            high_watermark=i64(9),
+            aborted_transactions=None,
+            records=None,
+        )
+        for number in partitions
+    )
+    topics = (FetchableTopicResponse(topic_id=TOPIC_ID, partitions=parts),) if parts else ()
+    reply = FetchResponseV17(
+        throttle_time=NO_TIME, error_code=ErrorCode(error), session_id=i32(session_id), responses=topics
+    )
+    return frame(request.correlation_id, written(reply))
+
+
+def two_partitions() -> FetchRequest:
+    wanted = [PartitionFetch(0, 9, 1), PartitionFetch(1, 9, 1)]
+    return FetchRequest([TopicFetch("t", TOPIC_ID, wanted)], 500, 1, 1, read_committed=False)
+
+
+async def fetched(connection: Connection) -> tuple[int, list[int]]:
+    """Return error and partitions of a reply."""
+    reply = await connection.request(two_partitions(), 5)
+    assert isinstance(reply, FetchReply)
+    return reply.error_code, [part.partition for part in reply.partitions]
+
+
+def test_what_a_broker_remembers_is_not_sent_again(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=() if sent_as(request)[1] else [0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert await fetched(connection) == (0, [0, 1])
+            before = connection.traffic_bytes
+            assert await fetched(connection) == (0, [])
+            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, [])]
+            sent, received = (now - then for now, then in zip(connection.traffic_bytes, before, strict=True))
+            assert (sent, received) == (4 + 8 + 6 + 1 + 21 + 4, 4 + 4 + 1 + 10 + 2)
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [70, 71, 106])
+def test_a_lost_fetch_session_is_opened_anew_within_the_same_call(run: Run, error: int) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=error)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
+            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+            assert epochs == [(0, 0), (5, 1), (5, -1)]  # lost before it ever served: not asked for again at once
+            assert connection.is_open
+
+    run(main())
+
+
+def test_a_broker_that_grants_no_fetch_session_is_reported(run: Run) -> None:
+    async def main() -> None:
+        said: list[str] = []
+
+        def refuse(request: Request) -> bytes:
+            return fetch_answer(request, session_id=0, partitions=[0, 1])
+
+        def lose(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=70)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        def grant(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        for answer, reported in ((refuse, True), (lose, True), (grant, False)):
+            said.clear()
+            async with server(answer) as broker:
+                connection = await broker.connect(report_no_session=said.append)
+                assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
+                assert set(said) == ({f"127.0.0.1:{broker.port}"} if reported else set()), answer.__name__
+
+    run(main())
+
+
+def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenticated_again(run: Run) -> None:
+    """The story: the broker lost the fetch session while another request was renewing the authentication. The fetch
+    went out again between handshake and proof, and the broker closed the connection."""
+
+    async def main() -> None:
+        log: list[str] = []
+
+        class Authenticated:
+            async def ensure(self) -> None:
+                log.append("ensured")
+                await asyncio.sleep(0)
+
+        def answer(request: Request) -> bytes:
+            log.append("fetch")
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=70)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            connection._session = cast("Any", Authenticated())
+            await fetched(connection)
+            await fetched(connection)
+            sends = [at for at, what in enumerate(log) if what == "fetch"]
+            assert len(sends) == 3
+            assert all(log[at - 1] == "ensured" for at in sends), log
+
+    run(main())
+
+
+def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                return fetch_answer(request, session_id=0, error=103)
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            assert [await fetched(connection) for _ in range(3)] == [(0, [0, 1]), (103, []), (0, [0, 1])]
+            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (5, 1), (5, 0)]
+
+    run(main())
+
+
+def test_a_fetch_that_is_cancelled_ends_the_session(run: Run) -> None:
+    """Its answer comes all the same, and told of news that nobody heard."""
+
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def answer(request: Request) -> bytes:
+            if sent_as(request)[1] > 0:
+                await go.wait()
+            return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            gone = asyncio.create_task(fetched(connection))
+            while len(broker.seen) < 3:
+                await asyncio.sleep(0)
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            go.set()
+            assert await fetched(connection) == (0, [0, 1])
+            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, []), (5, 0, [0, 1])]
+
+    run(main())
+
+
+def test_two_fetches_at_once_do_not_share_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            _, epoch, partitions = sent_as(request)
+            return fetch_answer(request, session_id=0 if epoch < 0 else 5, partitions=partitions)
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            answers = await asyncio.gather(fetched(connection), fetched(connection))
+            assert answers == [(0, []), (0, [0, 1])]
+            await fetched(connection)
+            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+            assert epochs == [(0, 0), (5, 1), (0, -1), (5, 2)]
+
+    run(main())
+
+
+def test_who_wants_every_partition_answered_reads_outside_the_session(run: Run) -> None:
+    async def main() -> None:
+        def answer(request: Request) -> bytes:
+            return fetch_answer(request, session_id=5, partitions=sent_as(request)[2])
+
+        async with server(answer) as broker:
+            connection = await broker.connect()
+            await fetched(connection)
+            reply = await connection.request(replace(two_partitions(), answer_all=True), 5)
+            assert isinstance(reply, FetchReply)
+            assert len(reply.partitions) == 2
+            await fetched(connection)
+            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (0, -1), (5, 1)]
+
+    run(main())
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "cap", "topic_id", "wanted"),
+    [
+        ((4, 17), None, uuid.UUID(int=1), 17),
+        ((4, 18), None, uuid.UUID(int=1), 17),
+        ((4, 13), None, uuid.UUID(int=1), 13),
+        ((4, 17), 13, uuid.UUID(int=1), 13),
+        ((4, 17), 12, uuid.UUID(int=1), 12),
+        ((4, 17), None, None, 12),
+        ((4, 12), 20, None, 12),
+    ],
+)
+def test_the_highest_version_is_used_that_both_speak_and_no_cap_forbids(
+    run: Run, offered: tuple[int, int], cap: int | None, topic_id: uuid.UUID | None, wanted: int
+) -> None:
+    async def main() -> None:
+        async with server(
+            lambda request: frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0"),
+            ranges={**RANGES, FETCH_KEY: offered},
+        ) as broker:
+            connection = await broker.connect(version_caps=None if cap is None else {FETCH_KEY: cap})
+            fetch = FetchRequest([TopicFetch("t", topic_id, [])], 0, 0, 0, read_committed=False)
+            await connection.request(fetch, 5)
+            assert broker.seen[-1].version == wanted
+            assert connection.reads_topic_ids is (min(offered[1], cap or 99) >= 13)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("ranges", "wanted"),
+    [
+        ({**RANGES, METADATA_KEY: (0, 11)}, "speaks Metadata in versions 0-11, mm2py in 12-12."),
+        ({**RANGES, METADATA_KEY: (13, 14)}, "speaks Metadata in versions 13-14, mm2py in 12-12."),
+        ({API_VERSIONS_KEY: (0, 4)}, "speaks Metadata in versions none, mm2py in 12-12."),
+    ],
+)
+def test_no_common_version_names_api_and_versions(run: Run, ranges: Mapping[int, tuple[int, int]], wanted: str) -> None:
+    async def main() -> None:
+        async with server(ranges=ranges) as broker:
+            connection = await broker.connect()
+            text = await refused(ask(connection), UnsupportedVersion)
+            assert text == f"127.0.0.1:{broker.port} {wanted} mm2py works with brokers from 3.3 to 4.3."
+            assert connection.is_open
+
+    run(main())
+
+
+def test_a_broker_of_before_2_4_is_told_from_something_else(run: Run) -> None:
+    async def main() -> None:
+        async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(frame(0, struct.pack(">hi", 35, 0), header_tags=b""))
+            await reader.read()
+
+        async with raw_server(old) as port:
+            text = await refused(Server(port).connect(), UnsupportedVersion)
+            assert "speaks ApiVersions in versions older ones only, mm2py in 3." in text
+
+    run(main())
+
+
+# -- what is no broker -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("says", "kind", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NotKafka, "it begins with the text 'HTTP'"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", NotKafka, "it begins with the text 'SSH-'"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", NotKafka, "it speaks TLS, and security.protocol is PLAINTEXT"),
+        (b"\x7f\xff\xff\xff", NotKafka, "it begins with the bytes 7fffffff"),
+        (b"\x00\x00\x00\x10" + b"\x00" * 16, NotKafka, "its first reply cannot be read"),
+        (frame(7, b"\0" * 20), CorruptReply, "reply to request 7, which is not the oldest one open"),
+        (b"", BrokerUnreachable, "the connection broke"),
+    ],
+    ids=["HTTP", "SSH", "TLS", "two gigabytes", "zeros", "wrong number", "hangs up"],
+)
+def test_what_is_no_broker_is_named(run: Run, says: bytes, kind: type[KafkaError], why: str) -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(says)
+            if says:
+                await reader.read()
+
+        async with raw_server(serve) as port:
+            text = await refused(Server(port).connect(), kind)
+            assert text.startswith(f"127.0.0.1:{port} ")
+            assert why in text
+
+    run(main())
+
+
+def test_who_accepts_and_says_nothing_is_given_up(run: Run) -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        async with raw_server(serve) as port:
+            silent = connect("127.0.0.1", port, client_id="test", timeout_s=0.1)
+            assert "it accepts connections but says nothing within 0.1 s" in await refused(silent, NotKafka)
+
+    run(main())
+
+
+def test_nobody_at_the_port_is_said_as_the_system_says_it(run: Run) -> None:
+    async def main() -> None:
+        async with raw_server(lambda *_: asyncio.sleep(0)) as port:
+            pass
+        text = await refused(Server(port).connect(), BrokerUnreachable)
+        assert text == (
+            f"127.0.0.1:{port} cannot be reached: Connection refused. "
+            "Check address, port and network; mm2py keeps trying."
+        )
+
+    run(main())
