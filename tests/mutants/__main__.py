@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for result in run_mutants(ROOT, mutants, workers=options.workers):
             results.append(result)
             tests = ", ".join(test.rpartition("::")[2] for test in result.mutant.killed_by)
-            print(f"{result.mutant.name:<34} {result.verdict.value:<18} {result.seconds:5.1f} s  {tests}", flush=True)
+            print(f"{result.mutant.name:<37} {result.verdict.value:<18} {result.seconds:5.1f} s  {tests}", flush=True)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 1

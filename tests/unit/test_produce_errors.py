@@ -92,6 +92,14 @@ def test_what_may_be_stored_and_would_not_be_known_again_is_looked_for_first(
         assert copier.handle(Tick(1e6)) == (() if stored is Stored.NO else [Need.RECONCILE])
 
 
+@pytest.mark.parametrize("code", [3, 6, 7, 20, 56], ids=name_of)
+def test_a_leader_that_may_have_stored_the_batch_is_not_believed_to_have_refused_it(code: int) -> None:
+    """A leader gives these answers also after it has appended the batch. They stand here by hand, not from the table."""
+    copier, second = one_on_its_way(NONE_COVERED)
+    refused(copier, second, code)
+    assert copier.handle(Tick(1e6)) == [Need.RECONCILE]
+
+
 @pytest.mark.parametrize(("code", "reaction", "stored"), ROWS)
 def test_what_was_surely_refused_may_be_cut_otherwise(code: int, reaction: ProduceReaction, stored: Stored) -> None:
     copier, second = one_on_its_way()
