@@ -94,7 +94,7 @@ def test_what_may_be_stored_and_would_not_be_known_again_is_looked_for_first(
 
 @pytest.mark.parametrize("code", [3, 6, 7, 20, 56], ids=name_of)
 def test_a_leader_that_may_have_stored_the_batch_is_not_believed_to_have_refused_it(code: int) -> None:
-    """A leader gives these answers also after it has appended the batch. They stand here by hand, not from the table."""
+    """A leader gives these answers also after it has appended the batch. They are not taken from the table."""
     copier, second = one_on_its_way(NONE_COVERED)
     refused(copier, second, code)
     assert copier.handle(Tick(1e6)) == [Need.RECONCILE]
