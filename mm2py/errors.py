@@ -1,12 +1,10 @@
 """Everything mm2py raises on purpose. Each error says what to do; each class stands for one reaction."""
 
-from typing import ClassVar
-
 
 class Mm2Error(Exception):
     """Base of all that mm2py raises on purpose. ``remedy`` addresses the operator."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(f"{what} {remedy}".strip())

@@ -25,9 +25,10 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
 from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
 from mm2py.trouble import Trouble
@@ -41,8 +42,6 @@ STARTS_BACK: Final = 10
 """How many offsets before the end reading begins: enough to find a heartbeat, and never the whole history."""
 FETCH_BYTES: Final = 64 * 1024
 POLL_MS: Final = 5_000
-_UNKNOWN_TOPIC: Final = 3
-_OUT_OF_RANGE: Final = 1
 
 
 class Phase(Enum):
@@ -277,11 +276,11 @@ class PathConnector:
     async def _find(self) -> _Tail | None:
         """Return where to begin reading: near the end. None while there is no such topic."""
         topic = (await fetch_metadata(self._brokers, [self._topic], channel="path")).topics.get(self._topic)
-        if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+        if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             return None
         part = topic.partitions.get(PARTITION)
         if topic.error_code or part is None or part.leader is None:
-            raise self._refused("Finding", topic.error_code or 5)
+            raise self._refused("Finding", topic.error_code or LEADER_NOT_AVAILABLE)
         ends = {}
         for which in (admin.EARLIEST, admin.LATEST):
             answer = await admin.list_offsets(self._brokers, part.leader, [(self._topic, PARTITION)], which)
@@ -307,7 +306,7 @@ class PathConnector:
             self._take(Looked(self._clock.monotonic()))
             return
         part = reply.partitions[0]
-        if part.error_code == _OUT_OF_RANGE:
+        if part.error_code == OFFSET_OUT_OF_RANGE:
             self._tail = None  # cut back, or cleaned away: begin near the end anew
             return
         if part.error_code:
@@ -347,4 +346,4 @@ class PathConnector:
         target = self._flow.target
         denied = reaction_to(code) is Reaction.DENIED
         remedy = f"Grant mm2py DESCRIBE and READ on topic {self._topic} of {target}." if denied else ""
-        return BrokerRefused(f"{doing} {self._topic} on {target}", code, name_of(code), remedy=remedy)
+        return BrokerRefused(f"{doing} {self._topic} on {target}", code, remedy=remedy)

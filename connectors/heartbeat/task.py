@@ -18,7 +18,7 @@ from mm2py.clock import Clock
 from mm2py.config.settings import HeartbeatSettings
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicProduce
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Backoff, Reaction, reaction_to
 from mm2py.records.batch import build_batch
 from mm2py.records.compression import Codec
 from mm2py.records.heartbeat import Heartbeat, encode
@@ -35,10 +35,8 @@ def lasting_pause_s(error: KafkaError) -> float | None:
     """Return how long to wait after an error that waiting does not mend; None for one that passes by itself."""
     if error.retriable:
         return None
-    reaction = reaction_to(error.code) if isinstance(error, BrokerRefused) else Reaction.FAIL
-    if reaction in {Reaction.RETRY, Reaction.REFRESH}:
-        return None
-    return DENIED_PAUSE_S if reaction is Reaction.DENIED else BLOCKED_PAUSE_S
+    denied = isinstance(error, BrokerRefused) and error.reaction is Reaction.DENIED
+    return DENIED_PAUSE_S if denied else BLOCKED_PAUSE_S
 
 
 class HeartbeatTask:
@@ -117,7 +115,6 @@ class HeartbeatTask:
             raise BrokerRefused(
                 f"Writing to {HEARTBEATS} on {target}",
                 answer.error_code,
-                name_of(answer.error_code),
                 message=answer.error_message,
                 remedy=f"Grant mm2py WRITE on topic {HEARTBEATS} of {target}." if denied else "",
             )

@@ -13,16 +13,14 @@ from mm2py.config.settings import HeartbeatSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction, reaction_to
 from mm2py.topics.internal import COMPACT
 from mm2py.topics.replication_policy import HEARTBEATS
 
 PARTITION: Final = 0
-_UNKNOWN_TOPIC: Final = 3
-_NO_LEADER: Final = 5
-_EXISTS: Final = 36
 
 
 async def find_or_make(settings: HeartbeatSettings, brokers: Brokers, log: FilteringBoundLogger) -> BrokerId:
@@ -33,17 +31,16 @@ async def find_or_make(settings: HeartbeatSettings, brokers: Brokers, log: Filte
         BrokerUnreachable, RequestTimedOut, ...: as ``Brokers.send``.
     """
     topic = (await fetch_metadata(brokers, [HEARTBEATS])).topics.get(HEARTBEATS)
-    if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         if await _make(settings, brokers):
             log.info("heartbeats.topic_created", cluster=settings.flow.target)
-        raise BrokerRefused(f"Waiting for {HEARTBEATS}", _NO_LEADER, name_of(_NO_LEADER))
+        raise BrokerRefused(f"Waiting for {HEARTBEATS}", LEADER_NOT_AVAILABLE)
     part = topic.partitions.get(PARTITION)
     if topic.error_code or part is None or part.leader is None:
-        code = topic.error_code or (part.error_code if part is not None else 0) or _NO_LEADER
+        code = topic.error_code or (part.error_code if part is not None else 0) or LEADER_NOT_AVAILABLE
         raise BrokerRefused(
             f"Finding the leader of {HEARTBEATS} on {settings.flow.target}",
             code,
-            name_of(code),
             remedy=_rights(settings) if reaction_to(code) is Reaction.DENIED else "",
         )
     return part.leader
@@ -53,17 +50,16 @@ async def _make(settings: HeartbeatSettings, brokers: Brokers) -> bool:
     """Return whether it was made; False if somebody was faster."""
     new = NewTopic(HEARTBEATS, partitions=1, replication_factor=settings.replication_factor, configs=COMPACT)
     refusal = (await admin.create_topics(brokers, [new]))[HEARTBEATS]
-    if refusal is None or refusal.code == _EXISTS:
+    if refusal is None or refusal.code == TOPIC_ALREADY_EXISTS:
         return refusal is None
-    reaction = reaction_to(refusal.code)
-    if reaction in {Reaction.RETRY, Reaction.REFRESH}:
+    if refusal.retriable:
         raise refusal
     by_hand = f"create it on {settings.flow.target} by hand, with one partition and cleanup.policy=compact."
-    if reaction is Reaction.DENIED:
+    if refusal.reaction is Reaction.DENIED:
         remedy = f"Grant mm2py CREATE on topic {HEARTBEATS}, or {by_hand}"
     else:
         remedy = f"Set heartbeats.topic.replication.factor to what {settings.flow.target} can hold, or {by_hand}"
-    raise BrokerRefused(refusal.what.removesuffix("."), refusal.code, name_of(refusal.code), remedy=remedy)
+    raise BrokerRefused(refusal.what.removesuffix("."), refusal.code, remedy=remedy)
 
 
 def _rights(settings: HeartbeatSettings) -> str:

@@ -19,7 +19,8 @@ from connectors.source.shared_lines import in_lines
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import TopicName
-from mm2py.kafka.acl_admin import SECURITY_DISABLED, create_topic_acls, describe_topic_acls, in_chunks
+from mm2py.kafka.acl_admin import create_topic_acls, describe_topic_acls, in_chunks
+from mm2py.kafka.error_codes import SECURITY_DISABLED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction, reaction_to
@@ -124,7 +125,7 @@ class AclSync:
         if error.code == SECURITY_DISABLED:
             if self._notices.is_new(("no authorizer", alias)):
                 self._log.info("topic_acls.no_authorizer", cluster=alias, effect="ACLs of topics are not carried over")
-        elif reaction_to(error.code) is Reaction.DENIED:
+        elif error.reaction is Reaction.DENIED:
             if self._notices.is_new(("denied", alias, doing)):
                 self._log.warning(
                     "topic_acls.denied",

@@ -37,7 +37,8 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus, Side
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.kafka.retry import Backoff
@@ -54,7 +55,6 @@ from mm2py.worker.reach import Part
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a partition that is copied has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
-UNKNOWN_TOPIC: Final = 3
 SHOWN_MOST: Final = 3
 """So many topics stand in a guarantee."""
 
@@ -387,7 +387,7 @@ class SourceConnector:
                 backoff.reset()
                 self._state, self._reason = "running", ""
             except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
+                if not error.worth_asking_again:
                     raise
                 task.metadata_wanted.set()
                 self._note_waiting(str(error))
@@ -441,7 +441,7 @@ class SourceConnector:
         lost: dict[str, str] = {}
         for part in task.partitions.values():
             topic = metadata.topics.get(part.target_topic)
-            if topic is not None and topic.error_code == UNKNOWN_TOPIC:
+            if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted"
             elif topic is not None and topic.error_code == 0 and part.target_topic_id not in {None, topic.topic_id}:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"

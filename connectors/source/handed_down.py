@@ -6,20 +6,17 @@ Answers to nothing in MM2, whose tasks read all their offsets when they start, a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from connectors.source.beginning import Beginning, Key
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.takeover import EarlierLives
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import name_of
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import PositionTable
-
-UNKNOWN_TOPIC: Final = 3
 
 
 class HandedDown:
@@ -75,8 +72,8 @@ class HandedDown:
         name = self._settings.offsets_topic
         topic = (await fetch_metadata(self._target, [name])).topics.get(name)
         if topic is None or topic.error_code:
-            code = UNKNOWN_TOPIC if topic is None else topic.error_code
-            raise BrokerRefused(f"Reading {name}", code, name_of(code))
+            code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+            raise BrokerRefused(f"Reading {name}", code)
         await self._table.read(self._target, topic)
 
     def let_go(self, keys: Iterable[Key]) -> None:

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import TOPIC_ALREADY_EXISTS
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -23,7 +24,6 @@ from mm2py.topics.internal import fence_topic
 EVERY_S: Final = 3600.0
 AGAIN_S: Final = 60.0
 _EXPIRY_SETTING: Final = "transactional.id.expiration.ms"
-_EXISTS: Final = 36
 
 
 class KeepAlive:
@@ -55,9 +55,9 @@ class KeepAlive:
                     self._log.info("keepalive.back")
                     said = False
             except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
+                if not error.worth_asking_again:
                     raise
-                if not error.retriable and not said:
+                if isinstance(error, BrokerRefused) and not said:
                     said = True
                     self._log.warning(
                         "keepalive.failing",
@@ -80,6 +80,6 @@ class KeepAlive:
         if found is None or found.error_code:
             new = NewTopic(name, topic.partitions, self.replication_factor, topic.configs)
             refusal = (await admin.create_topics(self._target, [new]))[name]
-            if refusal is not None and refusal.code != _EXISTS:
+            if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
                 raise refusal
         await self._incarnation.keep_alive((name, 0))

@@ -176,12 +176,13 @@ class KeptGaps:
                     self._log.info("status.back", topic=status.topic)
                 since_s, said = None, False
             except (KafkaError, TableUnusable, DamagedTopic) as error:
-                if isinstance(error, KafkaError) and not (error.retriable or isinstance(error, BrokerRefused)):
+                if isinstance(error, KafkaError) and not error.worth_asking_again:
                     raise
                 now_s = self._clock.monotonic()
                 since_s = now_s if since_s is None else since_s
                 lasting = not isinstance(error, KafkaError) or now_s - since_s >= UNAVAILABLE_REPORT_S
-                if lasting and not error.retriable and not said:  # of a target that is away others tell
+                answered = not isinstance(error, KafkaError) or isinstance(error, BrokerRefused)
+                if lasting and answered and not said:  # a target that does not answer is reported elsewhere
                     said = True
                     why = f"{error.why} {error.remedy}" if isinstance(error, TableUnusable) else str(error)
                     self._log.warning(
@@ -212,7 +213,7 @@ class KeptGaps:
                 await start.ensure_table(self._settings, start.status_table(self._settings), self._target)
                 await status.read()
             except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
+                if not error.worth_asking_again:
                     raise
             if status.is_missing:
                 await asyncio.sleep(backoff.next_s())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from typing import ClassVar, Final
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,13 +18,19 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
-from mm2py.kafka.acl_admin import SECURITY_DISABLED, describe_topic_acls
+from mm2py.kafka.acl_admin import describe_topic_acls
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    SECURITY_DISABLED,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ANY_BROKER, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord, Record, read_records
 from mm2py.records.quarantined import Origin, Provenance, Quarantined, encode_quarantined
@@ -45,7 +51,6 @@ _ONE_BATCH_BYTES: Final = 1
 _ROOM_BYTES: Final = 64 << 10
 """For the provenance, and for what stands around the batch in a request."""
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
-_UNKNOWN_TOPIC, _EXISTS, _NO_LEADER = 3, 36, 5
 _OPEN_WITHOUT_ACL: Final = "allow.everyone.if.no.acl.found"
 
 
@@ -56,7 +61,7 @@ class QuarantineUnusable(Mm2Error):
 class AnotherRead(KafkaError):
     """The source did not bring the record that was refused: it came damaged, or the log has changed."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} brought no record.", remedy="It is read again.")
@@ -125,11 +130,10 @@ class Quarantine:
                 break
             except KafkaError as trouble:
                 error = trouble
-                if isinstance(trouble, BrokerRefused):
-                    if reaction_to(trouble.code) not in {Reaction.RETRY, Reaction.REFRESH}:
-                        break
-                elif not trouble.retriable:
+                if not trouble.worth_asking_again:
                     raise
+                if not trouble.retriable:
+                    break
                 await asyncio.sleep(backoff.next_s())
             else:
                 return True
@@ -178,7 +182,7 @@ class Quarantine:
         """
         what = f"Reading {part.source_topic}-{part.partition} at offset {offset}"
         if part.source_leader is None:
-            raise BrokerRefused(what, _NO_LEADER, name_of(_NO_LEADER))
+            raise BrokerRefused(what, LEADER_NOT_AVAILABLE)
         epoch = part.copier.position.source_leader_epoch
         wanted = PartitionFetch(part.partition, offset, _ONE_BATCH_BYTES, part.source_leader_epoch, epoch)
         request = FetchRequest(
@@ -192,7 +196,7 @@ class Quarantine:
         reply = await self._source.send(part.source_leader, request, channel=CHANNEL)
         code = reply.error_code or next((found.error_code for found in reply.partitions), 0)
         if code:
-            raise BrokerRefused(what, code, name_of(code))
+            raise BrokerRefused(what, code)
         for found in reply.partitions:
             planned = plan(
                 found.records,
@@ -213,11 +217,11 @@ class Quarantine:
         """See that the topic is there and keeps what is put into it: somebody may delete it, and make it otherwise."""
         name = self._topic.name
         found = (await fetch_metadata(self._target, [name])).topics.get(name)
-        if found is None or found.error_code == _UNKNOWN_TOPIC:
+        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             new = NewTopic(name, 1, self._settings.offsets_topic_replication_factor, self._topic.configs)
             refusal = (await admin.create_topics(self._target, [new]))[name]
-            if refusal is not None and refusal.code != _EXISTS:
-                if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
+            if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
+                if refusal.retriable:
                     raise refusal
                 settings = ", ".join(f"{key}={value}" for key, value in self._topic.configs.items())
                 raise QuarantineUnusable(
@@ -235,9 +239,9 @@ class Quarantine:
                     " as long as it keeps its records.",
                 )
             self._log.info("quarantine.created", quarantine=name)
-            raise BrokerRefused(f"Waiting for {name}", _NO_LEADER, name_of(_NO_LEADER))
+            raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
         if found.error_code:
-            raise BrokerRefused(f"Finding {name}", found.error_code, name_of(found.error_code))
+            raise BrokerRefused(f"Finding {name}", found.error_code)
         if not self._is_there or found.topic_id != self._topic_id:
             await self._check_topic(name)
             self._is_there, self._topic_id = True, found.topic_id
@@ -270,7 +274,7 @@ class Quarantine:
             if error.code == SECURITY_DISABLED:  # whoever reaches the cluster reads all of it
                 self._readers_known_s[remote] = now_s
                 return
-            if reaction_to(error.code) is not Reaction.DENIED:
+            if error.reaction is not Reaction.DENIED:
                 raise
             raise QuarantineUnusable(
                 f"Who may read {name} on {target} is not known: {error.what}",

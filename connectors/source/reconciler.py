@@ -17,12 +17,13 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
 from mm2py.kafka.retry import Backoff
 from mm2py.replication.lane import CopiedPartition
-from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.log_reader import LogReader, Stretch
 from mm2py.replication.planned_stretch import PlannedStretch
 from mm2py.replication.position import Position
 from mm2py.replication.reconcile import Comparison, ForeignRecords, Tail, Walk, Writer
@@ -280,7 +281,7 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, 
             first = await admin.list_offsets(brokers, leader, keys, admin.EARLIEST)
             last = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
         except KafkaError as error:
-            if not (error.retriable or isinstance(error, BrokerRefused)):
+            if not error.worth_asking_again:
                 raise
             continue
         bounds |= {

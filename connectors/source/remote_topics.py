@@ -14,6 +14,13 @@ from mm2py.config.settings import FlowSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    CONTENT_REFUSED,
+    INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction, reaction_to
@@ -27,12 +34,6 @@ from mm2py.topics.topic_configs import (
     too_many_in_sync,
 )
 
-_UNKNOWN_TOPIC: Final = 3
-_ALREADY_EXISTS: Final = 36
-_INVALID_PARTITIONS: Final = 37
-_INVALID_REPLICATION_FACTOR: Final = 38
-_REFUSED_CONTENT: Final = frozenset({40, 42, 44})
-"""INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: it may be the settings that the target does not want."""
 CHUNK: Final = 200
 """Topics in one admin request: a cluster of ten thousand is described in pages."""
 
@@ -131,7 +132,7 @@ async def _describe(target: Brokers, names: Sequence[str]) -> dict[str, TopicMet
 
 
 def _is_missing(topic: TopicMetadata | None) -> bool:
-    return topic is None or topic.error_code == _UNKNOWN_TOPIC
+    return topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) -> tuple[list[str], list[str]]:
@@ -147,7 +148,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
         for name in page:
             found = configs.get(name)
             if found is None or isinstance(found, BrokerRefused):
-                if found is not None and reaction_to(found.code) is Reaction.DENIED:
+                if found is not None and found.reaction is Reaction.DENIED:
                     refused[name] = NotPermitted(settings.flow, name, str(found), f"Grant DESCRIBE_CONFIGS on {name}.")
                 continue
             remote, upstream = topics[name]
@@ -166,7 +167,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
         unwanted = {
             remote: refusal
             for remote, refusal in answers.items()
-            if refusal is not None and refusal.code in _REFUSED_CONTENT and wanted[remote].configs
+            if refusal is not None and refusal.code in CONTENT_REFUSED and wanted[remote].configs
         }
         if unwanted:
             others = {remote: refusal for remote, refusal in answers.items() if remote not in unwanted}
@@ -175,13 +176,13 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
             name = origin[remote]
             if refusal is None:
                 created.append(name)
-            elif refusal.code == _ALREADY_EXISTS:  # made a round ago, and not in the metadata yet
+            elif refusal.code == TOPIC_ALREADY_EXISTS:  # made a round ago, and not in the metadata yet
                 there.append(name)
-            elif reaction_to(refusal.code) in {Reaction.DENIED, Reaction.FAIL}:
+            elif not refusal.retriable:
                 remedy = f"Grant CREATE on {remote} on {settings.target.alias}, or create it by hand."
-                if reaction_to(refusal.code) is Reaction.FAIL:
+                if refusal.reaction is Reaction.FAIL:
                     remedy = f"Correct the cause, or create {remote} on {settings.target.alias} by hand."
-                if refusal.code == _INVALID_REPLICATION_FACTOR:
+                if refusal.code == INVALID_REPLICATION_FACTOR:
                     remedy = f"Set replication.factor to what {settings.target.alias} can hold."
                 refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
     return created, there
@@ -220,7 +221,7 @@ async def _create_with_less(
             refusal = found.get(name)
             if name in found and refusal is None:
                 tried.taken(name)
-            elif refusal is not None and refusal.code in _REFUSED_CONTENT:
+            elif refusal is not None and refusal.code in CONTENT_REFUSED:
                 tried.turned_down(name, str(refusal))
             else:
                 tried.give_up(name)
@@ -295,9 +296,9 @@ async def _widen(
     answers = await admin.create_partitions(now.target, {remote: count for remote, (_, count) in narrow.items()})
     for remote, refusal in answers.items():
         name, count = narrow[remote]
-        if refusal is None or refusal.code == _INVALID_PARTITIONS:
+        if refusal is None or refusal.code == INVALID_PARTITIONS:
             widened.append(name)
-        elif reaction_to(refusal.code) in {Reaction.DENIED, Reaction.FAIL}:
+        elif not refusal.retriable:
             now.too_narrow[name] = RemoteTopicTooNarrow(
                 remote,
                 upstream_partitions=count,

@@ -13,7 +13,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.replication.copier import Phase
 from mm2py.replication.lane import CopiedPartition
@@ -79,7 +79,7 @@ class SourceEnds:
         try:
             answers = await admin.list_offsets(self._source, leader, [part.key for part in parts], admin.LATEST)
         except KafkaError as error:
-            if not (error.retriable or isinstance(error, BrokerRefused)):
+            if not error.worth_asking_again:
                 raise
             return
         finally:

@@ -18,12 +18,12 @@ from mm2py.connector import Side
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff
 
 UNREACHABLE_REPORT_S: Final = 5.0
-NO_LEADER: Final = 5
 
 T = TypeVar("T")
 
@@ -68,10 +68,7 @@ class Patience:
             try:
                 return await ask()
             except KafkaError as error:
-                passing = error.retriable or (
-                    isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
-                )
-                if not passing:
+                if not error.retriable:
                     raise
                 self._note(f"{what}: {error}")
                 if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
@@ -137,11 +134,11 @@ async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -
     """
     name = table.name
     topic = (await fetch_metadata(brokers, [name])).topics.get(name)
-    if topic is None or topic.error_code == 3:
+    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         new = NewTopic(name, table.partitions, table.replication_factor, {"cleanup.policy": "compact"})
         refusal = (await admin.create_topics(brokers, [new]))[name]
-        if refusal is not None and refusal.code != 36:
-            if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
+        if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
+            if refusal.retriable:
                 raise refusal
             raise TableUnusable(
                 settings.flow,
@@ -151,12 +148,10 @@ async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -
                 remedy=f"Set {table.setting} to what {settings.target.alias} can hold, grant CREATE,"
                 " or create the topic by hand with cleanup.policy=compact.",
             )
-        raise BrokerRefused(f"Waiting for {name}", NO_LEADER, name_of(NO_LEADER))
+        raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
     if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-        code = topic.error_code or NO_LEADER
-        raise BrokerRefused(
-            f"Finding the leaders of {name}", code, name_of(code), remedy=f"mm2py needs DESCRIBE on {name}."
-        )
+        code = topic.error_code or LEADER_NOT_AVAILABLE
+        raise BrokerRefused(f"Finding the leaders of {name}", code, remedy=f"mm2py needs DESCRIBE on {name}.")
     found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
     if not isinstance(found, BrokerRefused):
         policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)

@@ -15,6 +15,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
@@ -28,7 +29,6 @@ SIDE_BY_SIDE: Final = 16
 PROOF_S: Final = 6.0
 """How long ``shut_out_of`` waits for markers in a topic, until it was said that they are waited for; once more as long
 for each hundred lives."""
-UNKNOWN_TOPIC: Final = 3
 
 
 class EarlierLives:
@@ -174,7 +174,7 @@ class EarlierLives:
         wanted: dict[str, tuple[TopicMetadata, list[tuple[str, int]]]] = {}
         unproven: set[tuple[str, int]] = set()
         for key, remote in remotes.items():
-            if remote is None or remote.error_code == UNKNOWN_TOPIC:
+            if remote is None or remote.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             part = remote.partitions.get(key[1])
             if remote.error_code or (part is not None and part.leader is None):

@@ -15,7 +15,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import TargetLost, TargetShort, TargetWhole
@@ -147,7 +147,7 @@ class TargetEnds:
             try:
                 answers = await admin.list_offsets(self._target, leader, asked, admin.LATEST, leader_epochs=epochs)
             except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
+                if not error.worth_asking_again:
                     raise
                 return
             for key, answer in answers.items():

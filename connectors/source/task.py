@@ -31,7 +31,7 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.records.source_offset import StoredPosition
@@ -441,7 +441,7 @@ class SourceTask:
             try:
                 await work
             except KafkaError as error:
-                if not (error.retriable or isinstance(error, BrokerRefused)):
+                if not error.worth_asking_again:
                     raise
                 self.metadata_wanted.set()  # the copier's pause ends and it asks again
             finally:

@@ -21,9 +21,10 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
+from mm2py.kafka.error_codes import CONTENT_REFUSED, name_of
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
@@ -39,8 +40,6 @@ from mm2py.topics.topic_configs import (
 CHANNEL: Final = "sync"
 """Connections of their own: a target that hangs here holds up no copying."""
 CHUNK: Final = 200
-REFUSED_CONTENT: Final = frozenset({40, 42, 44})
-"""INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: a broker's word that it does not want these settings."""
 
 
 class TopicConfigSync:
@@ -145,11 +144,10 @@ class TopicConfigSync:
         return None
 
     def _say_denied(self, of: tuple[str, ...], alias: str, topic: str, refusal: BrokerRefused, right: str) -> None:
-        reaction = reaction_to(refusal.code)
-        if reaction not in {Reaction.DENIED, Reaction.FAIL} or not self._notices.is_new(of, str(refusal)):
+        if refusal.retriable or not self._notices.is_new(of, str(refusal)):
             return
         shared, own = {"why": f"{name_of(refusal.code)} ({refusal.code})"}, {"why": str(refusal)}
-        if reaction is Reaction.DENIED:
+        if refusal.reaction is Reaction.DENIED:
             shared["remedy"] = f"Grant {right} on them on {alias}."
             own["remedy"] = f"Grant {right} on topic {topic} on {alias}."
         self._lines.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
@@ -213,7 +211,7 @@ class TopicConfigSync:
         if refusal is None:
             tried.taken(topic)
             self._notices.is_over(("denied", topic))
-        elif refusal.code in REFUSED_CONTENT:
+        elif refusal.code in CONTENT_REFUSED:
             tried.turned_down(topic, str(refusal))
         else:
             tried.give_up(topic)

@@ -10,11 +10,8 @@ from kio.static.primitive import i8
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import ANY_BROKER, Brokers
-from mm2py.kafka.retry import name_of
 from mm2py.topics.acls import TopicAcl
 
-SECURITY_DISABLED: Final = 54
-"""The cluster has no authorizer."""
 CHUNK_MOST: Final = 500
 CHUNK_MOST_BYTES: Final = 256 * 1024
 _TOPIC_RESOURCE: Final = 2
@@ -42,7 +39,7 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
         raise TypeError(f"{type(reply).__name__} came in answer to a DescribeAclsRequest")
     code = int(reply.error_code)
     if code:
-        raise BrokerRefused("Listing the ACLs of topics", code, name_of(code), message=reply.error_message)
+        raise BrokerRefused("Listing the ACLs of topics", code, message=reply.error_message)
     return [
         TopicAcl(
             resource.resource_name,
@@ -84,11 +81,7 @@ async def create_topic_acls(
     answers: dict[TopicAcl, BrokerRefused | None] = {}
     for acl, result in zip(acls, reply.results, strict=True):
         code = int(result.error_code)
-        answers[acl] = (
-            BrokerRefused(f"Creating the ACL {acl}", code, name_of(code), message=result.error_message)
-            if code
-            else None
-        )
+        answers[acl] = BrokerRefused(f"Creating the ACL {acl}", code, message=result.error_message) if code else None
     return answers
 
 

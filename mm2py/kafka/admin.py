@@ -20,7 +20,6 @@ from kio.static.protocol import Payload
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers
-from mm2py.kafka.retry import name_of
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -368,4 +367,4 @@ async def describe_group(brokers: Brokers, coordinator: BrokerId, group: str) ->
 
 
 def _refusal(what: str, code: int, message: str | None) -> BrokerRefused | None:
-    return None if code == 0 else BrokerRefused(what, code, name_of(code), message=message)
+    return None if code == 0 else BrokerRefused(what, code, message=message)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mm2py.errors import Mm2Error
+from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.retry import Reaction, reaction_to
 
 
 class KafkaError(Mm2Error):
-    """Base of the wire layer's errors."""
+    """Base of the wire layer's errors. ``retriable``: the same request may succeed soon, without an operator."""
+
+    @property
+    def worth_asking_again(self) -> bool:
+        """Whether what runs should go on and ask again later; else only a new beginning may help."""
+        return self.retriable
 
 
 class BrokerUnreachable(KafkaError):
     """No connection, or it broke before the reply came. Whether a sent request was carried out is unknown."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, broker: str, why: str) -> None:
         super().__init__(
@@ -25,7 +30,7 @@ class BrokerUnreachable(KafkaError):
 class RequestTimedOut(KafkaError):
     """The reply did not come in time; the connection was closed. Whether the request was carried out is unknown."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, broker: str, api: str, after_s: float) -> None:
         super().__init__(
@@ -37,7 +42,7 @@ class RequestTimedOut(KafkaError):
 class NotKafka(KafkaError):
     """What listens there does not speak Kafka's protocol. It may be mended while mm2py runs: retriable."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, broker: str, why: str, protocol: str = "PLAINTEXT") -> None:
         super().__init__(
@@ -49,7 +54,7 @@ class NotKafka(KafkaError):
 class CorruptReply(KafkaError):
     """A reply that cannot be what was asked for. The connection is closed; the request may have been carried out."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, broker: str, why: str) -> None:
         super().__init__(
@@ -80,7 +85,12 @@ class ForeignCluster(KafkaError):
 class BrokerRefused(KafkaError):
     """A broker answered a request with an error code."""
 
-    def __init__(self, what: str, code: int, name: str, *, remedy: str = "", message: str | None = None) -> None:
+    worth_asking_again = True
+    """An operator may mend what no repetition does: grant a right, change a setting."""
+
+    def __init__(self, what: str, code: int, *, remedy: str = "", message: str | None = None) -> None:
         detail = f": {message.rstrip('. ')}" if message else ""
-        super().__init__(f"{what} was refused with {name} ({code}){detail}.", remedy=remedy)
+        super().__init__(f"{what} was refused with {name_of(code)} ({code}){detail}.", remedy=remedy)
         self.code = code
+        self.reaction = reaction_to(code)
+        self.retriable = self.reaction in {Reaction.RETRY, Reaction.REFRESH}

@@ -1,6 +1,6 @@
 """When to try again, and what an error code asks for: the one place for both. Pure.
 
-Source of the codes: Errors.java, Apache Kafka 4.3.
+``KafkaError.retriable`` and ``BrokerRefused.reaction`` (``errors.py``) say it of errors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
+
+from mm2py.kafka import error_codes
 
 if TYPE_CHECKING:
     import random
@@ -21,7 +23,7 @@ class Reaction(enum.Enum):
     RETRY = enum.auto()
     """The same request may succeed in a moment."""
     REFRESH = enum.auto()
-    """Somebody else leads or coordinates now: fetch metadata, then retry."""
+    """Another broker leads or coordinates now: fetch metadata, then retry."""
     DENIED = enum.auto()
     """A right is missing; it may be granted while we run: retry seldom, say which."""
     FAIL = enum.auto()
@@ -30,34 +32,34 @@ class Reaction(enum.Enum):
 
 _REFRESH: Final = frozenset(
     {
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.leader_not_available,
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.broker_not_available,
-        ErrorCode.replica_not_available,
-        ErrorCode.not_coordinator,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.fenced_leader_epoch,
-        ErrorCode.unknown_leader_epoch,
-        ErrorCode.unknown_topic_id,
-        ErrorCode.inconsistent_topic_id,
-        ErrorCode.kafka_storage_error,
-        ErrorCode.listener_not_found,
-        ErrorCode.not_controller,
+        error_codes.UNKNOWN_TOPIC_OR_PARTITION,
+        error_codes.LEADER_NOT_AVAILABLE,
+        error_codes.NOT_LEADER_OR_FOLLOWER,
+        error_codes.BROKER_NOT_AVAILABLE,
+        error_codes.REPLICA_NOT_AVAILABLE,
+        error_codes.NOT_COORDINATOR,
+        error_codes.COORDINATOR_NOT_AVAILABLE,
+        error_codes.FENCED_LEADER_EPOCH,
+        error_codes.UNKNOWN_LEADER_EPOCH,
+        error_codes.UNKNOWN_TOPIC_ID,
+        error_codes.INCONSISTENT_TOPIC_ID,
+        error_codes.KAFKA_STORAGE_ERROR,
+        error_codes.LISTENER_NOT_FOUND,
+        error_codes.NOT_CONTROLLER,
     }
 )
 _DENIED: Final = frozenset(
     {
-        ErrorCode.topic_authorization_failed,
-        ErrorCode.group_authorization_failed,
-        ErrorCode.cluster_authorization_failed,
-        ErrorCode.transactional_id_authorization_failed,
+        error_codes.TOPIC_AUTHORIZATION_FAILED,
+        error_codes.GROUP_AUTHORIZATION_FAILED,
+        error_codes.CLUSTER_AUTHORIZATION_FAILED,
+        error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 
 
 def reaction_to(code: int) -> Reaction:
-    """Return what an error code asks for. A code nobody knows is not retried."""
+    """Return what an error code asks for. A code that is not known is not retried."""
     if code in _REFRESH:
         return Reaction.REFRESH
     if code in _DENIED:
@@ -66,14 +68,6 @@ def reaction_to(code: int) -> Reaction:
         return Reaction.RETRY if ErrorCode(code).retriable else Reaction.FAIL
     except ValueError:
         return Reaction.FAIL
-
-
-def name_of(code: int) -> str:
-    """Return a code's name as Kafka's documentation spells it."""
-    try:
-        return ErrorCode(code).name.upper()
-    except ValueError:
-        return "an error code unknown to mm2py"
 
 
 RESUME_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

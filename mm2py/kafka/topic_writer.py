@@ -13,18 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import FENCED, INVALID_TIMESTAMP, PRODUCER_STATE_LOST, UNKNOWN_TOPIC_OR_PARTITION, name_of
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 
 BATCH_RECORDS: Final = 500
 """At about half a kilobyte a position, well below any broker's default ``max.message.bytes``."""
-_STATE_LOST: Final = frozenset({45, 46, 59})
-_FENCED: Final = frozenset({47, 90})
-_UNKNOWN_TOPIC: Final = 3
-_INVALID_TIMESTAMP: Final = 32
 CLOCK_REMEDY: Final = (
     "The clocks of this machine and of the target's brokers differ by more than the topic takes"
     " (message.timestamp.after.max.ms, an hour by default): set them right."
@@ -119,19 +116,18 @@ class TopicWriter:
                 self._left[partition] = records
             if code is None and self.is_missing and not (self._waits_for_topic or is_in_doubt):
                 raise BrokerRefused(
-                    f"Writing to {self.topic}-{partition}", _UNKNOWN_TOPIC, name_of(_UNKNOWN_TOPIC), remedy=self._remedy
+                    f"Writing to {self.topic}-{partition}", UNKNOWN_TOPIC_OR_PARTITION, remedy=self._remedy
                 )
-            if code in _FENCED:
+            if code in FENCED:
                 raise Fenced(identity.transactional_id)
-            if code in _STATE_LOST:
+            if code in PRODUCER_STATE_LOST:
                 self._sequences[partition] = (await self._incarnation.renew(identity), 0)
             elif code is not None and reaction_to(code) in {Reaction.FAIL, Reaction.DENIED}:
                 raise BrokerRefused(
                     f"Writing to {self.topic}-{partition}",
                     code,
-                    name_of(code),
                     message=text,
-                    remedy=CLOCK_REMEDY if code == _INVALID_TIMESTAMP else self._remedy,
+                    remedy=CLOCK_REMEDY if code == INVALID_TIMESTAMP else self._remedy,
                 )
             await asyncio.sleep(backoff.next_s())
 
@@ -143,7 +139,7 @@ class TopicWriter:
                 metadata = await fetch_metadata(self._brokers, [self.topic])
                 topic = metadata.topics.get(self.topic)
                 self._leaders = {} if topic is None else {no: part.leader for no, part in topic.partitions.items()}
-                self.is_missing = topic is None or topic.error_code == _UNKNOWN_TOPIC
+                self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
                 if topic is not None and topic.topic_id is not None and not topic.error_code:
                     self.times_made_anew += self._topic_id not in {None, topic.topic_id}
                     self._topic_id = topic.topic_id

@@ -8,16 +8,16 @@ from typing import Final
 
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction, reaction_to
 from mm2py.records.batch import Record, read_records
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import DAMAGED_READS_MAX, Outgoing, TargetRules
 
 FETCH_BYTES: Final = 8 << 20
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
-_OFFSET_OUT_OF_RANGE: Final = 1
 
 
 class DamagedTopic(Mm2Error):
@@ -81,8 +81,8 @@ async def each_record(
     by_leader: dict[BrokerId, dict[int, _Reading]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
-            code = partition.error_code or 5
-            raise BrokerRefused(f"Reading {topic.name}-{number}", code, name_of(code))
+            code = partition.error_code or LEADER_NOT_AVAILABLE
+            raise BrokerRefused(f"Reading {topic.name}-{number}", code)
         by_leader.setdefault(partition.leader, {})[number] = _Reading(read_to.get(number, 0))
     for leader, readings in by_leader.items():
         while readings:
@@ -106,7 +106,7 @@ async def _fetch(
     )
     reply = await brokers.send(leader, request, channel="table")
     if reply.error_code:
-        raise BrokerRefused(f"Reading {topic.name}", reply.error_code, name_of(reply.error_code))
+        raise BrokerRefused(f"Reading {topic.name}", reply.error_code)
     # the partition read last comes first next time, so that one with large batches cannot starve the others
     first = next(iter(readings))
     readings[first] = readings.pop(first)
@@ -118,12 +118,12 @@ def _steps_of(
 ) -> list[Outgoing]:
     """Return what one answer holds of a partition; one that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
-    if part.error_code == _OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
+    if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
         reading.offset = part.log_start_offset
         return []
     if part.error_code:
         remedy = f"mm2py needs READ on {topic.name}." if reaction_to(part.error_code) is Reaction.DENIED else ""
-        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, name_of(part.error_code), remedy=remedy)
+        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, remedy=remedy)
     planned = plan(
         part.records,
         wanted_offset=reading.offset,

@@ -22,8 +22,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
+from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.records.batch import next_sequence
 from mm2py.replication import gaps_found
 from mm2py.replication.events import (

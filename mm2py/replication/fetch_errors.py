@@ -5,13 +5,11 @@ Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, w
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Reaction, name_of, reaction_to
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, name_of
+from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Reaction, reaction_to
 from mm2py.replication.events import Need
-
-OFFSET_OUT_OF_RANGE: Final = 1
-_TOPIC_CHANGED: Final = frozenset({100, 103})
 
 
 class FetchError(NamedTuple):
@@ -32,7 +30,7 @@ def fetch_error(code: int, fetch_offset: int) -> FetchError:
     what = f"{name_of(code)} ({code})"
     if code == OFFSET_OUT_OF_RANGE:
         return FetchError(f"source offset {fetch_offset} is out of range", Need.OFFSETS)
-    if code in _TOPIC_CHANGED:
+    if code in TOPIC_CHANGED:
         return FetchError(f"the source topic is gone or was made anew ({what})", Need.METADATA)
     match reaction_to(code):
         case Reaction.RETRY:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 1 << 30
@@ -24,7 +25,6 @@ REQUEST_BYTES: Final = 16 << 20
 PARTITIONS_A_REQUEST: Final = 1000
 WAIT_MS: Final = 100
 """How long a read waits for what is not there yet."""
-OFFSET_OUT_OF_RANGE: Final = 1
 
 
 class Stretch(ABC):
@@ -173,9 +173,9 @@ class LogReader:
         return leads_all
 
     def _gives_up(self, stretch: Stretch, code: int) -> bool:
-        error = BrokerRefused(f"Reading {stretch.topic}-{stretch.partition}", code, name_of(code))
+        error = BrokerRefused(f"Reading {stretch.topic}-{stretch.partition}", code)
         stretch.waits_for = error.what
-        if reaction_to(code) in {Reaction.RETRY, Reaction.REFRESH} and code not in {3, 100, 103}:
+        if error.retriable and code not in {UNKNOWN_TOPIC_OR_PARTITION, *TOPIC_CHANGED}:
             return False
         return stretch.refused(error)
 

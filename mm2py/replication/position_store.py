@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.topic_writer import TopicWriter
@@ -23,8 +23,6 @@ from mm2py.records.source_offset import (
     partition_of,
 )
 from mm2py.replication.compacted_topic import read_on
-
-_OUT_OF_RANGE: Final = 1
 
 
 class PositionStore:
@@ -100,7 +98,7 @@ class PositionTable:
         try:
             await read_on(brokers, topic, self._read_to, self._take)
         except BrokerRefused as error:
-            if error.code == _OUT_OF_RANGE:  # it was cut back: all of it is read once more
+            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back: all of it is read once more
                 self._begin_anew(topic)
             raise
 

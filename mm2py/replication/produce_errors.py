@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
+from mm2py.kafka import error_codes
 from mm2py.kafka.retry import Reaction, reaction_to
 
 
@@ -46,36 +47,36 @@ class ProduceError(NamedTuple):
 
 _R, _S = ProduceReaction, Stored
 PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
-    2: ProduceError(_R.RESEND, _S.NO),  # CORRUPT_MESSAGE: damaged on the way to the target
-    3: ProduceError(_R.REFRESH, _S.PERHAPS),  # UNKNOWN_TOPIC_OR_PARTITION: also when it is deleted meanwhile
-    6: ProduceError(_R.REFRESH, _S.PERHAPS),  # NOT_LEADER_OR_FOLLOWER: also of a leader that lost its office waiting
-    7: ProduceError(_R.RESEND, _S.YES),  # REQUEST_TIMED_OUT: the other replicas were too slow
-    10: ProduceError(_R.LIMITS, _S.NO),  # MESSAGE_TOO_LARGE
-    17: ProduceError(_R.BLOCK, _S.NO),  # INVALID_TOPIC_EXCEPTION
-    18: ProduceError(_R.LIMITS, _S.NO),  # RECORD_LIST_TOO_LARGE
-    19: ProduceError(_R.RESEND, _S.NO),  # NOT_ENOUGH_REPLICAS
-    20: ProduceError(_R.RESEND, _S.YES),  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    21: ProduceError(_R.BLOCK, _S.NO),  # INVALID_REQUIRED_ACKS
-    29: ProduceError(_R.DENIED, _S.NO),  # TOPIC_AUTHORIZATION_FAILED
-    31: ProduceError(_R.DENIED, _S.NO),  # CLUSTER_AUTHORIZATION_FAILED: IDEMPOTENT_WRITE, of old brokers
-    32: ProduceError(_R.FIND_RECORD, _S.NO),  # INVALID_TIMESTAMP
-    35: ProduceError(_R.BLOCK, _S.NO),  # UNSUPPORTED_VERSION
-    42: ProduceError(_R.BLOCK, _S.NO),  # INVALID_REQUEST
-    43: ProduceError(_R.BLOCK, _S.NO),  # UNSUPPORTED_FOR_MESSAGE_FORMAT
-    44: ProduceError(_R.FIND_RECORD, _S.NO),  # POLICY_VIOLATION
-    45: ProduceError(_R.RECONCILE, _S.NO),  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    46: ProduceError(_R.RECONCILE, _S.YES),  # DUPLICATE_SEQUENCE_NUMBER
-    47: ProduceError(_R.NEW_LIFE, _S.NO),  # INVALID_PRODUCER_EPOCH
-    53: ProduceError(_R.DENIED, _S.NO),  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    56: ProduceError(_R.REFRESH, _S.PERHAPS),  # KAFKA_STORAGE_ERROR: a disk is full or broken
-    59: ProduceError(_R.RECONCILE, _S.PERHAPS),  # UNKNOWN_PRODUCER_ID
-    76: ProduceError(_R.BLOCK, _S.NO),  # UNSUPPORTED_COMPRESSION_TYPE
-    87: ProduceError(_R.FIND_RECORD, _S.NO),  # INVALID_RECORD
-    89: ProduceError(_R.RESEND, _S.NO),  # THROTTLING_QUOTA_EXCEEDED
-    90: ProduceError(_R.NEW_LIFE, _S.NO),  # PRODUCER_FENCED
-    100: ProduceError(_R.REFRESH, _S.NO),  # UNKNOWN_TOPIC_ID
+    error_codes.CORRUPT_MESSAGE: ProduceError(_R.RESEND, _S.NO),  # damaged on the way to the target
+    error_codes.UNKNOWN_TOPIC_OR_PARTITION: ProduceError(_R.REFRESH, _S.PERHAPS),  # also when it is deleted meanwhile
+    error_codes.NOT_LEADER_OR_FOLLOWER: ProduceError(_R.REFRESH, _S.PERHAPS),  # also if it led until now
+    error_codes.REQUEST_TIMED_OUT: ProduceError(_R.RESEND, _S.YES),  # the other replicas were too slow
+    error_codes.MESSAGE_TOO_LARGE: ProduceError(_R.LIMITS, _S.NO),
+    error_codes.INVALID_TOPIC_EXCEPTION: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.RECORD_LIST_TOO_LARGE: ProduceError(_R.LIMITS, _S.NO),
+    error_codes.NOT_ENOUGH_REPLICAS: ProduceError(_R.RESEND, _S.NO),
+    error_codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ProduceError(_R.RESEND, _S.YES),
+    error_codes.INVALID_REQUIRED_ACKS: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.TOPIC_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
+    error_codes.CLUSTER_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),  # IDEMPOTENT_WRITE, of old brokers
+    error_codes.INVALID_TIMESTAMP: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.UNSUPPORTED_VERSION: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.INVALID_REQUEST: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.UNSUPPORTED_FOR_MESSAGE_FORMAT: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.POLICY_VIOLATION: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.NO),
+    error_codes.DUPLICATE_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.YES),
+    error_codes.INVALID_PRODUCER_EPOCH: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
+    error_codes.KAFKA_STORAGE_ERROR: ProduceError(_R.REFRESH, _S.PERHAPS),  # a disk is full or broken
+    error_codes.UNKNOWN_PRODUCER_ID: ProduceError(_R.RECONCILE, _S.PERHAPS),
+    error_codes.UNSUPPORTED_COMPRESSION_TYPE: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.INVALID_RECORD: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.THROTTLING_QUOTA_EXCEEDED: ProduceError(_R.RESEND, _S.NO),
+    error_codes.PRODUCER_FENCED: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.UNKNOWN_TOPIC_ID: ProduceError(_R.REFRESH, _S.NO),
 }
-"""By Kafka's numbers. Any other code is taken as ``produce_error`` says."""
+"""Any other code is taken as ``produce_error`` says."""
 
 _DEFAULTS: Final = {
     Reaction.RETRY: _R.RESEND,

@@ -15,7 +15,6 @@ from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer.fencing import EarlierProducer, Key
-from mm2py.kafka.retry import name_of
 from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer
 from mm2py.replication.tail_stretch import TailStretch
@@ -67,6 +66,6 @@ async def _ends(brokers: Brokers, topics: Sequence[TopicMetadata]) -> dict[Key, 
         for (name, number), answer in answers.items():
             if answer.error_code:
                 what = f"Finding the end of {name}-{number}"
-                raise BrokerRefused(what, answer.error_code, name_of(answer.error_code))
+                raise BrokerRefused(what, answer.error_code)
             ends[name, number] = answer.offset
     return ends

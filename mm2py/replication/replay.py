@@ -17,10 +17,11 @@ from typing import Final, assert_never
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION, name_of
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.quarantined import (
     Claim,
@@ -36,7 +37,6 @@ from mm2py.replication.compacted_topic import each_record
 
 CHANNEL: Final = "replay"
 TIMEOUT_MS: Final = 15_000
-_UNKNOWN_TOPIC: Final = 3
 
 
 class NowhereToReplay(Mm2Error):
@@ -195,7 +195,7 @@ async def append(
             await writer.write({origin.partition: [entry.record]})
         except BrokerRefused as error:
             await marks.write({0: [encode_claim(replace(claim, run=None, instead_of=run))]})
-            if reaction_to(error.code) is not Reaction.FAIL:
+            if error.reaction is not Reaction.FAIL:
                 raise
             where = f"{origin.topic}-{origin.partition} at offset {origin.offset}"
             done.refused.append(f"{where}: {name_of(error.code)} ({error.code})")
@@ -210,10 +210,10 @@ async def _entries(
 ) -> AsyncIterator[Quarantined | Replayed | Claim | None]:
     """Yield what is new in the quarantine; None for what mm2py did not write."""
     topic: TopicMetadata | None = (await fetch_metadata(brokers, [quarantine])).topics.get(quarantine)
-    if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         return
     if topic.error_code:
-        raise BrokerRefused(f"Reading {quarantine}", topic.error_code, name_of(topic.error_code))
+        raise BrokerRefused(f"Reading {quarantine}", topic.error_code)
     async for record in each_record(brokers, topic, read_to):
         entry = None
         with suppress(NotQuarantined):

@@ -11,9 +11,9 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import name_of
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
 from mm2py.records.status_record import (
@@ -33,8 +33,6 @@ from mm2py.replication.compacted_topic import read_on
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
 """An answer that nobody has read by then never will be."""
 MALFORMED_KEPT_MOST: Final = 20
-_UNKNOWN_TOPIC: Final = 3
-_OUT_OF_RANGE: Final = 1
 
 
 class StatusTable:
@@ -73,7 +71,7 @@ class StatusTable:
                 await read_on(self._brokers, self._metadata, self._read_to, take)
         except KafkaError as error:
             self._metadata = None  # its leaders may have moved
-            if isinstance(error, BrokerRefused) and error.code == _OUT_OF_RANGE and before:
+            if isinstance(error, BrokerRefused) and error.code == OFFSET_OUT_OF_RANGE and before:
                 self._read_to.clear()  # it was cut back: all of it is read once more
                 self.records.clear()
             raise
@@ -105,7 +103,7 @@ class StatusTable:
 
     async def _find(self) -> TopicMetadata | None:
         topic = (await fetch_metadata(self._brokers, [self.topic])).topics.get(self.topic)
-        self.is_missing = topic is None or topic.error_code == _UNKNOWN_TOPIC
+        self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
         if topic is None or self.is_missing:
             return None
         if topic.error_code:
@@ -113,7 +111,6 @@ class StatusTable:
             raise BrokerRefused(
                 what,
                 topic.error_code,
-                name_of(topic.error_code),
                 remedy=f"mm2py needs DESCRIBE and READ on {self.topic}.",
             )
         if topic.topic_id != self._topic_id:

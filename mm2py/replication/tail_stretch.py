@@ -6,9 +6,10 @@ import uuid
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import FetchedPartition
-from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, Stretch
+from mm2py.replication.log_reader import Stretch
 from mm2py.replication.reconcile import Tail
 
 MARKER_PATIENCE_S: Final = 1.0

@@ -9,9 +9,7 @@ from typing import Final
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Reaction, reaction_to
 
 PROBE_S: Final = 10.0
 """How long a cluster may take to give a sign of life."""
@@ -60,7 +58,7 @@ class Side:
                         await work()
                         return ""
                     except Mm2Error as error:
-                        if not _passes(error):
+                        if not error.retriable:
                             return said(error)
                         if not why:
                             until = asyncio.get_running_loop().time() + FAILING_S
@@ -74,9 +72,3 @@ class Side:
 def said(error: Mm2Error) -> str:
     """Return an error's text. We do not keep trying, as a worker would."""
     return str(error).replace("; mm2py keeps trying", "")
-
-
-def _passes(error: Mm2Error) -> bool:
-    if isinstance(error, BrokerRefused):
-        return reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
-    return error.retriable

@@ -12,8 +12,8 @@ from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.port import BrokerId
-from mm2py.kafka.retry import name_of
 from mm2py.status.asking import Side
 from mm2py.status.facts import Key
 from mm2py.topics.filters import PatternTooSlow

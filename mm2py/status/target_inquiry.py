@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.retry import name_of
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Gap, IncarnationRecord
 from mm2py.replication.position_store import PositionTable
 from mm2py.replication.status_log import StatusTable
 from mm2py.status.asking import Side
 from mm2py.status.facts import Key
-
-_UNKNOWN_TOPIC: Final = 3
 
 
 class TargetInquiry:
@@ -55,12 +52,12 @@ class TargetInquiry:
     async def _read_positions(self) -> None:
         found = (await fetch_metadata(self._target.brokers, [self._topic])).topics.get(self._topic)
         self._without_leader = 0
-        if found is None or found.error_code == _UNKNOWN_TOPIC:
+        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             self._positions = PositionTable(self._source)
             return
         if found.error_code:
             remedy = f"mm2py needs DESCRIBE and READ on {self._topic}."
-            raise BrokerRefused(f"Reading {self._topic}", found.error_code, name_of(found.error_code), remedy=remedy)
+            raise BrokerRefused(f"Reading {self._topic}", found.error_code, remedy=remedy)
         led = {number: part for number, part in found.partitions.items() if part.leader is not None}
         self._without_leader = len(found.partitions) - len(led)
         await self._positions.read(self._target.brokers, replace(found, partitions=led))

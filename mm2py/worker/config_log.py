@@ -22,9 +22,15 @@ from mm2py.flow import Flow
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import (
     FLOW_KEY,
@@ -43,10 +49,6 @@ SETTLE_S: Final = 5.0
 """How long a writer waits for another one to put its settings back."""
 READ_AGAIN_S: Final = 0.05
 READ_AGAIN_MOST: Final = 200
-_UNKNOWN_TOPIC: Final = 3
-_ALREADY_THERE: Final = 36
-_NO_LEADER: Final = 5
-_OUT_OF_RANGE: Final = 1
 
 
 class ConfigsUnusable(Mm2Error):
@@ -97,7 +99,7 @@ class ConfigTable:
                     count += 1
         except KafkaError as error:
             self._metadata = None  # its leader may have moved
-            if isinstance(error, BrokerRefused) and error.code == _OUT_OF_RANGE and before:
+            if isinstance(error, BrokerRefused) and error.code == OFFSET_OUT_OF_RANGE and before:
                 self._forget()  # it was cut back: all of it is read once more
             raise
         if self.records.too_new is not None:
@@ -111,7 +113,7 @@ class ConfigTable:
             try:
                 return await self.read()
             except KafkaError as error:
-                if not (error.retriable or _may_pass(error)):
+                if not error.retriable:
                     raise
             await asyncio.sleep(backoff.next_s())
 
@@ -121,7 +123,7 @@ class ConfigTable:
 
     async def _find(self) -> TopicMetadata | None:
         topic = (await fetch_metadata(self._brokers, [self.topic])).topics.get(self.topic)
-        self.is_missing = topic is None or topic.error_code == _UNKNOWN_TOPIC
+        self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
         if topic is None or self.is_missing:
             self._forget()
             return None
@@ -129,7 +131,6 @@ class ConfigTable:
             raise BrokerRefused(
                 f"Reading {self.topic}",
                 topic.error_code,
-                name_of(topic.error_code),
                 remedy=f"mm2py needs DESCRIBE and READ on {self.topic}.",
             )
         if len(topic.partitions) > 1:
@@ -142,10 +143,6 @@ class ConfigTable:
             self._topic_id = topic.topic_id  # made anew: what was read is of another topic
             self._forget()
         return topic
-
-
-def _may_pass(error: KafkaError) -> bool:
-    return isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +276,7 @@ class ConfigLog(ConfigTable):
             try:
                 await self.read()
             except KafkaError as error:
-                if not (error.retriable or _may_pass(error)):
+                if not error.retriable:
                     raise
                 report(str(error))
                 continue
@@ -306,18 +303,18 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
             if await _is_there(brokers, topic, replication_factor):
                 return
         except KafkaError as error:
-            if not (error.retriable or _may_pass(error)):
+            if not error.retriable:
                 raise
         await asyncio.sleep(backoff.next_s())
 
 
 async def _is_there(brokers: Brokers, name: str, replication_factor: int) -> bool:
     topic = (await fetch_metadata(brokers, [name])).topics.get(name)
-    if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         new = NewTopic(name, 1, replication_factor, {"cleanup.policy": "compact"})
         refusal = (await admin.create_topics(brokers, [new]))[name]
-        if refusal is not None and refusal.code != _ALREADY_THERE:
-            if _may_pass(refusal):
+        if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
+            if refusal.retriable:
                 raise refusal
             raise ConfigsUnusable(
                 name,
@@ -327,10 +324,8 @@ async def _is_there(brokers: Brokers, name: str, replication_factor: int) -> boo
             )
         return False
     if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-        code = topic.error_code or _NO_LEADER
-        raise BrokerRefused(
-            f"Finding the leader of {name}", code, name_of(code), remedy=f"mm2py needs DESCRIBE on {name}."
-        )
+        code = topic.error_code or LEADER_NOT_AVAILABLE
+        raise BrokerRefused(f"Finding the leader of {name}", code, remedy=f"mm2py needs DESCRIBE on {name}.")
     found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
     if not isinstance(found, BrokerRefused):
         policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)

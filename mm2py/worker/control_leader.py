@@ -14,6 +14,7 @@ from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import (
     BrokerId,
@@ -26,9 +27,9 @@ from mm2py.kafka.port import (
     TopicFetch,
     TopicProduce,
 )
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction, reaction_to
 from mm2py.worker.control_batches import Place, Read, unpack
-from mm2py.worker.control_topic import CHANNEL, PARTITION, UNKNOWN_TOPIC, ControlLogUnusable, leader_of
+from mm2py.worker.control_topic import CHANNEL, PARTITION, ControlLogUnusable, leader_of
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 64 << 20
@@ -37,7 +38,6 @@ BULK_BYTES: Final = 64 << 10
 MISSING_S: Final = 5.0
 """A topic that no broker names for so long was deleted."""
 DAMAGED_READS_MOST: Final = 4
-OFFSET_OUT_OF_RANGE: Final = 1
 
 
 class ControlLogLost(Mm2Error):
@@ -157,7 +157,7 @@ class ControlLeader:
 
     def _refused(self, what: str, code: int, message: str | None = None) -> BrokerRefused:
         remedy = self._rights if reaction_to(code) is Reaction.DENIED else ""
-        return BrokerRefused(f"{what} {self.topic}", code, name_of(code), message=message, remedy=remedy)
+        return BrokerRefused(f"{what} {self.topic}", code, message=message, remedy=remedy)
 
     def _came_damaged(self, place: Place, fault: str) -> None:
         """Count a read that brought nothing whole. What comes damaged may come whole the next time."""
@@ -176,13 +176,13 @@ class ControlLeader:
         if self._leader is None:
             metadata = await fetch_metadata(self._brokers, [self.topic], channel=CHANNEL)
             found = metadata.topics.get(self.topic)
-            if found is None or found.error_code == UNKNOWN_TOPIC:
+            if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 now_s = self._clock.monotonic()
                 if self._missing_since_s is None:
                     self._missing_since_s = now_s
                 if now_s - self._missing_since_s >= MISSING_S:
                     raise ControlLogLost(self.topic, "the topic was deleted")
-                raise self._refused("Looking for", UNKNOWN_TOPIC)
+                raise self._refused("Looking for", UNKNOWN_TOPIC_OR_PARTITION)
             self._missing_since_s = None
             if found.error_code:  # it then has no id either
                 raise self._refused("Finding the leader of", found.error_code)

@@ -18,16 +18,17 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import MalformedControlRecord, decode, encode
 from mm2py.records.control_record import ControlRecord, Entry, Snapshot
 from mm2py.topics.internal import InternalTopic
 from mm2py.trouble import Trouble
 from mm2py.worker.control_batches import Place, Read
-from mm2py.worker.control_leader import OFFSET_OUT_OF_RANGE, ControlLeader, ControlLogLost, no_append_time
+from mm2py.worker.control_leader import ControlLeader, ControlLogLost, no_append_time
 from mm2py.worker.control_topic import ControlLogUnusable, ControlTopic
 from mm2py.worker.snapshot_search import HISTORY, Item, history_of, is_of_this_log, newest_whole
 
@@ -286,7 +287,7 @@ class ControlLog:
                 self._lost = error
                 raise
             except KafkaError as error:
-                if isinstance(error, BrokerRefused) and reaction_to(error.code) is Reaction.FAIL:
+                if isinstance(error, BrokerRefused) and error.reaction is Reaction.FAIL:
                     raise ControlLogUnusable(error.what, remedy=self._checked.limits) from error
                 if not _passes(error):
                     raise
@@ -339,7 +340,7 @@ class ControlLog:
 
 def _passes(error: KafkaError) -> bool:
     """Whether to try again: the target may be able to later, or be asked by an operator to let us."""
-    return error.retriable or (isinstance(error, BrokerRefused) and reaction_to(error.code) is not Reaction.FAIL)
+    return error.retriable or _is_denied(error)
 
 
 def _note(error: KafkaError, trouble: Trouble, leader: ControlLeader) -> None:
@@ -351,7 +352,7 @@ def _note(error: KafkaError, trouble: Trouble, leader: ControlLeader) -> None:
 
 
 def _is_denied(error: KafkaError) -> bool:
-    return isinstance(error, BrokerRefused) and reaction_to(error.code) is Reaction.DENIED
+    return isinstance(error, BrokerRefused) and error.reaction is Reaction.DENIED
 
 
 def _entries(items: Sequence[Item]) -> list[Entry]:

@@ -14,18 +14,20 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    INVALID_REPLICATION_FACTOR,
+    LEADER_NOT_AVAILABLE,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Reaction
 from mm2py.topics.internal import InternalTopic
 
 PARTITION: Final = 0
 CHANNEL: Final = "control log"
 REPLICAS_WANTED: Final = 3
-UNKNOWN_TOPIC: Final = 3
-_NO_LEADER: Final = 5
-_EXISTS: Final = 36
-_INVALID_REPLICATION_FACTOR: Final = 38
 _MUST_BE: Final[tuple[str, ...]] = ("cleanup.policy", "message.timestamp.type")
 """Settings without which two readers of the log may see different things."""
 
@@ -89,11 +91,11 @@ class ControlTopic:
         """
         metadata = await fetch_metadata(self._brokers, [self.name], channel=CHANNEL)
         found = metadata.topics.get(self.name)
-        if found is None or found.error_code == UNKNOWN_TOPIC:
+        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             if self._only_reads:
                 raise ControlLogMissing(self.name)
             await self._make(metadata)
-            raise BrokerRefused(f"Waiting for {self.name}", _NO_LEADER, name_of(_NO_LEADER))
+            raise BrokerRefused(f"Waiting for {self.name}", LEADER_NOT_AVAILABLE)
         leader_of(found)
         if len(found.partitions) != 1:
             raise ControlLogUnusable(
@@ -115,8 +117,11 @@ class ControlTopic:
         refusal = (await admin.create_topics(self._brokers, [new]))[self.name]
         if refusal is None:
             self._log.info("control_log.created", topic=self.name, replicas=factor)
-        elif refusal.code not in {_EXISTS, _INVALID_REPLICATION_FACTOR}:  # the latter: a broker has just gone
-            if reaction_to(refusal.code) in {Reaction.RETRY, Reaction.REFRESH}:
+        elif refusal.code not in {
+            TOPIC_ALREADY_EXISTS,
+            INVALID_REPLICATION_FACTOR,
+        }:  # the latter: a broker has just gone
+            if refusal.retriable:
                 raise refusal
             settings = ", ".join(f"{key}={value}" for key, value in configs.items())
             raise ControlLogUnusable(
@@ -127,7 +132,7 @@ class ControlTopic:
     async def _check_settings(self) -> None:
         found = (await admin.describe_topic_configs(self._brokers, [self.name], channel=CHANNEL))[self.name]
         if isinstance(found, BrokerRefused):
-            if reaction_to(found.code) is not Reaction.DENIED:
+            if found.reaction is not Reaction.DENIED:
                 raise found
             self._say_once("control_log.settings_unknown", topic=self.name, why=found.what, remedy=self.rights)
             return  # what matters most is seen in every batch: whether its time is that of the append
@@ -183,8 +188,8 @@ def leader_of(topic: TopicMetadata) -> tuple[BrokerId, int]:
     """
     part = topic.partitions.get(PARTITION)
     if topic.error_code or part is None or part.leader is None:
-        code = topic.error_code or (part.error_code if part is not None else 0) or _NO_LEADER
-        raise BrokerRefused(f"Finding the leader of {topic.name}", code, name_of(code))
+        code = topic.error_code or (part.error_code if part is not None else 0) or LEADER_NOT_AVAILABLE
+        raise BrokerRefused(f"Finding the leader of {topic.name}", code)
     return part.leader, part.leader_epoch
 
 

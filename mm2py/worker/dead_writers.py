@@ -20,10 +20,11 @@ from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import EarlierProducer, NotFenceable
-from mm2py.kafka.retry import Backoff, name_of
+from mm2py.kafka.retry import Backoff
 from mm2py.records.control_record import Writer
 from mm2py.replication import proven_fence
 
@@ -34,8 +35,6 @@ PROOF_S: Final = 6.0
 PROOF_MOST_S: Final = 300.0
 SAID_AFTER_S: Final = 3.0
 SAID_EVERY_S: Final = 60.0
-_UNKNOWN_TOPIC: Final = 3
-_LEADER_NOT_AVAILABLE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +156,11 @@ class DeadWriters:
         topics = []
         for name in names:
             topic = found.get(name)
-            if topic is None or topic.error_code == _UNKNOWN_TOPIC:
+            if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             leaderless = any(part.leader is None for part in topic.partitions.values())
-            code = topic.error_code or (_LEADER_NOT_AVAILABLE if leaderless else 0)
+            code = topic.error_code or (LEADER_NOT_AVAILABLE if leaderless else 0)
             if code:
-                raise BrokerRefused(f"Finding the leaders of {name}", code, name_of(code))
+                raise BrokerRefused(f"Finding the leaders of {name}", code)
             topics.append(topic)
         return topics

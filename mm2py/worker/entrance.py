@@ -18,10 +18,10 @@ from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Kind, Side
 from mm2py.flow import Flow, TopicName
 from mm2py.group.election.backend import make_backend
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.producer.expiry import find_producer_expiry_ms
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.retry import Backoff
 from mm2py.records.control_record import MemberId, Share
 from mm2py.topics.internal import control_log
 from mm2py.worker.control_log import ControlLog
@@ -163,10 +163,7 @@ class Entrance:
                     log.info("cluster.reached")
                 return answer
             except KafkaError as error:
-                passing = error.retriable or (
-                    isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
-                )
-                if not passing:
+                if not error.retriable:
                     raise GroupRefused(error.what, remedy=error.remedy) from error
                 if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
                     said_at_s = self._clock.monotonic()

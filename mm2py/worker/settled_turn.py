@@ -21,9 +21,9 @@ from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.retry import Backoff
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_record import MemberId, Share
 from mm2py.worker.config_watch import ConfigWatch, Others
@@ -162,7 +162,7 @@ class SettledTurn(MemberTurn):
             try:
                 return await ask()
             except KafkaError as error:
-                if not (error.retriable or _may_pass(error)):
+                if not error.retriable:
                     raise
                 if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
                     said_at_s = self._clock.monotonic()
@@ -266,10 +266,6 @@ class SettledTurn(MemberTurn):
                 f" {AGAIN_S:g} s",
                 remedy=error.remedy,
             )
-
-
-def _may_pass(error: Mm2Error) -> bool:
-    return isinstance(error, BrokerRefused) and reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}
 
 
 class HeartbeatTurn(ShareTurn):

@@ -15,7 +15,6 @@ from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import name_of
 from mm2py.topics.topic_configs import ConfigSource
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
@@ -203,7 +202,7 @@ def test_a_target_that_is_busy_while_it_is_asked_about_settings_gets_no_topic_wi
                 if len(asked) == hit + 1:
                     if code is None:
                         return {}
-                    return {one.name: BrokerRefused("Creating it", code, name_of(code)) for one in topics}
+                    return {one.name: BrokerRefused("Creating it", code) for one in topics}
             found = await create(brokers, topics, validate_only=validate_only)
             if not validate_only and found["A.orders"] is None:
                 made.extend(dict(one.configs) for one in topics)
@@ -292,7 +291,7 @@ def test_settings_that_may_not_be_read_are_said_once_also_where_both_sides_have_
                 and more.get("channel") == "sync"
                 and "keys" not in more
             ):
-                return {name: BrokerRefused(f"Reading {name}", 29, "TOPIC_AUTHORIZATION_FAILED") for name in topics}
+                return {name: BrokerRefused(f"Reading {name}", 29) for name in topics}
             return await describe(brokers, topics, **more)
 
         with pytest.MonkeyPatch.context() as patched:

@@ -6,10 +6,11 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import read_header, split
-from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.log_reader import LogReader, Stretch
 from mm2py.replication.reconcile import Tail, Writer
 from mm2py.replication.tail_stretch import MARKER_PATIENCE_S, TailStretch
 from tests.fakes.broker_model import ClusterModel

@@ -8,8 +8,9 @@ from typing import Final
 import pytest
 from kio.schema.errors import ErrorCode
 
+from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S, name_of
+from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.replication.copier import Copier, Phase
 from mm2py.replication.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
 from mm2py.replication.line import Sending

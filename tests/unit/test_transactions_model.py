@@ -15,12 +15,10 @@ import pytest
 
 from mm2py.kafka import messages
 from mm2py.kafka.admin import find_coordinator, init_producer_id
+from mm2py.kafka.error_codes import OPERATION_NOT_ATTEMPTED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.kafka.producer.transactions import (
-    NOT_ATTEMPTED,
-    TOPIC_DENIED,
-    UNKNOWN_TOPIC_OR_PARTITION,
     ActiveProducer,
     ListedTransaction,
     add_partitions_to_txn,
@@ -106,7 +104,12 @@ def test_h8_one_missing_or_denied_topic_keeps_every_partition_out() -> None:
     async def scenario() -> None:
         owner = await init(cluster)
         codes = await add(cluster, owner, T0, ("missing", 0), ("denied", 0), ("t", 7))
-        assert codes == [NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DENIED, UNKNOWN_TOPIC_OR_PARTITION]
+        assert codes == [
+            OPERATION_NOT_ATTEMPTED,
+            UNKNOWN_TOPIC_OR_PARTITION,
+            TOPIC_AUTHORIZATION_FAILED,
+            UNKNOWN_TOPIC_OR_PARTITION,
+        ]
         assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Empty")]
         assert await add(cluster, owner, T0, ("t", 1)) == [0, 0]
         assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Ongoing")]

@@ -20,11 +20,12 @@ from connectors.source.refusals import CopyUncertain
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import CorruptBatch
 from mm2py.replication.lane import CopiedPartition
-from mm2py.replication.log_reader import OFFSET_OUT_OF_RANGE, LogReader, Stretch
+from mm2py.replication.log_reader import LogReader, Stretch
 from mm2py.replication.planned_stretch import PlannedStretch
 from mm2py.replication.position import Position
 

@@ -24,7 +24,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Reaction, reaction_to
+from mm2py.kafka.retry import Reaction
 from mm2py.replication.compacted_topic import read_table
 
 CONNECT: Final = "connect"
@@ -43,7 +43,7 @@ async def refuse_running_mm2(settings: FlowSettings, brokers: Brokers, log: Filt
         coordinator = await admin.find_coordinator(brokers, group, transactions=False)
         found = await admin.describe_group(brokers, coordinator, group)
     except BrokerRefused as error:
-        if reaction_to(error.code) is Reaction.DENIED:
+        if error.reaction is Reaction.DENIED:
             log.warning(
                 "mm2.unknown", why=str(error), remedy=f"Grant DESCRIBE on group {group}, or make sure no MM2 runs."
             )

@@ -14,7 +14,7 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
@@ -41,7 +41,7 @@ _DENIED: Final = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions
 class ElectionBlocked(Mm2Error):
     """This worker cannot be elected until something outside is repaired. No message holds a password."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(what, remedy=f"{remedy} Nothing is lost meanwhile: this worker follows. mm2py keeps trying.")

@@ -9,13 +9,12 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import BROKER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Reaction, name_of, reaction_to
 
 DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
 PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
-NO_BROKER: Final = 8
 
 
 async def find_producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -> int:
@@ -53,7 +52,7 @@ async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | N
                 raise
             silent = error  # it may be down, and still be listed
             continue
-        if isinstance(found, BrokerRefused) and reaction_to(found.code) in {Reaction.RETRY, Reaction.REFRESH}:
+        if isinstance(found, BrokerRefused) and found.retriable:
             raise found
         return found.value if isinstance(found, ConfigEntry) else found
-    raise silent or BrokerRefused(f"Asking for {key}", NO_BROKER, name_of(NO_BROKER))
+    raise silent or BrokerRefused(f"Asking for {key}", BROKER_NOT_AVAILABLE)

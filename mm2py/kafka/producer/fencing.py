@@ -17,10 +17,22 @@ from typing import Final, Protocol
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_NOT_AVAILABLE,
+    FENCED,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OPERATION_NOT_ATTEMPTED,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTION_COORDINATOR_FENCED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer import transactions
-from mm2py.kafka.retry import Backoff, Reaction, name_of, reaction_to
+from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 
 Key = tuple[str, int]
 """Topic and partition."""
@@ -30,13 +42,8 @@ TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
 """How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
-_NO_COORDINATOR: Final = 15
-_NO_TRANSACTION: Final = 48
-_CONCURRENT: Final = 51
-_FORGOTTEN: Final = 49
-_FENCED: Final = frozenset({47, 90})
-_HIGHER_MARKER: Final = frozenset({47, 52})
-_REFUSED_PARTITION: Final = frozenset({transactions.UNKNOWN_TOPIC_OR_PARTITION, transactions.TOPIC_DENIED})
+_HIGHER_MARKER: Final = frozenset({INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED})
+_REFUSED_PARTITION: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED})
 """Unknown topic, no right: one of these alone would keep all others out of the transaction (H8)."""
 
 
@@ -101,10 +108,10 @@ class Markers:
                 added |= {key for key, code in codes.items() if code == 0}
                 refused |= {key for key, code in codes.items() if code in _REFUSED_PARTITION}
                 others = {
-                    code for code in codes.values() if code not in {0, transactions.NOT_ATTEMPTED, *_REFUSED_PARTITION}
+                    code for code in codes.values() if code not in {0, OPERATION_NOT_ATTEMPTED, *_REFUSED_PARTITION}
                 }
                 for code in others:
-                    self._judge(BrokerRefused(f"Fencing {self.transactional_id}", code, name_of(code)))
+                    self._judge(BrokerRefused(f"Fencing {self.transactional_id}", code))
                 if not others:
                     continue
             await asyncio.sleep(backoff.next_s())
@@ -115,7 +122,7 @@ class Markers:
                 await transactions.end_txn(self._brokers, coordinator, self.transactional_id, producer_id, epoch)
                 break
             except KafkaError as error:
-                if isinstance(error, BrokerRefused) and error.code == _NO_TRANSACTION:
+                if isinstance(error, BrokerRefused) and error.code == INVALID_TXN_STATE:
                     break  # it has ended already: the answer to the first call was lost, or somebody else was first
                 self._judge(error)
             await asyncio.sleep(backoff.next_s())
@@ -123,13 +130,12 @@ class Markers:
     def _judge(self, error: KafkaError) -> None:
         """Return if asking again may help, else raise."""
         if isinstance(error, BrokerRefused):
-            if error.code in _FENCED:
+            if error.code in FENCED:
                 raise Overtaken(self.transactional_id) from error
-            if error.code == _NO_TRANSACTION or reaction_to(error.code) in {Reaction.RETRY, Reaction.REFRESH}:
-                return  # also if somebody else is ending a transaction under this id (51)
-        elif error.retriable:
-            return
-        raise error
+            if error.code == INVALID_TXN_STATE:
+                return
+        if not error.retriable:  # CONCURRENT_TRANSACTIONS is: another process is ending a transaction under this id
+            raise error
 
 
 class Fence(Protocol):
@@ -198,7 +204,7 @@ class EarlierProducer:
                         self._fence_epoch = None
                         await asyncio.sleep(self._rng.uniform(0.1, 0.5))
                 except BrokerRefused as error:
-                    if error.code != _FORGOTTEN:
+                    if error.code != INVALID_PRODUCER_ID_MAPPING:
                         raise NotFenceable(self.transactional_id, str(error)) from error
                     self._fence_epoch = None  # whoever raised the epoch did it past the coordinator (C2)
                 else:
@@ -248,12 +254,12 @@ class EarlierProducer:
                 coordinator = await admin.find_coordinator(self._brokers, transactional_id, transactions=True)
                 return await admin.init_producer_id(self._brokers, coordinator, transactional_id)
             except BrokerRefused as error:
-                if error.code == _CONCURRENT:
+                if error.code == CONCURRENT_TRANSACTIONS:
                     if waited_s > CONCURRENT_PATIENCE_S:
                         raise
-                elif reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                elif not error.retriable:
                     raise
-                elif error.code == _NO_COORDINATOR and await self._was_never_any():
+                elif error.code == COORDINATOR_NOT_AVAILABLE and await self._was_never_any():
                     return None
             except KafkaError as error:
                 if not error.retriable:

@@ -24,14 +24,12 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
+from mm2py.kafka.error_codes import FENCED, INVALID_PRODUCER_ID_MAPPING, NO_COORDINATOR
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.fencing import Key, Markers, Overtaken
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
-
-_FENCED: Final = frozenset({47, 90})
-_FORGOTTEN: Final = 49
+from mm2py.kafka.retry import Backoff
 
 
 class Fenced(KafkaError):
@@ -89,10 +87,9 @@ class OwnProducer:
         while True:
             try:
                 return await self.ask()
-            except BrokerRefused as error:
-                if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
-                    raise EpochRefused(error) from error
             except KafkaError as error:
+                if isinstance(error, BrokerRefused) and not error.retriable:
+                    raise EpochRefused(error) from error
                 if not error.retriable:
                     raise
             await asyncio.sleep(backoff.next_s())
@@ -112,9 +109,9 @@ class OwnProducer:
                         (-1, -1) if self._transactional_id is None else (seen.producer_id, seen.epoch)
                     )
                 except BrokerRefused as error:
-                    if error.code in _FENCED:
+                    if error.code in FENCED:
                         raise Fenced(self._transactional_id) from error
-                    if reaction_to(error.code) in {Reaction.FAIL, Reaction.DENIED}:
+                    if not error.retriable:
                         raise EpochRefused(error) from error
                 except KafkaError as error:
                     if not error.retriable:
@@ -159,7 +156,7 @@ class OwnProducer:
         except Overtaken:
             await self.renew(latest)
         except BrokerRefused as error:
-            if error.code == _FORGOTTEN:
+            if error.code == INVALID_PRODUCER_ID_MAPPING:
                 raise EpochRefused(f"the target has forgotten {self._transactional_id}") from error
             raise
 
@@ -180,7 +177,6 @@ __all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
 WAITING_REPORT_S: Final = 5.0
-_UNAVAILABLE: Final = frozenset({14, 15, 16})
 
 
 async def _tell_nobody(_: ProducerIdentity) -> None:
@@ -257,13 +253,12 @@ class Incarnation:
                 return producer.identity
             except BrokerRefused as error:
                 why = str(error)
-                reaction = reaction_to(error.code)
                 patient = self._clock.monotonic() - begun_s < COORDINATOR_PATIENCE_S
-                if reaction in {Reaction.RETRY, Reaction.REFRESH} and (patient or self._transactional_id is None):
+                if error.retriable and (patient or self._transactional_id is None):
                     pass
                 elif self._transactional_id is None:
                     raise
-                elif error.code not in _UNAVAILABLE or not await self._has_transactions():
+                elif error.code not in NO_COORDINATOR or not await self._has_transactions():
                     self._degrade(error)
             except KafkaError as error:
                 why = str(error)
@@ -348,7 +343,7 @@ class Incarnation:
     def _degrade(self, error: BrokerRefused) -> None:
         self.degraded = str(error)
         self._transactional_id = None
-        why = "has no transaction coordinator" if error.code in _UNAVAILABLE else "grants no transactional id"
+        why = "has no transaction coordinator" if error.code in NO_COORDINATOR else "grants no transactional id"
         self._report(
             f"The target {why} ({error.what.rstrip('.')}): writing goes on under a plain producer id, which a "
             "successor cannot fence. Grant WRITE and DESCRIBE on transactional ids with prefix mm2py-, or let "

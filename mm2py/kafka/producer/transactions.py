@@ -20,17 +20,17 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    OPERATION_NOT_ATTEMPTED,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.kafka.retry import name_of
 
 TOPIC: Final = "__transaction_state"
-UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-TOPIC_DENIED: Final = 29
-NOT_ATTEMPTED: Final = 55
-"""This partition was well, but another one of the request was not: none was added (H8)."""
-_CLUSTER_DENIED: Final = 31
-_OF_PARTITIONS: Final = frozenset({0, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DENIED, NOT_ATTEMPTED})
+_OF_PARTITIONS: Final = frozenset({0, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, OPERATION_NOT_ATTEMPTED})
 
 ReplyT = TypeVar("ReplyT", bound=Payload)
 TopicPartition = tuple[str, int]
@@ -82,8 +82,8 @@ async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
     """Add partitions to the transaction of this producer, which begins with the first; all of them or none (H8).
 
     Returns:
-        An error code each. Where one has ``UNKNOWN_TOPIC_OR_PARTITION`` or ``TOPIC_DENIED``, all others have
-        ``NOT_ATTEMPTED``: drop the former and ask again.
+        An error code each. Where one has UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED, all others have
+        OPERATION_NOT_ATTEMPTED: drop the former and ask again.
     Raises:
         BrokerRefused: 49, the transactional id is not known or has another producer id by now (C2); 90, somebody has
             raised the epoch; 51, the markers of the transaction before are still being written; 53, WRITE on the
@@ -109,7 +109,7 @@ async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
     _check_complete(what, by_topic, codes)
     for code in codes.values():
         if code not in _OF_PARTITIONS:  # version 3 has no other place for what concerns the whole request
-            raise BrokerRefused(what, code, name_of(code))
+            raise BrokerRefused(what, code)
     return codes
 
 
@@ -137,7 +137,7 @@ async def end_txn(
     reply = await _ask(brokers, coordinator, request, messages.EndTxnResponse, channel=channel)
     code = int(reply.error_code)
     if code:
-        raise BrokerRefused(f"Aborting the transaction of {transactional_id}", code, name_of(code))
+        raise BrokerRefused(f"Aborting the transaction of {transactional_id}", code)
 
 
 async def write_txn_markers(
@@ -183,8 +183,8 @@ async def write_txn_markers(
         for part in topic.partitions
     }
     _check_complete(what, by_topic, codes)
-    if _CLUSTER_DENIED in codes.values():
-        raise BrokerRefused(what, _CLUSTER_DENIED, name_of(_CLUSTER_DENIED))
+    if CLUSTER_AUTHORIZATION_FAILED in codes.values():
+        raise BrokerRefused(what, CLUSTER_AUTHORIZATION_FAILED)
     return codes
 
 
@@ -235,7 +235,7 @@ async def list_transactions(
     reply = await _ask(brokers, broker, request, messages.ListTransactionsResponse, channel=channel)
     code = int(reply.error_code)
     if code:
-        raise BrokerRefused(f"Listing the transactional ids of broker {broker}", code, name_of(code))
+        raise BrokerRefused(f"Listing the transactional ids of broker {broker}", code)
     return [
         ListedTransaction(str(listed.transactional_id), int(listed.producer_id), listed.transaction_state)
         for listed in reply.transaction_states

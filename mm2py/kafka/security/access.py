@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
+from mm2py.kafka.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, name_of
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.retry import name_of
 from mm2py.kafka.security.errors import AuthenticationFailed, TlsFailed
 from mm2py.kafka.security.sasl import TOKEN_REMEDY, Conversation, OAuthBearer, Plain, SaslRefused, Scram, shown_reason
 from mm2py.kafka.security.settings import (
@@ -40,8 +40,6 @@ RENEWALS_APART_S: Final = 1.05
 (SaslServerAuthenticator, MIN_REAUTHENTICATION_INTERVAL); a token that is about to end makes sessions that short."""
 STEPS_MOST: Final = 8
 
-_UNSUPPORTED_MECHANISM: Final = 33
-_ILLEGAL_STATE: Final = 34
 
 Ask = Callable[[Payload], Awaitable[Payload]]
 
@@ -179,10 +177,10 @@ async def _converse(mechanism: str, conversation: Conversation, ask: Ask) -> flo
     handshake = await ask(messages.SaslHandshakeRequest(mechanism=mechanism))
     assert isinstance(handshake, messages.SaslHandshakeResponse)  # noqa: S101  (REPLY_TO says so)
     code = int(handshake.error_code)
-    if code == _UNSUPPORTED_MECHANISM:
+    if code == UNSUPPORTED_SASL_MECHANISM:
         offered = shown_reason(", ".join(handshake.mechanisms), conversation.secrets) or "none"
         raise SaslRefused(f"it offers other mechanisms: {offered}", remedy="Set sasl.mechanism to one of them.")
-    if code == _ILLEGAL_STATE:
+    if code == ILLEGAL_SASL_STATE:
         raise SaslRefused(
             "this listener does no SASL", remedy="Set security.protocol without SASL_, or use another port."
         )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mm2py.kafka.errors import KafkaError
 
 
 class TlsFailed(KafkaError):
     """No TLS connection came about, or the broker ended it because of a certificate."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, cluster: str, broker: str, why: str, *, remedy: str) -> None:
         super().__init__(f"No TLS connection to {broker} of {cluster}: {why}.", remedy=f"{remedy} mm2py keeps trying.")
@@ -19,7 +17,7 @@ class TlsFailed(KafkaError):
 class KeyMaterialUnusable(KafkaError):
     """A certificate or key cannot be read. No message of it holds any of its content."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, where: str, why: str, *, remedy: str) -> None:
         super().__init__(f"{where} cannot be used: {why}.", remedy=remedy)
@@ -28,7 +26,7 @@ class KeyMaterialUnusable(KafkaError):
 class AuthenticationFailed(KafkaError):
     """The broker does not accept who we say we are, or could not prove who it is. Tried again after growing pauses."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, cluster: str, broker: str, mechanism: str, why: str, *, remedy: str) -> None:
         super().__init__(
@@ -40,7 +38,7 @@ class AuthenticationFailed(KafkaError):
 class TokenUnavailable(KafkaError):
     """No token for OAUTHBEARER could be had."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
 
     def __init__(self, where: str, why: str, *, remedy: str) -> None:
         super().__init__(f"No token from {where}: {why}.", remedy=remedy)

@@ -27,7 +27,6 @@ from mm2py.kafka.errors import (
     UnsupportedVersion,
 )
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
-from mm2py.kafka.retry import name_of
 from mm2py.kafka.security.access import Access, Session
 from mm2py.kafka.security.sasl import Conversation
 from mm2py.kafka.transport import wire
@@ -201,7 +200,6 @@ class Connection:
         return BrokerRefused(
             f"{api} on {self.peer}",
             code,
-            name_of(code),
             remedy="Kafka's list of protocol errors says what it means; a newer mm2py may know it.",
         )
 

@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mm2py.kafka.error_codes import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+)
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
 
-SESSION_ID_NOT_FOUND: Final = 70
-INVALID_SESSION_EPOCH: Final = 71
-SESSION_TOPIC_ID_ERROR: Final = 106
-SESSION_LOST: Final = frozenset({SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, SESSION_TOPIC_ID_ERROR})
+SESSION_LOST: Final = frozenset({FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR})
 """Errors of a whole reply after which the same request is sent in full, without anybody noticing."""
 
 NO_SESSION: Final = 0
@@ -131,7 +133,7 @@ class FetchSession:
         if reply.error_code in SESSION_LOST and sent.epoch > FIRST_EPOCH:
             if sent.epoch == 1:  # it never served: do not pay for two requests each time
                 self._refused_until_s = now_s + REFUSED_PAUSE_S
-                self.is_refused = reply.error_code == SESSION_ID_NOT_FOUND
+                self.is_refused = reply.error_code == FETCH_SESSION_ID_NOT_FOUND
             self.forget()
             return False
         if sent.epoch == OUTSIDE_EPOCH:

@@ -14,7 +14,6 @@ from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.producer.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
 from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
-from mm2py.kafka.retry import name_of
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.gate import Gate, Request
@@ -276,7 +275,7 @@ class Answers:
     async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
         if self.left and isinstance(request, AddPartitionsToTxnRequest | EndTxnRequest):
             code = self.left.pop(0)
-            raise BrokerRefused("A transaction", code, name_of(code))
+            raise BrokerRefused("A transaction", code)
         return await self._cluster.send(broker, request, channel=channel)
 
 

@@ -13,18 +13,14 @@ from kio.schema.fetch.v12.request import FetchRequest as FetchRequestV12
 from kio.schema.fetch.v17.request import FetchRequest as FetchRequestV17
 from kio.serial import entity_reader
 
+from mm2py.kafka.error_codes import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+)
 from mm2py.kafka.port import FetchedPartition, FetchReply, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.transport import wire
-from mm2py.kafka.transport.fetch_session import (
-    EPOCH_MAX,
-    INVALID_SESSION_EPOCH,
-    REFUSED_PAUSE_S,
-    SESSION_ID_NOT_FOUND,
-    SESSION_TOPIC_ID_ERROR,
-    FetchSession,
-    SessionFetch,
-    outside,
-)
+from mm2py.kafka.transport.fetch_session import EPOCH_MAX, REFUSED_PAUSE_S, FetchSession, SessionFetch, outside
 
 IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in "abc"}
 Key = tuple[str, uuid.UUID | None, int]
@@ -89,11 +85,11 @@ class Broker:
             return self.reply(self.next_id, news)
         held = self.sessions.get(fetch.session_id)
         if held is None:
-            return FetchReply([], 0, error_code=SESSION_ID_NOT_FOUND)
+            return FetchReply([], 0, error_code=FETCH_SESSION_ID_NOT_FOUND)
         if held.epoch != fetch.epoch:
-            return FetchReply([], 0, error_code=INVALID_SESSION_EPOCH)
+            return FetchReply([], 0, error_code=INVALID_FETCH_SESSION_EPOCH)
         if held.by_id != by_id:
-            return FetchReply([], 0, error_code=SESSION_TOPIC_ID_ERROR)
+            return FetchReply([], 0, error_code=FETCH_SESSION_TOPIC_ID_ERROR)
         held.wanted |= sent
         for at in gone:  # after what was sent, as in a broker
             del held.wanted[at]
@@ -253,7 +249,9 @@ def test_a_list_that_its_caller_changes_afterwards_is_compared_as_it_was() -> No
 # How it ends, and begins anew
 
 
-@pytest.mark.parametrize("code", [SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, SESSION_TOPIC_ID_ERROR])
+@pytest.mark.parametrize(
+    "code", [FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR]
+)
 def test_a_lost_session_is_opened_anew_without_the_caller_noticing(code: int) -> None:
     client = Client(Broker())
     for _ in range(3):
@@ -267,7 +265,7 @@ def test_a_lost_session_is_opened_anew_without_the_caller_noticing(code: int) ->
 def test_the_same_error_after_a_full_request_is_the_callers() -> None:
     session = FetchSession()
     fetch = session.next(request(one()), by_id=True, now_s=0.0)
-    lost = FetchReply([], 0, error_code=SESSION_ID_NOT_FOUND)
+    lost = FetchReply([], 0, error_code=FETCH_SESSION_ID_NOT_FOUND)
     assert session.answered(fetch, lost, waits=True, now_s=0.0)
 
 
@@ -333,7 +331,7 @@ def test_a_session_that_ends_because_a_topic_was_made_anew_was_not_refused() -> 
     fetch = session.next(request(one()), by_id=True, now_s=0.0)
     session.answered(fetch, FetchReply([FetchedPartition("a", 0, 0)], 0, session_id=9), waits=True, now_s=0.0)
     fetch = session.next(request(one()), by_id=True, now_s=0.0)
-    assert not session.answered(fetch, FetchReply([], 0, SESSION_TOPIC_ID_ERROR), waits=True, now_s=0.0)
+    assert not session.answered(fetch, FetchReply([], 0, FETCH_SESSION_TOPIC_ID_ERROR), waits=True, now_s=0.0)
     assert not session.is_refused
 
 
