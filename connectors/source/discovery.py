@@ -41,7 +41,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copier import Phase
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.names import remote_name_problem
+from mm2py.topics.replication_policy import remote_name_problem
 from mm2py.topics.selection import should_replicate
 from mm2py.worker.ownership import Ownership
 

@@ -39,7 +39,7 @@ from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Outgoing, TargetRules
 from mm2py.topics import internal
-from mm2py.topics.quarantine_readers import reader_beyond
+from mm2py.topics.acls import reader_beyond
 
 CHANNEL: Final = "quarantine"
 ATTEMPTS: Final = 5

@@ -20,7 +20,7 @@ from mm2py.config.kinds import BadValue
 from mm2py.config.layers import FlowLayers, Layer, connector_config, flow_layers
 from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows
 from mm2py.config.properties import Entry
-from mm2py.config.refusals import FlowRefused, refusal_reasons, ring_reasons, shown_origin
+from mm2py.config.refusals import FlowRefused, refusal_reasons, shown_origin
 from mm2py.config.secrets import shown_key
 from mm2py.config.security import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
@@ -35,10 +35,10 @@ from mm2py.config.settings import (
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security.settings import Security
-from mm2py.topics.copy_modes import CopyMode, CopyModes
-from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy, make_policy
+from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
+from mm2py.topics.rings import rings
+from mm2py.topics.selection import CopyMode, CopyModes
 
 T = TypeVar("T")
 
@@ -76,15 +76,10 @@ class FlowsReading:
         refused: dict[Flow, Mm2Error] = {}
         # Rings close over all enabled flows, those of other processes included.
         layers = {flow: self._layers(flow) for flow in self._enabled}
-        endless = ring_reasons(
-            {flow: self._value(of_flow.connector, keys.POLICY_CLASS) for flow, of_flow in layers.items()},
-            {flow: self._value(of_flow.connector, keys.TOPICS) for flow, of_flow in layers.items()},
-        )
-        growing = self._growing_flows(layers)
+        in_rings = self._rings(layers)
         sides = {flow: self._sides_of(flow, layers[flow]) for flow in self._flows}
         for flow in self._flows:
-            reasons = refusal_reasons(flow, layers[flow]) + endless.get(flow, []) + growing.get(flow, [])
-            reasons += sides[flow].reasons
+            reasons = [*refusal_reasons(flow, layers[flow]), *in_rings.get(flow, []), *sides[flow].reasons]
             if reasons:
                 self._check_numbers(flow, layers[flow])
                 refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
@@ -119,18 +114,18 @@ class FlowsReading:
         layers = flow_layers(self._file, flow)
         return with_stored(layers, flow, self._stored[flow]) if flow in self._stored else layers
 
-    def _growing_flows(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
-        """Return the flows of rings in which each round would add a hop to the names, as separators differ."""
-        policies: dict[Flow, ReplicationPolicy] = {}
-        for flow, of_flow in layers.items():
-            names = self._names(flow, of_flow.connector)
-            if names is not None and not isinstance(names[0], IdentityReplicationPolicy):
-                policies[flow] = names[0]
-        reason = (
-            "it is part of a ring whose flows have different replication.policy.separator, so that no name shows that"
-            " it has been there before and every round would make a new topic (give them all the same separator)"
-        )
-        return {flow: [reason] for flow in endless_flows(policies)}
+    def _rings(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
+        """Return for each flow that is part of a ring why it is refused."""
+        names = {flow: self._names(flow, of_flow.connector) for flow, of_flow in layers.items()}
+        policies = {flow: found[0] for flow, found in names.items() if found is not None}
+        topics = {flow: self._value(layers[flow].connector, keys.TOPICS) for flow in policies}
+        return {
+            flow: [
+                f"its topics would come back by {' -> '.join(way)} and be copied without end (under the identity policy"
+                " give the flows topics that begin differently, otherwise all the same replication.policy.separator)"
+            ]
+            for flow, way in rings(policies, topics).items()
+        }
 
     def _heartbeats(
         self, layers: Mapping[Flow, FlowLayers], refused: Mapping[Flow, Mm2Error]

@@ -6,14 +6,11 @@ form, with which guarantee or how securely, its flow is refused until it works; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mm2py.config import keys
 from mm2py.config.keys import Status
 from mm2py.config.kinds import java_trim
 from mm2py.config.layers import FlowLayers
 from mm2py.config.properties import Entry
-from mm2py.config.rings import endless_flows
 from mm2py.config.secrets import shown_key
 from mm2py.config.security_keys import SECURITY
 from mm2py.errors import Mm2Error
@@ -62,22 +59,6 @@ def _exactly_once_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
             " only (remove one of them)"
         )
     return reasons
-
-
-def ring_reasons(policy_classes: Mapping[Flow, str], topics: Mapping[Flow, tuple[str, ...]]) -> dict[Flow, list[str]]:
-    """Return for each flow that would copy in a ring why; the arguments name all enabled flows."""
-    identity = {
-        flow: topics[flow]
-        for flow, policy_class in policy_classes.items()
-        if policy_class.rpartition(".")[2] == "IdentityReplicationPolicy"
-    }
-    return {
-        flow: [
-            f"under the identity policy its topics would come back by {' -> '.join(way)} and be copied without end"
-            " (give the flows topics that begin differently, or keep the default policy for them)"
-        ]
-        for flow, way in endless_flows(identity, policy_classes.keys() - identity.keys()).items()
-    }
 
 
 def shown_origin(entry: Entry) -> str:

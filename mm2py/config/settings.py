@@ -15,9 +15,9 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.secret import Secret
-from mm2py.topics.copy_modes import CopyModes
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
 from mm2py.topics.replication_policy import ReplicationPolicy
+from mm2py.topics.selection import CopyModes
 
 SourcePolicy = Literal["stop", "continue", "restart"]
 TargetPolicy = Literal["stop", "recopy"]

@@ -23,7 +23,7 @@ from mm2py.replication.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryA
 from mm2py.replication.rate import RateLimit
 from mm2py.replication.repack import PASS_REFUSED, merge_rule
 from mm2py.replication.rewrite import plan
-from mm2py.topics.copy_modes import CopyModes
+from mm2py.topics.selection import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets

@@ -24,7 +24,7 @@ from mm2py.records.compression import (
     DecompressionBomb,
     decompress,
 )
-from mm2py.topics.copy_modes import CopyMode
+from mm2py.topics.selection import CopyMode
 
 MERGED_MAX_BYTES: Final = 900_000
 """A merged batch is no larger, so that it fits into the ``max.message.bytes`` that brokers have by default."""

@@ -1,6 +1,6 @@
-"""Filters: lists of names and Java patterns that say which topics, groups and topic settings a flow copies.
+"""Filters: lists of names and Java patterns that say which topics and topic settings a flow copies.
 
-Answers to MM2's DefaultTopicFilter, DefaultGroupFilter, DefaultConfigPropertyFilter and MirrorUtils.compilePatternList:
+Answers to MM2's DefaultTopicFilter, DefaultConfigPropertyFilter and MirrorUtils.compilePatternList:
 the entries of a list are joined by ``|``, compiled once, and must match the whole name; an empty list matches nothing.
 """
 
@@ -15,14 +15,10 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.topics.java_regex import NotTranslatable, compile_java
 
 TOPICS_KEY, TOPICS_EXCLUDE_KEY = "topics", "topics.exclude"
-GROUPS_KEY, GROUPS_EXCLUDE_KEY = "groups", "groups.exclude"
 CONFIG_PROPERTIES_EXCLUDE_KEY = "config.properties.exclude"
-USE_DEFAULTS_FROM_KEY = "use.defaults.from"
 
 DEFAULT_TOPICS = (".*",)
 DEFAULT_TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
-DEFAULT_GROUPS = (".*",)
-DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
 DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
@@ -132,15 +128,6 @@ class TopicFilter(NameFilter):
         self, include: Sequence[str] = DEFAULT_TOPICS, exclude: Sequence[str] = DEFAULT_TOPICS_EXCLUDE
     ) -> None:
         super().__init__(PatternList(TOPICS_KEY, include), PatternList(TOPICS_EXCLUDE_KEY, exclude))
-
-
-class GroupFilter(NameFilter):
-    """Which groups a flow writes checkpoints for, as far as ``groups`` and ``groups.exclude`` say."""
-
-    def __init__(
-        self, include: Sequence[str] = DEFAULT_GROUPS, exclude: Sequence[str] = DEFAULT_GROUPS_EXCLUDE
-    ) -> None:
-        super().__init__(PatternList(GROUPS_KEY, include), PatternList(GROUPS_EXCLUDE_KEY, exclude))
 
 
 class ConfigPropertyFilter:

@@ -27,50 +27,11 @@ CONTROL_LOG_MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """What to create when the topic is not there. The ``..._key`` fields name the settings that overrule."""
+    """What to create when the topic is not there."""
 
     name: TopicName
     partitions: int
-    replication_factor_key: str
     configs: Mapping[str, str] = field(default_factory=lambda: dict(COMPACT))
-    partitions_key: str | None = None
-
-
-def connect_offsets(source_alias: ClusterAlias) -> InternalTopic:
-    """Where positions are stored, in Connect's format."""
-    return InternalTopic(
-        TopicName(f"mm2-offsets.{source_alias}.internal"),
-        partitions=25,
-        replication_factor_key="offset.storage.replication.factor",
-        partitions_key="offset.storage.partitions",
-    )
-
-
-def connect_configs(source_alias: ClusterAlias) -> InternalTopic:
-    return InternalTopic(
-        TopicName(f"mm2-configs.{source_alias}.internal"),
-        partitions=1,
-        replication_factor_key="config.storage.replication.factor",
-    )
-
-
-def connect_status(source_alias: ClusterAlias) -> InternalTopic:
-    return InternalTopic(
-        TopicName(f"mm2-status.{source_alias}.internal"),
-        partitions=5,
-        replication_factor_key="status.storage.replication.factor",
-        partitions_key="status.storage.partitions",
-    )
-
-
-def offset_ledger(source_alias: ClusterAlias) -> InternalTopic:
-    """The runs between source and target offsets, beside the positions they belong to."""
-    return InternalTopic(
-        TopicName(f"mm2-ledger.{source_alias}.internal"),
-        partitions=25,
-        replication_factor_key="offset.storage.replication.factor",
-        partitions_key="offset.storage.partitions",
-    )
 
 
 def quarantine(source_alias: ClusterAlias) -> InternalTopic:
@@ -81,7 +42,6 @@ def quarantine(source_alias: ClusterAlias) -> InternalTopic:
     return InternalTopic(
         TopicName(f"mm2-quarantine.{source_alias}.internal"),
         partitions=1,
-        replication_factor_key="offset.storage.replication.factor",
         configs={
             "cleanup.policy": "delete",
             "retention.ms": "-1",
@@ -101,7 +61,6 @@ def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
     return InternalTopic(
         TopicName(f"mm2-cluster.{group}.internal"),
         partitions=1,
-        replication_factor_key="config.storage.replication.factor",
         configs={
             "cleanup.policy": "delete",
             "retention.ms": str(max(CONTROL_LOG_RETENTION_MS, 2 * producer_expiry_ms)),
@@ -119,7 +78,6 @@ def fence_topic() -> InternalTopic:
     return InternalTopic(
         FENCE_TOPIC,
         partitions=1,
-        replication_factor_key="offset.storage.replication.factor",
         configs={"cleanup.policy": "delete", "retention.ms": str(DAY_MS)},
     )
 

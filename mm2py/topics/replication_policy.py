@@ -7,16 +7,18 @@ flow, and MM2's own tools, must agree on every name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, TopicName
-from mm2py.topics.names import remote_name_problem
 
 POLICY_CLASS_KEY = "replication.policy.class"
 SEPARATOR_KEY = "replication.policy.separator"
-INTERNAL_SEPARATOR_KEY = "replication.policy.internal.topic.separator.enabled"
+
+NAME_MAX_CHARS = 249
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 
 DEFAULT_SEPARATOR = "."
 HEARTBEATS = TopicName("heartbeats")
@@ -213,3 +215,17 @@ def _check_names(policy: DefaultReplicationPolicy, source_alias: ClusterAlias) -
             " where the alias ends.",
             remedy=f"Rename the cluster, or choose another {SEPARATOR_KEY}.",
         )
+
+
+def remote_name_problem(name: str) -> str | None:
+    """Return why a broker would refuse to create a topic of that name, as half a sentence, or None if it would not."""
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return f"{name!r} alone is not allowed"
+    if len(name) > NAME_MAX_CHARS:
+        return f"it has {len(name)} characters, {NAME_MAX_CHARS} are allowed"
+    illegal = _ILLEGAL.search(name)
+    if illegal is not None:
+        return f"it contains {illegal.group()!r}; only letters, digits, '.', '_' and '-' are allowed"
+    return None

@@ -1,15 +1,17 @@
-"""Selection: which topics of the source cluster a flow copies.
+"""Selection: which topics of the source cluster a flow copies, and in which copy mode.
 
-Answers to ``shouldReplicateTopic`` and ``isCycle`` of MM2's MirrorSourceConnector.
+Answers to ``shouldReplicateTopic`` and ``isCycle`` of MM2's MirrorSourceConnector. MM2 has no copy modes: it decodes
+and encodes every record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from mm2py.flow import ClusterAlias, TopicName
-from mm2py.topics.filters import FilteredOut, TopicFilter
+from mm2py.topics.filters import FilteredOut, PatternList, PatternTooSlow, TopicFilter
 from mm2py.topics.internal import is_own_topic
 from mm2py.topics.replication_policy import ReplicationPolicy
 
@@ -78,3 +80,39 @@ def is_cycle(topic: TopicName, policy: ReplicationPolicy, target_alias: ClusterA
             return False
         topic, source = upstream, policy.topic_source(upstream)
     return False
+
+
+PASS_TOPICS_KEY = "copy.mode.pass.topics"  # noqa: S105  (the name of a setting)
+REPACK_TOPICS_KEY = "copy.mode.repack.topics"
+
+
+class CopyMode(Enum):
+    """What becomes of batches that could pass as they are."""
+
+    AUTO = "auto"
+    PASS = "pass"  # noqa: S105  (a way of copying)
+    REPACK = "repack"
+
+
+class CopyModes:
+    """The copy mode of each topic of a flow: a list that names it comes before the flow's own mode, and pass first.
+
+    Raises:
+        ConfigError: an entry of a list is no pattern.
+    """
+
+    def __init__(
+        self, mode: CopyMode = CopyMode.AUTO, pass_topics: Sequence[str] = (), repack_topics: Sequence[str] = ()
+    ) -> None:
+        self.mode = mode
+        self._pass = PatternList(PASS_TOPICS_KEY, pass_topics)
+        self._repack = PatternList(REPACK_TOPICS_KEY, repack_topics)
+
+    def of(self, topic: str) -> CopyMode:
+        """Return the mode of a topic. A pattern that finds no answer in time leaves the choice to the flow's mode."""
+        try:
+            if self._pass.matches(topic):
+                return CopyMode.PASS
+            return CopyMode.REPACK if self._repack.matches(topic) else self.mode
+        except PatternTooSlow:
+            return self.mode

@@ -15,13 +15,13 @@ from py4j.protocol import Py4JJavaError
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics import filters
-from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, GroupFilter, TopicFilter
+from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, TopicFilter
 from mm2py.topics.internal import is_own_topic
 from mm2py.topics.java_regex import NotTranslatable, compile_java
 from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
 from mm2py.topics.selection import WhyNot, should_replicate
 from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
-from tests.unit.test_topic_filter import JAVA_READS
+from tests.unit.topics.test_topic_filter import JAVA_READS
 
 MIRROR = "org.apache.kafka.connect.mirror."
 SEPARATORS = [None, ".", "_", "-", "__", "..", ".-", "X"]
@@ -313,8 +313,6 @@ def test_policies_say_of_every_name_what_mm2s_say(
     [
         ("DefaultTopicFilter", "TOPICS_INCLUDE_DEFAULT", filters.DEFAULT_TOPICS),
         ("DefaultTopicFilter", "TOPICS_EXCLUDE_DEFAULT", filters.DEFAULT_TOPICS_EXCLUDE),
-        ("DefaultGroupFilter", "GROUPS_INCLUDE_DEFAULT", filters.DEFAULT_GROUPS),
-        ("DefaultGroupFilter", "GROUPS_EXCLUDE_DEFAULT", filters.DEFAULT_GROUPS_EXCLUDE),
         (
             "DefaultConfigPropertyFilter",
             "CONFIG_PROPERTIES_EXCLUDE_DEFAULT",
@@ -340,7 +338,6 @@ TOPICS = [
     "a1",
     "",
 ]
-GROUP_NAMES = ["billing", "console-consumer-1", "connect-x", "__x", "a b", "grün", ""]
 
 
 INCLUDES = [None, "", "orders", "orders,bills", "(?i)ORDERS,BILLS", r"\w+", "a**", ".*", "a{1,2}"]
@@ -348,20 +345,14 @@ EXCLUDES = [None, "", "orders", r"orders,.*\.replica", "[", "orders,orders", "a,
 
 
 @pytest.mark.parametrize(("include", "exclude"), list(itertools.product(INCLUDES, EXCLUDES)))
-@pytest.mark.parametrize("key", ["topics", "groups"])
-def test_filters_let_pass_and_refuse_what_mm2s_do(
-    jvm: JavaGateway, key: str, include: str | None, exclude: str | None
-) -> None:
+def test_filters_let_pass_and_refuse_what_mm2s_do(jvm: JavaGateway, include: str | None, exclude: str | None) -> None:
     mirror = jvm.jvm.org.apache.kafka.connect.mirror
-    java = mirror.DefaultTopicFilter() if key == "topics" else mirror.DefaultGroupFilter()
-    ours_class: type[TopicFilter | GroupFilter] = TopicFilter if key == "topics" else GroupFilter
-    names = TOPICS if key == "topics" else GROUP_NAMES
-    texts = {key: include, f"{key}.exclude": exclude}
+    java = mirror.DefaultTopicFilter()
+    texts = {"topics": include, "topics.exclude": exclude}
     java_passes: list[str] | None = None
     with contextlib.suppress(Py4JJavaError):
         java.configure(java_map(jvm, {name: text for name, text in texts.items() if text is not None}))
-        ask = java.shouldReplicateTopic if key == "topics" else java.shouldReplicateGroup
-        java_passes = [name for name in names if ask(name)]
+        java_passes = [name for name in TOPICS if java.shouldReplicateTopic(name)]
 
     def entries(text: str) -> list[str]:
         return [entry.strip() for entry in text.split(",")] if text else []
@@ -373,8 +364,8 @@ def test_filters_let_pass_and_refuse_what_mm2s_do(
     }
     passes: list[str] | None = None
     with contextlib.suppress(ConfigError):
-        made = ours_class(**arguments)
-        passes = [name for name in names if made.should_replicate(name)]
+        made = TopicFilter(**arguments)
+        passes = [name for name in TOPICS if made.should_replicate(name)]
     assert passes == java_passes
 
 

@@ -38,7 +38,7 @@ from mm2py.replication.repack import (
 )
 from mm2py.replication.rewrite import plan
 from mm2py.replication.steps import Dropped, Outgoing, Plan, TargetRules
-from mm2py.topics.copy_modes import CopyMode, CopyModes
+from mm2py.topics.selection import CopyMode, CopyModes
 from tests.fakes.record_batch import CODECS, build_marker, encode_records, parse_batch, rewrite
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

@@ -20,7 +20,7 @@ from mm2py.config.refusals import FlowRefused
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow, TopicName, parse_flow
-from mm2py.topics.copy_modes import CopyMode
+from mm2py.topics.selection import CopyMode
 
 FILES = Path(__file__).parent / "files"
 TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"

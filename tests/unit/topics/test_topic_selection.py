@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.flow import ClusterAlias, Flow, TopicName
-from mm2py.topics.endless import endless_flows
 from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.names import metric_collisions, remote_name_problem
 from mm2py.topics.replication_policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,
     make_policy,
+    remote_name_problem,
 )
+from mm2py.topics.rings import rings
 from mm2py.topics.selection import is_cycle, should_replicate
 from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
 
@@ -186,30 +186,12 @@ def test_cycles_are_always_cut_under_the_default_policy(flows: set[Flow], topic:
         st.sampled_from(PAIRS), st.sampled_from(["DefaultReplicationPolicy", "IdentityReplicationPolicy"]), max_size=6
     )
 )
-def test_flows_are_called_endless_exactly_when_copying_does_not_end(policies: dict[Flow, str]) -> None:
+def test_flows_are_called_a_ring_exactly_when_copying_does_not_end(policies: dict[Flow, str]) -> None:
     made = {
         flow: make_policy(name, source_alias=flow.source, separator=None, internal_separator_enabled=None)
         for flow, name in policies.items()
     }
-    assert (endless_flows(made) == []) is (spread(made, "x", most_hops=20) is not None)
-
-
-A, B, C = ALIASES[:3]
-
-
-def test_identity_both_ways_is_endless_and_the_flows_are_named() -> None:
-    there, back, aside = Flow(A, B), Flow(B, A), Flow(A, C)
-    both = {
-        there: IdentityReplicationPolicy(A),
-        back: IdentityReplicationPolicy(B),
-        aside: IdentityReplicationPolicy(A),
-    }
-    assert endless_flows(both) == [there, back]
-
-
-def test_two_separators_do_not_see_each_others_hops() -> None:
-    assert endless_flows({Flow(A, B): DOT, Flow(B, A): UNDERSCORE}) == [Flow(A, B), Flow(B, A)]
-    assert endless_flows({Flow(A, B): DOT, Flow(B, A): DOT}) == []
+    assert (rings(made, dict.fromkeys(made, (".*",))) == {}) is (spread(made, "x", most_hops=20) is not None)
 
 
 @pytest.mark.parametrize("name", ["a", "A.orders", "a_b-c.9", "...", "a" * 249])
@@ -232,13 +214,6 @@ def test_legal_remote_names_have_no_problem(name: str) -> None:
 )
 def test_names_a_broker_refuses_have_a_problem(name: str, problem: str) -> None:
     assert problem in (remote_name_problem(name) or "")
-
-
-def test_names_that_metrics_cannot_tell_apart_are_grouped() -> None:
-    assert metric_collisions(["a.b", "a_b", "a-b", "x", "a.b", "c_d.e", "c.d_e"]) == [
-        ["a.b", "a_b"],
-        ["c.d_e", "c_d.e"],
-    ]
 
 
 def entry(

@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mm2py.config.rings import endless_flows
-from mm2py.flow import Flow, parse_flow
+from mm2py.flow import ClusterAlias, Flow, parse_flow
+from mm2py.topics.replication_policy import DefaultReplicationPolicy, IdentityReplicationPolicy, ReplicationPolicy
+from mm2py.topics.rings import rings
 
 
 def flows(**topics_of: Sequence[str]) -> dict[Flow, Sequence[str]]:
     return {parse_flow(name.replace("_", "->")): topics for name, topics in topics_of.items()}
 
 
-def names(found: dict[Flow, list[str]]) -> list[str]:
+def identity_rings(topics: Mapping[Flow, Sequence[str]]) -> dict[Flow, list[ClusterAlias]]:
+    return rings({flow: IdentityReplicationPolicy(source_alias=flow.source) for flow in topics}, topics)
+
+
+def names(found: Mapping[Flow, object]) -> list[str]:
     return sorted(map(str, found))
 
 
 def test_one_way_is_no_ring() -> None:
-    assert endless_flows(flows(A_B=[".*"], C_B=[".*"], B_D=[".*"]), []) == {}
+    assert identity_rings(flows(A_B=[".*"], C_B=[".*"], B_D=[".*"])) == {}
 
 
 def test_two_identity_flows_against_each_other_are_one() -> None:
-    found = endless_flows(flows(A_B=[".*"], B_A=[".*"], A_C=[".*"]), [])
+    found = identity_rings(flows(A_B=[".*"], B_A=[".*"], A_C=[".*"]))
     assert names(found) == ["A->B", "B->A"]
     assert found[parse_flow("A->B")] == ["B", "A"]
 
 
 def test_a_ring_of_three_is_one() -> None:
-    assert names(endless_flows(flows(A_B=[".*"], B_C=[".*"], C_A=[".*"]), [])) == ["A->B", "B->C", "C->A"]
+    assert names(identity_rings(flows(A_B=[".*"], B_C=[".*"], C_A=[".*"]))) == ["A->B", "B->C", "C->A"]
 
 
-def test_a_flow_that_renames_does_not_stop_an_identity_flow_behind_it() -> None:
+@pytest.mark.parametrize(
+    ("there", "back", "is_ring"),
+    [
+        (DefaultReplicationPolicy(), IdentityReplicationPolicy(), True),
+        (DefaultReplicationPolicy(), DefaultReplicationPolicy(separator="_"), True),
+        (DefaultReplicationPolicy(), DefaultReplicationPolicy(), False),
+    ],
+)
+def test_a_flow_that_renames_cuts_a_ring_only_if_the_next_one_reads_its_names(
+    there: ReplicationPolicy, back: ReplicationPolicy, is_ring: bool
+) -> None:
     """t goes to A.t, comes back as A.t, goes to A.A.t, and so on: the name grows, and nothing in it says stop."""
-    assert names(endless_flows(flows(B_A=[".*"]), [parse_flow("A->B")])) == ["B->A"]
+    both = flows(A_B=[".*"], B_A=[".*"])
+    found = rings(dict(zip(both, (there, back), strict=True)), both)
+    assert names(found) == (["A->B", "B->A"] if is_ring else [])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +67,7 @@ def test_a_flow_that_renames_does_not_stop_an_identity_flow_behind_it() -> None:
     ],
 )
 def test_topics_that_begin_differently_are_no_ring(there: list[str], back: list[str]) -> None:
-    assert endless_flows(flows(A_B=there, B_A=back), []) == {}
+    assert identity_rings(flows(A_B=there, B_A=back)) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,11 +87,11 @@ def test_topics_that_begin_differently_are_no_ring(there: list[str], back: list[
     ],
 )
 def test_topics_that_may_meet_are_one(there: list[str], back: list[str]) -> None:
-    assert names(endless_flows(flows(A_B=there, B_A=back), [])) == ["A->B", "B->A"]
+    assert names(identity_rings(flows(A_B=there, B_A=back))) == ["A->B", "B->A"]
 
 
 def test_a_flow_without_topics_carries_nothing_back() -> None:
-    assert endless_flows(flows(A_B=[".*"], B_A=[]), []) == {}
+    assert identity_rings(flows(A_B=[".*"], B_A=[])) == {}
 
 
 PATTERNS = st.text(alphabet="ab.-_*?+|[]()\\{}1", min_size=1, max_size=6)
@@ -88,4 +105,4 @@ def test_whatever_matches_both_is_seen_as_a_ring(one: str, other: str, topic: st
     except re.error:
         return
     if both:
-        assert len(endless_flows(flows(A_B=[one], B_A=[other]), [])) == 2
+        assert len(identity_rings(flows(A_B=[one], B_A=[other]))) == 2

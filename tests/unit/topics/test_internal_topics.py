@@ -9,38 +9,22 @@ from hypothesis import strategies as st
 from mm2py.flow import ClusterAlias
 from mm2py.topics import internal
 from mm2py.topics.internal import is_own_topic
-from mm2py.topics.names import remote_name_problem
-from mm2py.topics.replication_policy import DefaultReplicationPolicy
+from mm2py.topics.replication_policy import DefaultReplicationPolicy, remote_name_problem
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
 OURS = [
-    internal.connect_offsets(A),
-    internal.connect_configs(A),
-    internal.connect_status(A),
-    internal.offset_ledger(A),
     internal.quarantine(A),
     internal.control_log("mm2py", producer_expiry_ms=86_400_000),
     internal.fence_topic(),
 ]
 
 
-def test_stores_are_called_as_mm2_calls_them_and_ours_like_them() -> None:
+def test_our_topics_are_called_like_those_of_mm2() -> None:
     assert [topic.name for topic in OURS] == [
-        "mm2-offsets.A.internal",
-        "mm2-configs.A.internal",
-        "mm2-status.A.internal",
-        "mm2-ledger.A.internal",
         "mm2-quarantine.A.internal",
         "mm2-cluster.mm2py.internal",
         "mm2-fence.internal",
     ]
-
-
-def test_stores_have_the_partitions_of_connect_and_are_compacted() -> None:
-    offsets, configs, status = OURS[:3]
-    assert (offsets.partitions, configs.partitions, status.partitions) == (25, 1, 5)
-    assert configs.partitions_key is None  # Connect ignores a setting for it
-    assert all(topic.configs == {"cleanup.policy": "compact"} for topic in (offsets, configs, status))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +37,18 @@ def test_control_log_outlives_twice_the_producer_expiry(producer_expiry_ms: int,
     assert log.configs["message.timestamp.type"] == "LogAppendTime"
 
 
+STORES = [
+    "mm2-offsets.A.internal",
+    "mm2-offsets.us.west.internal",
+    "mm2-configs.A.internal",
+    "mm2-status.A.internal",
+    "mm2-ledger.A.internal",
+]
 PREFIXES = ["", "A.", "A_", "us-west.", "B.A.", "B_A_", "B.A_", "A--", "A.."]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("name", [topic.name for topic in OURS] + ["mm2-offsets.us.west.internal"])
+@pytest.mark.parametrize("name", [topic.name for topic in OURS] + STORES)
 def test_own_topics_are_known_with_any_hops_in_front(prefix: str, name: str) -> None:
     assert is_own_topic(prefix + name)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
 from mm2py.topics import filters
-from mm2py.topics.filters import ConfigPropertyFilter, GroupFilter, PatternList, PatternTooSlow, TopicFilter
+from mm2py.topics.filters import ConfigPropertyFilter, PatternList, PatternTooSlow, TopicFilter
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,6 @@ def test_include_must_match_the_whole_name_and_exclude_must_not(
 )
 def test_default_topic_lists_are_those_of_kafka_4_3(name: str, passes: bool) -> None:
     assert TopicFilter().should_replicate(name) is passes
-
-
-@pytest.mark.parametrize(
-    ("group", "passes"),
-    [("billing", True), ("console-consumer-7", False), ("connect-sink", False), ("__x", False), ("my connect-x", True)],
-)
-def test_default_group_lists_are_those_of_kafka_4_3(group: str, passes: bool) -> None:
-    assert GroupFilter().should_replicate(group) is passes
 
 
 def test_default_excluded_settings_are_those_of_kafka_4_3() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
-from mm2py.topics.quarantine_readers import reader_beyond
+from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl, reader_beyond
 
 HERE, THERE = "mm2-quarantine.A.internal", "A.orders"
 
