@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from connectors.source.incarnations import Incarnations
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.position_keeper import PositionKeeper
 from mm2py import cli
@@ -43,7 +42,6 @@ def leave_out() -> None:
         await asyncio.Event().wait()
 
     Incarnation.start = start_plain  # type: ignore[assignment,method-assign]
-    Incarnations.enter = Incarnations.shut_out = Incarnations.leave = nothing  # type: ignore[assignment,method-assign]
     KeepAlive.run = for_ever  # type: ignore[assignment,method-assign]
     PositionKeeper._begin_writes = _store_nothing  # type: ignore[assignment,method-assign]
 

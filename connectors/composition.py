@@ -143,20 +143,25 @@ class _Copying:
         self._turn = turn
         self._recopies = recopies
         self._means = means
+        self._running: SourceConnector | None = None
+        self._ended: set[int] = set()
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
         self._targets = {settings.target_request_timeout_s: to}
 
     def begin(self, life: int) -> Connector:
-        """Return the connector of the given life, by the settings that count by now."""
+        """Return the connector of the given attempt, by the settings that count by now."""
         turn, means = self._turn, self._means
+        if self._running is not None and not self._running.leaves_doubt:
+            self._ended |= self._running.producer_ids
         settings = turn.settings if isinstance(turn, SettledTurn) else self._settings
         member, flow = turn.member, settings.flow
         to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
-        connector = SourceConnector(
+        self._running = connector = SourceConnector(
             settings,
             self._side(self._sources, settings.source_request_timeout_s, of_source=True),
             replace(to, brokers=member.gated(to.brokers)),
             name=TransactionalId(settings.group, member.id, life, str(flow)),
+            ended=frozenset(self._ended),
             ownership=member.shares(flow),
             allow_recopy=set(self._recopies),
             budget=means.budget,

@@ -14,12 +14,12 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.previous_producers import PreviousProducers
 from connectors.source.reconciler import Job
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.remote_rules import RemoteRules
 from connectors.source.resume_from_mm2 import SEARCHING
 from connectors.source.stopped import StoppedPartitions
-from connectors.source.takeover import EarlierLives
 from connectors.source.vanished import fewer
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
@@ -68,7 +68,7 @@ class Beginning:
         source_id: str | None,
         positions: dict[Key, StoredPosition],
         store: Callable[[Mapping[Key, StoredPosition]], Awaitable[None]],
-        lives: EarlierLives,
+        previous: PreviousProducers,
         stopped: StoppedPartitions,
         ownership: Ownership,
         shut_out: Callable[[TopicMetadata], Awaitable[bool]],
@@ -91,7 +91,7 @@ class Beginning:
         self._target = target
         self._source_id = source_id
         self._store = store
-        self._lives = lives
+        self._previous = previous
         self._stopped = stopped
         self._ownership = ownership
         self._shut_out = shut_out
@@ -191,8 +191,8 @@ class Beginning:
     def _job(self, part: CopiedPartition) -> Job:
         stored = self.positions[part.key]
         writer = Writer(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
-        fence = self._lives.fence_of(stored)
-        return Job(part, part.copier.position, writer, fence, known_ids=self._lives.known_ids)
+        fence = self._previous.fence_of(stored)
+        return Job(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
 
     async def _target_ends(self, partitions: Mapping[Key, Pair]) -> dict[Key, int]:
         """Return where remote partitions end just now: there the first batch is expected."""
@@ -352,7 +352,7 @@ class Beginning:
         Returns those for which that must wait: earlier lives are not shut out yet.
         """
         # Once an operator's position is stored, nobody knows of them any more.
-        unproven = await self._lives.shut_out_of({key: pairs[key][1] for key in starts}, self._shut_out)
+        unproven = await self._previous.shut_out_of({key: pairs[key][1] for key in starts}, self._shut_out)
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
             return unproven
@@ -444,10 +444,10 @@ class Beginning:
         if not keys:
             return set()
         for key in keys:
-            self._lives.learn_asked(self.positions.get(key))
+            self._previous.learn_asked(self.positions.get(key))
         names = {name: self._remote_name(name) for name, _ in keys}
         remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        return await self._lives.shut_out_of({key: remotes.get(names[key[0]]) for key in keys}, self._shut_out)
+        return await self._previous.shut_out_of({key: remotes.get(names[key[0]]) for key in keys}, self._shut_out)
 
     def _copied_partition(
         self,

@@ -21,8 +21,8 @@ from connectors.source.hand_over import HandOver
 from connectors.source.handed_down import HandedDown
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.loads import Loads
-from connectors.source.own_record import OwnRecord
 from connectors.source.preparation import Preparation, Prepared
+from connectors.source.previous_producers import PreviousProducers
 from connectors.source.quarantine import Quarantine
 from connectors.source.refused_configs import RefusedConfigs
 from connectors.source.refused_topics import RefusedTopics
@@ -31,7 +31,6 @@ from connectors.source.stalls import Stalls
 from connectors.source.status import topic_status
 from connectors.source.stopped import StoppedPartitions
 from connectors.source.syncs import Schedules
-from connectors.source.takeover import EarlierLives
 from connectors.source.task import Cluster, SourceTask
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -80,6 +79,7 @@ class SourceConnector:
         target: Side,
         *,
         name: TransactionalId,
+        ended: Collection[int] = (),
         ownership: Ownership,
         allow_recopy: set[str],
         budget: MemoryBudget,
@@ -119,7 +119,7 @@ class SourceConnector:
             rng=rng,
             log=log,
         )
-        self._incarnation.announce_to_group = ownership.announce
+        self._incarnation.announce = ownership.announce
         self._gaps.speaks_for = ownership.speaks_for
         self._settling = asyncio.Lock()
         """Held while partitions begin, are let go, or go on behind a gap: one thing at a time."""
@@ -128,14 +128,14 @@ class SourceConnector:
         looked at, also what was refused not long ago."""
         self._resumption = Resumption(settings.flow, self._gaps, log)
         self._name = name
+        self._ended = ended
         self._keep_alive = KeepAlive(
             target.brokers,
             self._incarnation,
             replication_factor=settings.offsets_topic_replication_factor,
             log=log,
         )
-        self._record: OwnRecord | None = None
-        self._lives: EarlierLives | None = None
+        self._previous: PreviousProducers | None = None
         self._task: SourceTask | None = None
         self._parts: _Parts | None = None
         self._refused = RefusedTopics(log)
@@ -194,9 +194,6 @@ class SourceConnector:
             await self._task.drain()
             self._drained = True
             await self._gaps.close()
-            incarnations = None if self._record is None else self._record.incarnations
-            if incarnations is not None and not self._task.leaves_doubt:
-                await incarnations.leave()
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Take other settings up while copying goes on; ``parts``, in-place ones all, are those that they concern."""
@@ -218,8 +215,13 @@ class SourceConnector:
 
     @property
     def leaves_doubt(self) -> bool:
-        """See ``Connector``: a life without a task has written nothing but records of itself."""
+        """See ``Connector``: an attempt without a task has written nothing."""
         return self._task is not None and (self._task.leaves_doubt or not self._drained)
+
+    @property
+    def producer_ids(self) -> frozenset[int]:
+        """All producer ids that this attempt has had."""
+        return self._incarnation.ids
 
     def _preparation(self) -> Preparation:
         return Preparation(
@@ -227,6 +229,7 @@ class SourceConnector:
             self._source,
             self._target,
             name=self._name,
+            ended=self._ended,
             ownership=self._ownership,
             incarnation=self._incarnation,
             gaps=self._gaps,
@@ -238,7 +241,7 @@ class SourceConnector:
 
     def _assemble(self, prepared: Prepared) -> _Parts:
         settings, target = self._settings, self._target.brokers
-        self._record, self._lives = prepared.record, prepared.lives
+        self._previous = prepared.previous
         writer = TopicWriter(
             target,
             settings.offsets_topic,
@@ -271,7 +274,7 @@ class SourceConnector:
             Cluster(prepared.source_id, self._source.brokers),
             Cluster(prepared.target_id, target),
             incarnation=self._incarnation,
-            lives=prepared.lives,
+            previous=prepared.previous,
             store=store,
             keep=quarantine.keep,
             budget=self._budget,
@@ -291,7 +294,7 @@ class SourceConnector:
             source_id=prepared.source_id,
             positions=prepared.positions,
             store=task.positions.store,
-            lives=prepared.lives,
+            previous=prepared.previous,
             stopped=self._stopped,
             ownership=self._ownership,
             shut_out=prepared.shut_out,
@@ -299,7 +302,7 @@ class SourceConnector:
             met_gap=self._gaps.met_topic,
             log=self._log,
         )
-        handed_down = HandedDown(settings, target, beginning=beginning, gaps=self._gaps, lives=prepared.lives)
+        handed_down = HandedDown(settings, target, beginning=beginning, gaps=self._gaps, previous=prepared.previous)
         discovery = Discovery(
             settings,
             self._source.brokers,
@@ -339,10 +342,9 @@ class SourceConnector:
             return "at-least-once, several flows in one topic"
         task = self._task
         unfenced = task.unfenced if task is not None else None
-        of_positions = self._lives.unfenced if self._lives is not None else None
-        unrecorded = self._record.missing if self._record is not None else None
+        of_positions = self._previous.unfenced if self._previous is not None else None
         unfenced = of_positions or self._ownership.fates.unfenced or unfenced
-        reasons = [why for why in (self._incarnation.degraded, unrecorded, unfenced) if why]
+        reasons = [why for why in (self._incarnation.degraded, unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"
         repeated, others = (task.repeated_topics, task.foreign_topics) if task is not None else ((), ())
@@ -355,7 +357,7 @@ class SourceConnector:
     async def _watch(self, task: SourceTask, beginning: Beginning, discovery: Discovery, prepared: Prepared) -> None:
         backoff = Backoff(self._rng, first_s=0.2, most_s=5.0)
         discovering = True
-        was_head = not self._ownership.is_shared  # alone, strangers were met in the preparation
+        was_head = not self._ownership.is_shared  # alone, previous producers were fenced in the preparation
         while True:
             settings = self._settings
             pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
@@ -364,7 +366,7 @@ class SourceConnector:
                 if was_head is not self._ownership.is_head:
                     self._gained.set()
                     if not was_head:
-                        await prepared.meet_strangers()
+                        await prepared.fence_unknown()
                     was_head = not was_head
                 if self._gained.is_set():
                     discovering = True

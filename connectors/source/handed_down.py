@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from connectors.source.beginning import Beginning, Key
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.takeover import EarlierLives
+from connectors.source.previous_producers import PreviousProducers
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
@@ -29,13 +29,13 @@ class HandedDown:
         *,
         beginning: Beginning,
         gaps: GapKeeper,
-        lives: EarlierLives,
+        previous: PreviousProducers,
     ) -> None:
         self._settings = settings
         self._target = target
         self._beginning = beginning
         self._gaps = gaps
-        self._lives = lives
+        self._previous = previous
         self._table = PositionTable(settings.source.alias)
         self._held: set[Key] = set()
 
@@ -56,7 +56,7 @@ class HandedDown:
             else:
                 del self._beginning.positions[key]
         for key in new:  # an operator's word may replace the position, and nobody would know any more whom it named
-            self._lives.learn_asked(self._beginning.positions.get(key))
+            self._previous.learn_asked(self._beginning.positions.get(key))
         self._held.update(new)
 
     async def positions_of(self, topics: Collection[str]) -> dict[str, dict[int, StoredPosition]]:

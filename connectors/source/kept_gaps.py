@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -58,10 +58,6 @@ class KeptGaps:
         """Whether what operators say of a partition is for this worker."""
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to carry out."""
-        self.on_read: Callable[[], Awaitable[None]] = _nothing
-        """Called when the status topic was read; may raise what ends this life of the flow."""
-        self.on_made_anew: Callable[[], Awaitable[None]] = _nothing
-        """Called when the status topic was made once more, and is empty."""
         self._settings = settings
         self._target = target
         self._incarnation = incarnation
@@ -149,8 +145,7 @@ class KeptGaps:
         """Keep the status topic until cancelled; copying goes on while it is out of reach.
 
         Raises:
-            Fenced, EpochRefused, StatusIsBack: this life of the flow is over.
-            TakenOver: the flow must not run here any more.
+            Fenced, EpochRefused: this incarnation of the flow is over.
         """
         backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
         since_s: float | None = None
@@ -167,7 +162,6 @@ class KeptGaps:
                 if not is_tidy:
                     await status.remove(status.old_answers())
                     is_tidy = True
-                await self.on_read()
                 self._say_malformed(status)
                 if self.is_wanted:
                     self.wake()
@@ -204,7 +198,7 @@ class KeptGaps:
         self._log.error(
             "status.topic_gone",
             topic=status.topic,
-            why="the topic was deleted, and with it gaps, commands, and who runs the flow",
+            why="the topic was deleted, and with it gaps and commands",
             effect="it is made again, and what this process knows of them is written to it",
         )
         backoff = Backoff(self._rng, first_s=0.2, most_s=POLL_S)
@@ -218,7 +212,6 @@ class KeptGaps:
             if status.is_missing:
                 await asyncio.sleep(backoff.next_s())
         self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}
-        await self.on_made_anew()
 
     async def flush(self) -> None:
         """Write what was met since. Raises: as ``TopicWriter.write``; what could not be written is kept."""
@@ -298,10 +291,6 @@ class KeptGaps:
             records, first = len(status.malformed), status.malformed[0]
             status.malformed.clear()
             self._log.warning("status.malformed", topic=status.topic, records=records, first=first)
-
-
-async def _nothing() -> None:
-    pass
 
 
 def _says_the_same(before: object, gap: Gap) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -143,8 +143,9 @@ class PositionKeeper:
             is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
             if not part.copier.owns_position or part.copier.stop.is_pending:
                 continue
-            if is_first or self._stored.get(part.key) != part.copier.position:
-                self._owed[part.key] = self._form(part)
+            drained = not part.copier.is_unsettled
+            if drained or is_first or self._stored.get(part.key) != part.copier.position:
+                self._owed[part.key] = replace(self._form(part), drained=drained)
                 self._stored[part.key] = part.copier.position
                 self._first_acts.pop(part, None)
                 self._behind_since_s.pop(part.key, None)

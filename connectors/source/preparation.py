@@ -1,8 +1,8 @@
-"""How a life of a flow begins: what must be so is seen to, in order, until nobody else can change its positions.
+"""How an incarnation of a flow starts: what must hold is seen to, in order, until no other can change its positions.
 
 Answers to what Connect's worker and DistributedHerder do before MirrorSourceConnector starts: internal topics are made,
-offsets read. Unless told to be exact they trust a rebalance to have stopped whoever ran the flow before; here earlier
-lives are shut out, and only then positions are believed.
+offsets read. Unless told to be exact they trust a rebalance to have stopped the previous tasks; here previous
+producers are fenced, and only then the positions count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,33 +18,28 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source import start
 from connectors.source.gap_keeper import GapKeeper
-from connectors.source.incarnations import Incarnations, UnrecordedLives
-from connectors.source.own_record import OwnRecord
+from connectors.source.previous_producers import PreviousProducers
 from connectors.source.refusals import ExactlyOnceImpossible, OneCluster, TableUnusable, refuse_another_source
 from connectors.source.resume_from_mm2 import refuse_running_mm2
-from connectors.source.takeover import EarlierLives
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.expiry import find_producer_expiry_ms
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.position_store import read_positions
-from mm2py.replication.status_log import StatusLog
 from mm2py.worker.ownership import Ownership
 
 T = TypeVar("T")
 
-STATUS_PATIENCE_S: Final = 15.0
-"""How long a flow waits for the status topic to be read, and how long for its record there to be taken, before it
-begins without. What a dead broker led is led again by then."""
-PATIENCE_GROWS_MOST: Final = 4
-"""A process waits longer in each of its lives, up to so many times as long. Else two whose status topic opens slowly
-would shut each other out for ever, and neither would read of the other."""
+PATIENCE_S: Final = 15.0
+"""How long a flow waits for the status topic to be read, and for coordinators to list transactional ids, before it
+starts without. What a dead broker led is led again by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +52,18 @@ class Prepared:
     """Under what it writes first."""
     producer_expiry_ms: int
     """How long the target remembers producers."""
-    lives: EarlierLives
-    record: OwnRecord
-    """That of this life, if it could be written, and what is missing if not."""
+    previous: PreviousProducers
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
     """What was stored, by source topic and partition; nobody else can change it any more."""
     shut_out: Callable[[TopicMetadata], Awaitable[bool]]
-    """Shuts all earlier lives out of a topic, and tells whether there are any."""
-    meet_strangers: Callable[[], Awaitable[None]]
-    """Shuts those out of the positions whom the group does not know; for the head, before it lists anything."""
+    """Fences all previous producers in a topic, and tells whether there are any."""
+    fence_unknown: Callable[[], Awaitable[object]]
+    """Fences the producers in the positions that the group does not know; for the head, before it lists anything."""
 
 
 class Preparation:
-    """Of one life of a flow."""
+    """Of one incarnation of a flow."""
 
     def __init__(
         self,
@@ -79,6 +72,7 @@ class Preparation:
         target: Side,
         *,
         name: TransactionalId,
+        ended: Collection[int],
         ownership: Ownership,
         incarnation: Incarnation,
         gaps: GapKeeper,
@@ -87,13 +81,14 @@ class Preparation:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``note`` gets the reason of each wait, for the flow's status."""
+        """``ended`` as in ``PreviousProducers``; ``note`` gets the reason of each wait, for the flow's status."""
         self._settings = settings
         self._flow = settings.flow
         self._source = source
         self._target = target
         self._brokers = target.brokers
         self._name = name
+        self._ended = ended
         self._ownership = ownership
         self._incarnation = incarnation
         self._gaps = gaps
@@ -101,26 +96,14 @@ class Preparation:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._incarnations: Incarnations | None = None
 
     async def run(self) -> Prepared:
-        """Wait until the flow may copy. Cancelling loses nothing: a next life does all of it again.
-
-        One that fails has written neither a record nor a position, and says so: thousands of attempts, while a right
-        is missing, would all have to be shut out by the first that succeeds.
+        """Wait until the flow may copy. Cancelling loses nothing: the next attempt does all of it again.
 
         Raises:
             FlowRefused: the flow must not run; the error names the way out.
-            Mm2Error: it cannot go on as it is, but may when begun anew.
+            Mm2Error: it cannot go on as it is, but may when it is started again.
         """
-        try:
-            return await self._prepare()
-        except Exception:
-            if self._incarnations is not None:
-                await self._incarnations.leave()
-            raise
-
-    async def _prepare(self) -> Prepared:
         settings, target, until_answered = self._settings, self._brokers, self._patience.until_answered
         source_id, target_id = await asyncio.gather(
             self._patience.reach(self._source, "source"), self._patience.reach(self._target, "target")
@@ -134,134 +117,84 @@ class Preparation:
         offsets_partitions = await until_answered(
             lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
         )
-        self._incarnations = incarnations = await self._open_incarnations()
+        await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()
         producer_expiry_ms = await until_answered(
             lambda: find_producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
         )
         if self._incarnation.degraded and settings.exactly_once == "enabled":
             raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
-        lives = EarlierLives(target, self._incarnation, self._name, ownership=self._ownership, rng=self._rng)
-        record = self._own_record(lives)
-        if incarnations is not None and await self._enter(incarnations, identity, lives):
-            record.entered(incarnations)
-        self._gaps.on_read, self._gaps.on_made_anew = record.look, record.write_again
-        positions = await self._succeed(lives, record)
+        previous = PreviousProducers(
+            target, self._incarnation, self._name, ended=self._ended, ownership=self._ownership, rng=self._rng
+        )
+        positions = await self._take_over(previous)
         return Prepared(
             source_id=source_id,
             target_id=target_id,
             identity=identity,
             producer_expiry_ms=producer_expiry_ms,
-            lives=lives,
-            record=record,
+            previous=previous,
             offsets_partitions=offsets_partitions,
             positions=positions,
-            shut_out=functools.partial(self._shut_out, lives),
-            meet_strangers=functools.partial(self._meet_strangers, lives, record),
+            shut_out=functools.partial(self._shut_out, previous),
+            fence_unknown=functools.partial(self._take_over, previous),
         )
 
-    async def _meet_strangers(self, lives: EarlierLives, record: OwnRecord) -> None:
-        incarnations = record.incarnations
-        if incarnations is not None:
-            await self._patience.until_answered(functools.partial(incarnations.meet, lives), "looking for strangers")
-        await self._succeed(lives, record)
-
-    async def _succeed(self, lives: EarlierLives, record: OwnRecord) -> dict[tuple[str, int], StoredPosition]:
-        """Shut those out that ``lives`` knows of, or coordinators do, and return what they have stored."""
-        if record.incarnations is None:
-            unrecorded = UnrecordedLives(self._name, self._brokers, clock=self._clock, log=self._log)
-            await self._patience.until_answered(
-                functools.partial(unrecorded.meet, {str(self._name)}, lives), "asking coordinators for earlier lives"
+    async def _take_over(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
+        """Fence the producers that may still write, and return positions that no other can change any more."""
+        listed = await self._with_patience(
+            functools.partial(self._list_transactions, previous),
+            "asking coordinators for previous producers",
+            "a coordinator has not listed its transactional ids yet",
+        )
+        if listed is None:
+            previous.unfenced = (
+                f"a coordinator did not list its transactional ids within {PATIENCE_S:g} s, so a previous process that"
+                " has left no position may still write"
             )
-        positions = await self._patience.until_answered(
-            lambda: self._take_over(lives), "shutting earlier lives out and reading positions"
+            self._log.warning("producers.not_listed", why=previous.unfenced, effect="the flow is at-least-once")
+        return await self._patience.until_answered(
+            lambda: self._fence_and_read(previous, listed), "fencing previous producers and reading positions"
         )
-        if record.incarnations is not None:
-            await self._record_others(record.incarnations, lives, positions.values())
+
+    async def _list_transactions(self, previous: PreviousProducers) -> dict[str, int]:
+        """Return the producer ids that coordinators know, by transactional id, and let ``previous`` know of them."""
+        listed: dict[str, int] = {}
+        for broker in (await fetch_metadata(self._brokers, [])).brokers:
+            for one in await transactions.list_transactions(self._brokers, broker):
+                listed[one.transactional_id] = one.producer_id
+        previous.learn_listed(listed)
+        return listed
+
+    async def _fence_and_read(
+        self, previous: PreviousProducers, listed: Mapping[str, int] | None
+    ) -> dict[tuple[str, int], StoredPosition]:
+        positions, metadata = await self._read_positions()
+        if listed is not None:
+            await previous.find_expired(positions.values(), listed)
+        previous.learn(positions.values())
+        if await self._shut_out(previous, metadata.topics[self._settings.offsets_topic]):
+            positions, _ = await self._read_positions()
+            previous.learn(positions.values())
         return positions
 
-    def _own_record(self, lives: EarlierLives) -> OwnRecord:
-        return OwnRecord(
-            self._flow,
-            self._gaps,
-            self._incarnation,
-            lives,
-            topic=self._settings.status_topic,
-            make=self._make_incarnations,
-            log=self._log,
-        )
-
-    def _make_incarnations(self, status: StatusLog) -> Incarnations:
-        return Incarnations(
-            self._flow,
-            self._name,
-            self._brokers,
-            status,
-            ownership=self._ownership,
-            clock=self._clock,
-            log=self._log,
-        )
-
-    async def _open_incarnations(self) -> Incarnations | None:
-        status = await self._with_status(self._gaps.open, "opening the status topic")
-        if status is None:
-            return None
-        found = self._make_incarnations(status)
-        found.refuse_if_taken_over()
-        return found
-
-    async def _enter(self, incarnations: Incarnations, identity: ProducerIdentity, lives: EarlierLives) -> bool:
-        """Leave a record of this life, and meet those before it; returns whether it could be done soon."""
-
-        async def enter() -> bool:
-            await incarnations.enter(identity, lives)
-            return True
-
-        return await self._with_status(enter, "looking for earlier lives") or False
-
-    async def _record_others(
-        self, incarnations: Incarnations, lives: EarlierLives, positions: Iterable[StoredPosition]
-    ) -> None:
-        """Record what became of those before this life. What is not taken soon, a next one does."""
-
-        async def record() -> None:
-            await incarnations.shut_out(lives)
-            await incarnations.forget({at.producer_id for at in positions if at.producer_id is not None})
-
-        await self._with_status(record, "recording what became of earlier lives")
-
-    async def _with_status(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T | None:
-        """Do what takes the status topic. Without it copying goes on, unless exactly-once is a must: None then."""
-        must, topic = self._settings.exactly_once == "enabled", self._settings.status_topic
+    async def _with_patience(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str, why: str) -> T | None:
+        """Wait for an answer for a while. Without it copying goes on, unless exactly-once is a must: None then."""
+        must = self._settings.exactly_once == "enabled"
         try:
-            patience_s = STATUS_PATIENCE_S * min(1 + self._name.life, PATIENCE_GROWS_MOST)
-            async with asyncio.timeout(None if must else patience_s):
-                return await self._patience.accompany(
-                    self._patience.until_answered(ask, what),
-                    what,
-                    f"{topic} has not been read, or has not taken a record, yet; it takes READ and WRITE on it, and as"
-                    " many replicas in sync as its min.insync.replicas wants",
-                )
+            async with asyncio.timeout(None if must else PATIENCE_S):
+                return await self._patience.accompany(self._patience.until_answered(ask, what), what, why)
         except TimeoutError:
             return None
         except (BrokerRefused, TableUnusable) as error:
             if must:
                 raise ExactlyOnceImpossible(self._flow, str(error)) from error
-            return None  # the gaps say so
+            return None
 
-    async def _take_over(self, lives: EarlierLives) -> dict[tuple[str, int], StoredPosition]:
-        """Return positions that nobody else can change any more, where the target lets us see to that."""
-        positions, metadata = await self._read_positions()
-        lives.learn(positions.values())
-        if await self._shut_out(lives, metadata.topics[self._settings.offsets_topic]):
-            positions, _ = await self._read_positions()
-            lives.learn(positions.values())
-        return positions
-
-    async def _shut_out(self, lives: EarlierLives, topic: TopicMetadata) -> bool:
+    async def _shut_out(self, previous: PreviousProducers, topic: TopicMetadata) -> bool:
         return await self._patience.accompany(
-            lives.shut_out(topic, clock=self._clock, unfenced=lambda why: self._say_unfenced(topic.name, why)),
-            f"shutting earlier lives out of {topic.name}",
+            previous.shut_out(topic, clock=self._clock, unfenced=lambda why: self._say_unfenced(topic.name, why)),
+            f"fencing previous producers in {topic.name}",
             "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
         )
 
@@ -279,3 +212,10 @@ class Preparation:
         if malformed:
             self._log.warning("positions.malformed", topic=name, records=len(malformed), first=malformed[0])
         return positions, metadata
+
+
+def _status_why(topic: str) -> str:
+    return (
+        f"{topic} has not been read yet; it takes READ and WRITE on it, and as many replicas in sync as its"
+        " min.insync.replicas wants"
+    )

@@ -14,9 +14,9 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.previous_producers import PreviousProducers
 from connectors.source.reconciler import Job, Outcome, Reconciler
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from connectors.source.takeover import EarlierLives
 from mm2py.flow import Flow
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
@@ -47,7 +47,7 @@ class Reconciliation:
         reconciler: Reconciler,
         resume_from_mm2: ResumeFromMm2,
         incarnation: Incarnation,
-        lives: EarlierLives,
+        previous: PreviousProducers,
         *,
         flow: Flow,
         exactly_once: bool,
@@ -75,7 +75,7 @@ class Reconciliation:
         self._reconciler = reconciler
         self._resume_from_mm2 = resume_from_mm2
         self._incarnation = incarnation
-        self._lives = lives
+        self._previous = previous
         self._handle = handle
         self._log = log
         self._jobs: list[Job] = []
@@ -138,7 +138,7 @@ class Reconciliation:
             copier = part.copier
             fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
             writer = Writer(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
-            jobs.append(Job(part, copier.real_position, writer, fence, known_ids=self._lives.known_ids))
+            jobs.append(Job(part, copier.real_position, writer, fence, known_ids=self._previous.known_ids))
         await self._reconcile(jobs, parts[0].copier.reason)
 
     async def _reconcile(self, jobs: Sequence[Job], why: str | None) -> None:
@@ -172,7 +172,7 @@ class Reconciliation:
         await self._reconciler.read_tails(tails)
         for part, tail in tails.items():
             for producer_id, met in tail.foreign.items():
-                if producer_id in self._lives.known_ids:
+                if producer_id in self._previous.known_ids:
                     self._say_repeated(part, producer_id, met)
                 else:
                     self._say_foreign(part, producer_id, met)

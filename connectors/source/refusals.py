@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 
 from mm2py.errors import Mm2Error
@@ -33,17 +32,6 @@ class CopyUncertain(FlowRefused):
             f" copied {partition} behind its last position cannot be told: {why}.",
             remedy=f"Set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left out"
             " then, and some records of that partition may be copied twice.",
-        )
-
-
-class TakenOver(FlowRefused):
-    """A younger process runs the flow: of two, the older stops."""
-
-    def __init__(self, flow: Flow, transactional_id: str, since_ms: int) -> None:
-        since = datetime.datetime.fromtimestamp(since_ms / 1000, tz=datetime.UTC).isoformat(timespec="seconds")
-        super().__init__(
-            f"Flow {flow} is stopped: another mm2py process has taken it over ({transactional_id}, since {since}).",
-            remedy="Let only one process run it. If that one is gone for good, start this one again.",
         )
 
 

@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.inquiries import Inquiries
 from connectors.source.lanes import Lanes
 from connectors.source.position_keeper import PositionKeeper
+from connectors.source.previous_producers import PreviousProducers
 from connectors.source.reconciler import Job, Reconciler
 from connectors.source.reconciliation import Reconciliation
 from connectors.source.refusals import ExactlyOnceImpossible
@@ -25,7 +26,6 @@ from connectors.source.reports import Reports
 from connectors.source.resume_from_mm2 import ResumeFromMm2
 from connectors.source.source_ends import SourceEnds
 from connectors.source.stalls import Stalls
-from connectors.source.takeover import EarlierLives
 from connectors.source.target_ends import TargetEnds
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -99,7 +99,7 @@ class SourceTask:
         target: Cluster,
         *,
         incarnation: Incarnation,
-        lives: EarlierLives,
+        previous: PreviousProducers,
         store: PositionStore,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         budget: MemoryBudget,
@@ -154,7 +154,7 @@ class SourceTask:
                 resumed=lambda part, position: self._handle(part, Reconciled(part.copier.identity, position)),
             ),
             incarnation,
-            lives,
+            previous,
             flow=settings.flow,
             exactly_once=settings.exactly_once == "enabled",
             shared=settings.many_to_one,

@@ -37,6 +37,7 @@ _OWN_FIELDS: Final = frozenset(
         "by",
         "generation",
         "skipped",
+        "drained",
     }
 )
 
@@ -74,6 +75,8 @@ class StoredPosition:
     by: str | None = None
     generation: int = 0
     skipped: tuple[tuple[int, int], ...] = ()
+    drained: bool = False
+    """Everything that the producer sent to the partition was answered, and it sent nothing more: it needs no fence."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -126,6 +129,7 @@ def encode_value(position: StoredPosition) -> bytes:
         "by": position.by,
         "generation": position.generation,
         "skipped": ",".join(f"{first}-{last}" for first, last in position.skipped),
+        "drained": position.drained,
     }
     return _dump(fields)
 
@@ -167,6 +171,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             by=_text(fields, "by"),
             generation=_int(fields, "generation") or 0,
             skipped=_ranges(_text(fields, "skipped") or ""),
+            drained=fields.get("drained") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What mm2py keeps in ``mm2-status.A.internal`` beside Kafka Connect: gaps, commands, answers, incarnations. Pure.
+"""What mm2py keeps in ``mm2-status.A.internal`` beside Kafka Connect: gaps, commands, answers. Pure.
 
 Connect's keys begin with ``status-connector-`` and ``status-task-``; ours with ``mm2py-``, which Connect passes over
 with a line in its log. Values are JSON objects with a format version. A table: the last value of a key counts, and no
@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mm2py.records.source_offset import partition_of
-
 FORMAT_VERSION: Final = 1
 OWN_PREFIX: Final = "mm2py-"
 _GAP: Final = "mm2py-gap-"
 _COMMAND: Final = "mm2py-command-"
 _ANSWER: Final = "mm2py-answer-"
-_INCARNATION: Final = "mm2py-incarnation-"
 
 
 class MalformedStatus(ValueError):
@@ -67,17 +64,6 @@ class GapKind(StrEnum):
         if self is GapKind.REPEATED:
             return "copy.repeated"
         return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
-
-
-class Life(StrEnum):
-    """How it stands with a process's life in a flow."""
-
-    WRITING = "writing"
-    """It may be, unless somebody has shut it out."""
-    DRAINED = "drained"
-    """It has stopped, and everything it sent was answered; or it stopped before it sent anything."""
-    FENCED = "fenced"
-    """A younger one has shut it out of the positions."""
 
 
 class Done(StrEnum):
@@ -157,23 +143,7 @@ class Answer:
         return f"{_ANSWER}{self.command_id}".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class IncarnationRecord:
-    """Under which producer id a process writes: whoever takes over knows by it whom to fence."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    flows: tuple[str, ...]
-    started_at_ms: int
-    life: Life = Life.WRITING
-
-    @property
-    def key(self) -> bytes:
-        return f"{_INCARNATION}{self.transactional_id}".encode()
-
-
-StatusRecord = Gap | Command | Answer | IncarnationRecord
+StatusRecord = Gap | Command | Answer
 
 
 def encode_value(record: StatusRecord) -> bytes:
@@ -208,21 +178,7 @@ def encode_value(record: StatusRecord) -> bytes:
                 "text": record.text,
                 "at_ms": record.at_ms,
             }
-        case IncarnationRecord():
-            fields = {
-                "transactional_id": record.transactional_id,
-                "producer_id": record.producer_id,
-                "epoch": record.epoch,
-                "flows": list(record.flows),
-                "started_at_ms": record.started_at_ms,
-                "life": record.life,
-            }
     return json.dumps({"mm2py": FORMAT_VERSION, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def partition_for(key: bytes, partitions: int) -> int:
-    """Return where a record belongs. Incarnations share a partition, so that all readers see who came first."""
-    return 0 if key.startswith(_INCARNATION.encode()) else partition_of(key, partitions)
 
 
 def is_own_key(key: bytes | None) -> bool:
@@ -287,25 +243,10 @@ def _read_answer(fields: Mapping[str, Any]) -> Answer:
     return Answer(_text(fields, "id"), fields["carried_out"], _text(fields, "text"), _int(fields, "at_ms"))
 
 
-def _read_incarnation(fields: Mapping[str, Any]) -> IncarnationRecord:
-    flows = fields["flows"]
-    if not isinstance(flows, list) or not all(isinstance(flow, str) for flow in flows):
-        raise TypeError("flows is no list of texts")
-    return IncarnationRecord(
-        _text(fields, "transactional_id"),
-        _int(fields, "producer_id"),
-        _int(fields, "epoch"),
-        tuple(flows),
-        _int(fields, "started_at_ms"),
-        Life(fields["life"]),
-    )
-
-
 _READERS: Final[dict[str, Callable[[Mapping[str, Any]], StatusRecord]]] = {
     _GAP: _read_gap,
     _COMMAND: _read_command,
     _ANSWER: _read_answer,
-    _INCARNATION: _read_incarnation,
 }
 
 

@@ -16,17 +16,16 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
+from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import (
     Answer,
     Command,
     Gap,
-    IncarnationRecord,
     MalformedStatus,
     StatusRecord,
     decode,
     encode_value,
     is_own_key,
-    partition_for,
 )
 from mm2py.replication.compacted_topic import read_on
 
@@ -97,10 +96,6 @@ class StatusTable:
         found = self.records.get(Answer(command.command_id, False, "", 0).key)
         return found if isinstance(found, Answer) else None
 
-    def incarnations(self) -> list[IncarnationRecord]:
-        """Return the lives of this flow, oldest first."""
-        return [record for record in self.records.values() if isinstance(record, IncarnationRecord)]
-
     async def _find(self) -> TopicMetadata | None:
         topic = (await fetch_metadata(self._brokers, [self.topic])).topics.get(self.topic)
         self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
@@ -149,8 +144,7 @@ class StatusLog(StatusTable):
         """
         records = list(records)
         await self._write({record.key: encode_value(record) for record in records})
-        # Incarnations come back by being read: what counts of them is the order in which everybody sees them.
-        self.records.update({one.key: one for one in records if not isinstance(one, IncarnationRecord)})
+        self.records.update({one.key: one for one in records})
 
     async def remove(self, keys: Iterable[bytes]) -> None:
         """End records. Raises: as ``TopicWriter.write``."""
@@ -176,6 +170,6 @@ class StatusLog(StatusTable):
         now_ms = self._clock.wall_ms()
         records: dict[int, list[NewRecord]] = {}
         for key, value in values.items():
-            records.setdefault(partition_for(key, self._partitions), []).append(NewRecord(key, value, now_ms))
+            records.setdefault(partition_of(key, self._partitions), []).append(NewRecord(key, value, now_ms))
         if records:
             await self._writer.write(records)

@@ -13,7 +13,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Gap, IncarnationRecord
+from mm2py.records.status_record import Gap
 from mm2py.worker.group_state import GroupState
 
 Key = tuple[str, int]
@@ -43,7 +43,6 @@ class FlowFacts:
     """As the workers run it: what is stored of it, with the addresses of the file; by the file if nothing is."""
     positions: Mapping[Key, StoredPosition] = field(default_factory=dict)
     gaps: Sequence[Gap] = ()
-    lives: Sequence[IncarnationRecord] = ()
     selected: Mapping[str, int] | None = None
     """How many partitions the source topics have that are selected; None: the source does not tell."""
     starts: Mapping[Key, int] = field(default_factory=dict)

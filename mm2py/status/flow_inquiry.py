@@ -70,7 +70,6 @@ class FlowInquiry:
             self._shown,
             positions=self._target.positions,
             gaps=self._target.gaps,
-            lives=self._target.lives,
             selected=self._source.selected,
             starts=self._source.starts,
             ends=self._source.ends,

@@ -41,7 +41,7 @@ def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
     if unread:
         return Guarantee(Level.UNKNOWN, unread)
     flow = facts.settings.flow
-    if not facts.positions and not facts.lives and (state is None or flow not in state.flows):
+    if not facts.positions and (state is None or flow not in state.flows):
         return Guarantee(Level.UNKNOWN, ("it has not run yet",))
     return Guarantee(Level.EXACTLY_ONCE, tuple(_others(facts)))
 
@@ -50,7 +50,7 @@ def _why_not_once(facts: FlowFacts, state: GroupState | None) -> Iterable[str]:
     flow = facts.settings.flow
     if facts.settings.many_to_one:
         yield "several flows write to one topic"
-    own_ids = {life.producer_id for life in facts.lives}
+    own_ids = {position.producer_id for position in facts.positions.values()}
     plain = set()
     if state is not None:
         for member in state.members.values():

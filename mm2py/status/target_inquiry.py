@@ -1,4 +1,4 @@
-"""What a flow keeps on its target: positions, gaps, lives. Read as tables, going on where the last look ended."""
+"""What a flow keeps on its target: positions and gaps. Read as tables, going on where the last look ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Gap, IncarnationRecord
+from mm2py.records.status_record import Gap
 from mm2py.replication.position_store import PositionTable
 from mm2py.replication.status_log import StatusTable
 from mm2py.status.asking import Side
@@ -37,10 +37,6 @@ class TargetInquiry:
     @property
     def gaps(self) -> Sequence[Gap]:
         return self._status.gaps()
-
-    @property
-    def lives(self) -> Sequence[IncarnationRecord]:
-        return self._status.incarnations()
 
     async def look(self) -> None:
         """Read what is new, and note what cannot be read."""

@@ -205,9 +205,7 @@ class Incarnation:
             waiting: is told every few seconds why there is none yet.
         """
         self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
-        """Makes a further id known to other lives, before anything is written under it."""
-        self.announce_to_group: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
-        """Makes an id known to the other workers, the first one and plain ones too."""
+        """Makes an id known to the other workers before anything is written under it, plain ones too."""
         self.degraded: str | None = None
         """Why there is no transactional id, if there is none."""
         self._brokers = brokers
@@ -248,7 +246,7 @@ class Incarnation:
             try:
                 producer = self._make(0)
                 await producer.ask()
-                await self.announce_to_group(producer.identity)
+                await self.announce(producer.identity)
                 self._producers = [producer]
                 return producer.identity
             except BrokerRefused as error:
@@ -289,9 +287,7 @@ class Incarnation:
             if number == len(self._producers):
                 producer = self._make(number)
                 await producer.begin()
-                await self.announce_to_group(producer.identity)
-                if producer.identity.transactional_id is not None:
-                    await self.announce(producer.identity)
+                await self.announce(producer.identity)
                 self._producers.append(producer)
             return self._producers[number].identity
 

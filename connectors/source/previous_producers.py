@@ -1,21 +1,26 @@
-"""Taking a flow over from earlier lives: before positions are believed, nobody else may write them any more.
+"""The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
 
-The story: w1 freezes with a position on its way. w2 reads the positions, begins, and w1 wakes: its older position lands
-behind w2's, and the next life believes it (H5 of docs/broker-facts.md). So whoever may still write is shut out of the
-offsets topic first, and only then positions are read for good.
+The story: w1 freezes with a position on its way. w2 reads the positions and starts. Then w1 wakes, its older position
+is stored behind that of w2, and the next incarnation believes it (H5 of docs/broker-facts.md). So every producer that
+may still write is fenced in the offsets topic first, and only then the positions count.
+
+Three places tell which producers there were: the group's control log, the positions, and the coordinators, which list
+the transactional ids that they know (``docs/decisions/0014-no-records-of-incarnations.md``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
@@ -25,14 +30,14 @@ from mm2py.replication import proven_fence
 from mm2py.worker.ownership import Ownership
 
 SIDE_BY_SIDE: Final = 16
-"""So many earlier producers are shut out at once: each takes some round trips, and a bad weekend leaves thousands."""
+"""So many previous producers are fenced at once: each takes some round trips, and a bad weekend leaves thousands."""
 PROOF_S: Final = 6.0
 """How long ``shut_out_of`` waits for markers in a topic, until it was said that they are waited for; once more as long
-for each hundred lives."""
+for each hundred producers."""
 
 
-class EarlierLives:
-    """Who may still be writing what this flow writes now."""
+class PreviousProducers:
+    """Of one incarnation of a flow."""
 
     def __init__(
         self,
@@ -40,30 +45,31 @@ class EarlierLives:
         incarnation: Incarnation,
         own: TransactionalId,
         *,
+        ended: Collection[int] = (),
         ownership: Ownership,
         rng: random.Random,
     ) -> None:
+        """``ended``: producer ids under which this process wrote before, and everything was answered."""
         self._target = target
         self._ownership = ownership
         self._incarnation = incarnation
         self._own = own
         self._rng = rng
-        self.drained: set[int] = set()
-        """Producer ids of lives that have stopped for good: they need not be shut out."""
-        self.forgotten: set[int] = set()
-        """Producer ids that a life before this one has shut out of the positions, and that the target has forgotten
-        since: their processes were out of touch for too long to write anything (H4)."""
+        self._ended = frozenset(ended)
+        self._expired: set[int] = set()
+        """Producer ids of positions whose transactional ids no coordinator knows any more: the processes did not use
+        them for days, and the gate has ended their incarnations long before."""
+        self._named: set[int] = set()
+        """Producer ids in positions of this flow."""
         self.unfenced: str | None = None
-        """Why one of them could not be shut out, if so: then the flow is no longer exactly-once."""
-        self.proven: dict[int, EarlierProducer] = {}
-        """Those that this life has shut out of an internal topic."""
+        """Why a producer could not be fenced, or looked for: then the flow is at-least-once."""
         self._producers: dict[int, EarlierProducer] = {}
 
     @property
     def known_ids(self) -> frozenset[int]:
-        """Producer ids of all lives of this flow, this one too."""
+        """Producer ids of all known incarnations of this flow, this one too."""
         group = self._ownership.fates.producers
-        return frozenset({*self._incarnation.ids, *self._producers, *self.drained, *self.forgotten, *group})
+        return frozenset({*self._incarnation.ids, *self._producers, *self._named, *self._ended, *group})
 
     def spares(self, transactional_id: str | None) -> bool:
         """Whether it is not for this life to shut somebody out on its own account.
@@ -97,9 +103,11 @@ class EarlierLives:
         """
         if stored.producer_id is None or stored.producer_epoch is None:
             raise AssertionError("a position that names no producer has nobody to be shut out")
+        if stored.drained or stored.producer_id in self._expired:
+            return None
         if stored.producer_id in self._incarnation.ids:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
-        if stored.producer_id in self.drained or self._has_let_go(stored.by, stored.producer_id):
+        if stored.producer_id in self._ended or self._has_let_go(stored.by, stored.producer_id):
             return None
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
@@ -116,17 +124,59 @@ class EarlierLives:
             self.fence_of(stored)
 
     def learn(self, positions: Iterable[StoredPosition]) -> None:
-        """Meet those whom positions name.
+        """Meet the producers that positions name.
 
-        Processes of another group may copy other topics of this flow: they are let be as long as nobody asks for a
-        partition of theirs. So are those that are ``forgotten``: topics that are copied no more name them for ever.
+        Processes of another group may copy other topics of this flow: they are left alone until a partition of theirs
+        is to be copied here. A producer that has expired is left alone too: positions of topics that are not copied any
+        more name it for ever.
         """
         for stored in positions:
             if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
                 continue
-            if stored.producer_id in self.forgotten or self.spares(stored.by):
+            self._named.add(stored.producer_id)
+            if not self.spares(stored.by):
+                self.fence_of(stored)
+
+    def learn_listed(self, listed: Mapping[str, int]) -> None:
+        """Meet the producers that coordinators list, by transactional id, as far as the group does not know them.
+
+        The story: the control log was deleted, and a worker froze before it had stored its first position.
+        """
+        for transactional_id, producer_id in listed.items():
+            name = parse(transactional_id, self._own.group)
+            if name is None or name.flow != self._own.flow:
                 continue
-            self.fence_of(stored)
+            is_own = name.process == self._own.process
+            if producer_id in self._incarnation.ids or producer_id in self._ended:
+                continue
+            if self.spares(transactional_id) or (not is_own and name.process in self._ownership.fates.known):
+                continue
+            self.meet(transactional_id, producer_id, -1)
+
+    async def find_expired(self, positions: Iterable[StoredPosition], listed: Mapping[str, int]) -> None:
+        """Find the producers in positions whose transactional ids have expired.
+
+        A coordinator leaves out silently what we may not see. So the right to DESCRIBE an id is looked at first.
+
+        Raises: KafkaError; retriable ones: ask again.
+        """
+        unknown = {
+            stored.by: stored.producer_id
+            for stored in positions
+            if stored.by is not None
+            and stored.producer_id is not None
+            and not stored.drained
+            and (name := parse(stored.by, self._own.group)) is not None
+            and name.flow == self._own.flow
+            and listed.get(stored.by) != stored.producer_id
+            and stored.producer_id not in self.known_ids
+        }
+        for transactional_id, producer_id in unknown.items():
+            try:
+                await admin.find_coordinator(self._target, transactional_id, transactions=True)
+            except BrokerRefused:
+                continue  # we may not see it, or there is no coordinator to ask
+            self._expired.add(producer_id)
 
     async def shut_out(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
         """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.
@@ -137,7 +187,7 @@ class EarlierLives:
         Raises:
             KafkaError: retriable ones; ask again.
         """
-        waiting = iter([one for one in self._producers.values() if one.producer_id not in self.forgotten])
+        waiting = iter(list(self._producers.values()))
 
         async def take_turns() -> None:
             for producer in waiting:
@@ -146,8 +196,6 @@ class EarlierLives:
                 except NotFenceable as error:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)
-                else:
-                    self.proven[producer.producer_id] = producer
 
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from connectors.source.takeover import EarlierLives
+from connectors.source.previous_producers import PreviousProducers
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.producer.transactional_ids import TransactionalId
@@ -28,7 +28,7 @@ def test_all_ids_of_this_life_and_of_earlier_ones_are_known() -> None:
             waiting=lambda _: None,
         )
         first = await incarnation.start()
-        lives = EarlierLives(cluster, incarnation, own, ownership=Alone(), rng=random.Random(3))
+        lives = PreviousProducers(cluster, incarnation, own, ownership=Alone(), rng=random.Random(3))
         further = await incarnation.further(first)
         lives.meet("mm2py-mm2py-" + "b" * 12 + "-1-A->B", 7001, 0)
         lives.drained.add(7002)
@@ -57,7 +57,7 @@ def test_whom_the_target_has_forgotten_is_not_shut_out_once_more(is_forgotten: b
         )
         identity = await first.start()
         await second.start()
-        lives = EarlierLives(cluster, second, own, ownership=Alone(), rng=random.Random(3))
+        lives = PreviousProducers(cluster, second, own, ownership=Alone(), rng=random.Random(3))
         lives.meet(str(earlier), identity.producer_id, identity.epoch)
         if is_forgotten:
             lives.forgotten.add(identity.producer_id)
