@@ -63,6 +63,7 @@ positions = st.builds(
     by=st.none() | texts,
     generation=int64s,
     skipped=st.lists(st.tuples(int64s, int64s), max_size=4).map(tuple),
+    drained=st.booleans(),
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 
@@ -149,6 +150,7 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "by": "mm2py-mm2py-45854f8c194d-0-A->B",
         "generation": 5,
         "skipped": "10-12,20-20",
+        "drained": False,
     }
 
 

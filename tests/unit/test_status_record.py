@@ -12,7 +12,6 @@ from mm2py.records.status_record import (
     Done,
     Gap,
     GapKind,
-    IncarnationRecord,
     MalformedStatus,
     StatusRecord,
     decode,
@@ -26,7 +25,6 @@ RECORDS: list[StatusRecord] = [
     Gap(GapKind.DELETED, "bestellungen-ä", 0, None, None, Done.KEPT, 7, "gone", 1_000),
     Command("c0ffee", "orders", 3, 10, 2_000),
     Answer("c0ffee", False, "it stands at 12", 3_000),
-    IncarnationRecord("mm2py-g-1-0-A->B", 17, 2, ("A->B", "A->C"), 4_000),
 ]
 
 
@@ -38,7 +36,6 @@ def test_a_record_is_read_back_as_it_was_written(record: StatusRecord) -> None:
 def test_every_key_is_ours_and_no_two_records_share_one() -> None:
     assert all(is_own_key(record.key) for record in RECORDS)
     assert len({record.key for record in RECORDS}) == len(RECORDS)
-    assert RECORDS[4].key == b"mm2py-incarnation-mm2py-g-1-0-A->B"
 
 
 @pytest.mark.parametrize("key", [None, b"", b"status-connector-MirrorSourceConnector", b"status-task-x-0", b"mm2"])

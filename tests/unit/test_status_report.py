@@ -33,7 +33,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Done, Gap, GapKind, IncarnationRecord
+from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.guarantee import Level, guarantee_of
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
@@ -349,19 +349,20 @@ def test_partitions_are_written_as_ranges() -> None:
 # The guarantee
 
 
-def life(producer_id: int = 1) -> IncarnationRecord:
-    return IncarnationRecord("mm2py-g-0000000a-1-A->B", producer_id, 0, ("A->B",), 1)
+def written(producer_id: int = 1) -> dict[tuple[str, int], StoredPosition]:
+    by = "mm2py-g-0000000a-1-A->B"
+    return {("orders", 0): StoredPosition(5, producer_id=producer_id, producer_epoch=0, by=by)}
 
 
 def test_a_flow_that_has_run_and_of_which_nothing_speaks_against_it_is_exactly_once() -> None:
-    assert guarantee_of(of_flow(lives=[life()]), None) == (Level.EXACTLY_ONCE, ())
+    assert guarantee_of(of_flow(positions=written()), None) == (Level.EXACTLY_ONCE, ())
     assert guarantee_of(of_flow(), None).level is Level.UNKNOWN
     assert guarantee_of(of_flow(), Log().take(joined(W1)).view).level is Level.EXACTLY_ONCE
     assert guarantee_of(of_flow(), Log().take(joined(W1, flows=(C_TO_B,))).view).level is Level.UNKNOWN
 
 
 def test_what_cannot_be_read_leaves_the_guarantee_unknown_unless_it_is_known_to_be_worse() -> None:
-    facts = of_flow(lives=[life()], status_unread="denied")
+    facts = of_flow(positions=written(), status_unread="denied")
     assert guarantee_of(facts, None) == (Level.UNKNOWN, ("denied",))
     many = replace(facts, settings=replace(SETTINGS, many_to_one=True))
     assert guarantee_of(many, None) == (Level.AT_LEAST_ONCE, ("several flows write to one topic",))
@@ -376,12 +377,12 @@ def test_what_cannot_be_read_leaves_the_guarantee_unknown_unless_it_is_known_to_
     ],
 )
 def test_records_that_may_be_there_twice_count_until_an_operator_has_seen_to_it(done: Done, level: Level) -> None:
-    facts = of_flow(lives=[life()], gaps=[gap(GapKind.REPEATED, done=done)])
+    facts = of_flow(positions=written(), gaps=[gap(GapKind.REPEATED, done=done)])
     assert guarantee_of(facts, None).level is level
 
 
 def test_of_foreign_writers_is_told_although_our_own_records_are_there_once() -> None:
-    facts = of_flow(lives=[life()], gaps=[gap(GapKind.FOREIGN, topic) for topic in ("a", "b", "c", "d")])
+    facts = of_flow(positions=written(), gaps=[gap(GapKind.FOREIGN, topic) for topic in ("a", "b", "c", "d")])
     assert guarantee_of(facts, None) == (
         Level.EXACTLY_ONCE,
         ("others write to the copies of a, b, c and 1 more as well",),
@@ -391,14 +392,14 @@ def test_of_foreign_writers_is_told_although_our_own_records_are_there_once() ->
 def test_a_producer_id_that_was_not_fenced_counts_for_its_own_flow() -> None:
     log = Log().take(joined(W1, flows=(A_TO_B, C_TO_B)), Claim(W1, 1, "c"))
     log.take(Writes(W1, Writer(C_TO_B, "t", 8, 0)), Fenced(W1, 1, None, {}, {8: "no coordinator"}))
-    assert guarantee_of(of_flow(lives=[life()]), log.view).level is Level.EXACTLY_ONCE
+    assert guarantee_of(of_flow(positions=written()), log.view).level is Level.EXACTLY_ONCE
     log.take(Fenced(W1, 1, None, {}, {9: "no right"}))
-    assert guarantee_of(of_flow(lives=[life()]), log.view).reasons == (
+    assert guarantee_of(of_flow(positions=written()), log.view).reasons == (
         "1 producer id(s) could not be fenced: no right",
     ), "whose it was nobody knows"
     log.take(Fenced(W1, 1, None, {9: 3}))
-    assert guarantee_of(of_flow(lives=[life()]), log.view).level is Level.EXACTLY_ONCE
-    own = guarantee_of(of_flow(lives=[life(8)]), log.view)
+    assert guarantee_of(of_flow(positions=written()), log.view).level is Level.EXACTLY_ONCE
+    own = guarantee_of(of_flow(positions=written(8)), log.view)
     assert own.reasons == ("1 producer id(s) could not be fenced: no coordinator",)
 
 
@@ -419,7 +420,7 @@ def test_writing_without_a_transactional_id_is_at_least_once() -> None:
 
 
 def test_problems_stand_in_the_order_in_which_they_matter_and_decide_the_exit_code() -> None:
-    well = reported(of_flow(lives=[life()]), group=two_members({}, {}).facts())
+    well = reported(of_flow(positions=written()), group=two_members({}, {}).facts())
     assert (well.problems, exit_code_of(well)) == ((), EXIT_WELL)
     waits = reported(of_flow(gaps=[gap(), gap(partition=1)]), refused={C_TO_B: "no Kerberos"})
     assert kinds(waits) == [ProblemKind.GAP, ProblemKind.REFUSED]
