@@ -16,10 +16,8 @@ from tests.scenarios.two_lives import (
     OFFSETS,
     all_copied,
     finish,
-    forget_transactional_ids,
     is_data,
     is_position,
-    killed_ahead,
     life_with_old_positions,
     make,
     said,
@@ -112,70 +110,6 @@ def test_a_worker_frozen_before_its_first_position_is_known_by_its_claim_and_shu
                 zombie.open()
                 await until(lambda: bool(said(world, "flow.failed", "has fenced")), world, deadline_s=10)
         await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_an_id_that_the_target_has_forgotten_is_fenced_by_markers_straight_to_the_leaders() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(5)
-        source.fill(10)
-        zombie = Gate()
-        async with world.worker(through=zombie):
-            await all_copied(world)
-            await asyncio.sleep(2)
-            zombie.shut()
-            source.fill(10)
-            await asyncio.sleep(1)
-            forget_transactional_ids(world)
-            async with world.worker():
-                await all_copied(world)
-                await asyncio.sleep(2)
-                ends = world.target.partition("A.orders", 0).high_watermark
-                zombie.open()
-                await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
-                assert world.target.partition("A.orders", 0).high_watermark == ends
-        assert world.target.counts["request WriteTxnMarkers"] > 0
-        assert not said(world, "writer.unfenced")
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_without_the_right_to_write_markers_a_forgotten_id_is_reported_and_nothing_claims_to_have_fenced_it() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(6)
-        await killed_ahead(world, source, 10, 10)
-        forget_transactional_ids(world)
-        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        async with world.worker():
-            source.fill(5)
-            await all_copied(world)
-        assert said(world, "writer.unfenced", "its positions may replace ours")
-        assert said(world, "writer.unfenced", "records may be there twice")
-        world.target.denied_on_cluster.clear()
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_where_exactly_once_is_a_must_an_earlier_life_that_cannot_be_fenced_stops_the_flow() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(6, **{"B.exactly.once.source.support": "enabled"})
-        source.fill(10)
-        async with life_with_old_positions(world, source):
-            await all_copied(world)
-            await asyncio.sleep(2)
-        forget_transactional_ids(world)
-        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        before = world.target.partition("A.orders", 0).high_watermark
-        async with world.worker() as herder:
-            source.fill(5)
-            await asyncio.sleep(30)
-            (status,) = herder.status()
-        assert (status.state, world.target.partition("A.orders", 0).high_watermark) == ("refused", before)
-        assert "exactly.once.source.support=enabled cannot be kept" in status.reason
-        assert "or set B.exactly.once.source.support=disabled" in status.reason, "it is read nowhere else"
 
     run_virtual(scenario(), limit_s=600)
 

@@ -12,9 +12,9 @@ from kio.static.protocol import Payload
 from connectors.source.previous_producers import PreviousProducers
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.messages import FindCoordinatorRequest
 from mm2py.kafka.port import BrokerId
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from mm2py.worker.ownership import Fates, Ownership
