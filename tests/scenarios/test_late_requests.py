@@ -165,7 +165,7 @@ def test_a_frozen_worker_that_wakes_up_and_makes_a_further_id_writes_nothing_und
         asks.shut()
         hears = Gate(lambda request: isinstance(request, FetchRequest) and STATUS in str(request))
         stores = Gate(is_position)
-        async with world.worker(through=lambda cluster: stuck(hears(asks(stores(cluster))))) as older:
+        async with world.worker(through=lambda cluster: stuck(hears(asks(stores(cluster))))):
             await all_copied(world)
             stuck.wanted = 1
             source.fill(10, age_ms=OLD_MS)
