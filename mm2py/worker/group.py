@@ -105,8 +105,8 @@ class Group:
         while self.refused is None:
             member = self.member
             if member is not None:
-                await member.joined.wait()
-                if not member.stop_wanted.is_set():
+                await member.joined()
+                if not member.is_stopping:
                     return member
             if self.refused is None and self.member is member:
                 self._news.clear()

@@ -1,18 +1,16 @@
-"""One life of a worker in its group: it joins, beats, follows the control log, and does what it has to do there.
+"""One member of a group: it joins, sends heartbeats, follows the control log, and does what it has to do there.
 
-Answers to Connect's WorkerGroupMember and WorkerCoordinator. What the records mean is folded in ``membership.py``, what
-is to be done about it decided in ``role.py``; this is the shell around both. A life ends when the group has put it out,
-when the control log was lost, or when it was out of touch for long; ``group.py`` begins the next under another id.
+Answers to Connect's WorkerGroupMember and WorkerCoordinator. Its states are in ``group/member_state.py``, what the
+records mean in ``membership.py``, what to do about them in ``role.py``; this is the shell around all three.
+``group.py`` makes the next member, under another id, when one has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -22,6 +20,32 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.group.election.backend import ElectionBackend
 from mm2py.group.election.candidate import Candidate
+from mm2py.group.member_state import (
+    Active,
+    DrainExpired,
+    Draining,
+    Effect,
+    Ended,
+    Event,
+    EvictionRead,
+    Failed,
+    FlowEnded,
+    FlowsBegin,
+    HeartbeatAcknowledged,
+    HistoryRead,
+    Joining,
+    JoinRead,
+    LeaveAsked,
+    Leaving,
+    Preparing,
+    RecordTooNew,
+    Refused,
+    RequestWaits,
+    State,
+    Stopped,
+    Suspended,
+    step,
+)
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
@@ -40,26 +64,26 @@ from mm2py.records.control_record import (
 from mm2py.worker.control_history import open_with_history
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.duties import Duties
 from mm2py.worker.flow_shares import FlowShares
+from mm2py.worker.leader_loop import LeaderLoop
 from mm2py.worker.membership import View
 from mm2py.worker.terms import GroupRefused, Terms, refusal
 
 LEAVE_S: Final = 3.0
-"""How long a member that ends waits until that is known."""
+"""How long a member that leaves tries to tell the others."""
 DRAIN_MOST_S: Final = 5.0
-"""How long a member that cannot read the log any more beats on at most, for its partitions to be drained. What takes
-longer is fenced, and gone on with elsewhere."""
+"""How long a member that cannot read the log any more sends heartbeats, for its partitions to be drained. A partition
+that takes longer is fenced, and copied on by another worker."""
 CLOCK_STEP_TOLD_MS: Final = 1000
-"""A step back of the control log's clock by so much is said."""
-TOUCH_EVERY_S: Final = 1.0
+"""A step back of the control log's clock by so much is logged."""
+GATE_CHECK_EVERY_S: Final = 1.0
 LOADS_EVERY_S: Final = 10.0
 LOAD_CHANGED: Final = 1.25
 LOADS_A_RECORD: Final = 5000
 
 
-class MemberOut(Mm2Error):
-    """The group has put this member out."""
+class MemberEvicted(Mm2Error):
+    """The group has evicted this member."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -68,25 +92,8 @@ class MemberOut(Mm2Error):
         )
 
 
-class _HasLeft(Exception):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Runners:
-    """The other members of a group that run a flow, or are about to; none that is silent."""
-
-    told: frozenset[MemberId]
-    """They run it by what is stored, as they have said."""
-    untold: frozenset[MemberId]
-    """They joined before us, and have not said yet what they run."""
-    unheard: frozenset[MemberId]
-    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known if anybody alive runs the flow by what is stored, but for those that have not said."""
-        return not self.unheard or not self.told <= self.unheard
+class _Done(Exception):
+    """This member leaves or has ended: its tasks end."""
 
 
 class Member:
@@ -106,52 +113,31 @@ class Member:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """Make one; nothing is asked yet. ``member_id`` is new for each life; ``bundle_of`` as in ``Situation``."""
+        """Make one; nothing is asked yet. ``member_id`` is new for each one; ``bundle_of`` as in ``Situation``."""
         self.id = member_id
+        self.state: State = Preparing()
+        """Changed by events only."""
         self.view = View()
+        self.joined_at = 0
+        """The offset of the record with which it joined."""
         self.applied: Mapping[Flow, int] = {}
-        """The version of each flow's configuration that this worker runs; beats tell it."""
-        self.joined = asyncio.Event()
-        """The group knows this member; or it is over."""
-        self.stop_wanted = asyncio.Event()
-        """It can follow the log no more: its partitions are to be drained, and it leaves by itself. Or it is over."""
-        self.over: Mm2Error | None = None
-        """Why it is over, once it is."""
+        """The version of each flow's configuration that this worker runs; heartbeats tell it."""
         self.gate = gate
-        gate.on_wait = self._tell_waiting
+        gate.on_wait = lambda: self._apply(RequestWaits())
         self._terms = terms
-        self._log_of_group = control_log
+        self._control_log = control_log
         self._clock = clock
         self._log = log = log.bind(group=terms.group, target=terms.target, member=member_id)
+        self._tasks = asyncio.TaskGroup()
         self._shares: dict[Flow, FlowShares] = {}
         self._moved = asyncio.Event()
-        """The view has moved on; whoever waits for it looks again."""
-        self._candidate = Candidate(election, self, self.gate, terms, clock)
-        self._duties = Duties(
-            self,
-            terms,
-            dead_writers,
-            self._candidate,
-            bundle_of=bundle_of,
-            clock=clock,
-            rng=rng,
-            log=log,
+        """The view or the state has changed."""
+        self._candidate = Candidate(election, self, gate, terms, clock)
+        self._leader_loop = LeaderLoop(
+            self, terms, dead_writers, self._candidate, bundle_of=bundle_of, clock=clock, rng=rng, log=log
         )
-        self._left = asyncio.Event()
-        self._joined_at = 0
-        """Behind this offset of the log we are part of the group."""
-        self._leaving = False
-        self._said_waiting = False
-        self._asked_to_join = False
         self._contradicting: dict[MemberId, GroupRefused] = {}
-        """Those that joined before us and that we may not take part beside, should they still live."""
-        self._unreadable: Mm2Error | None = None
-        self._writing: set[Flow] = set()
-        """The flows of which something may be sent in our name."""
-        self._in_doubt = False
-        """Something that was sent in our name was not answered."""
-        self._let_go = asyncio.Event()
-        self._rejoins_for: Mm2Error | None = None
+        """Members that joined before us and that we may not take part beside, should they still live."""
         self._loads: dict[Share, float] = {}
         self._loads_due_s = 0.0
         self._seen_changes = self._seen_members = -1
@@ -160,17 +146,28 @@ class Member:
     # What others ask of it
 
     @property
+    def takes_part(self) -> bool:
+        """Whether the group knows this member, and something may be begun in its name."""
+        return isinstance(self.state, Active | Suspended)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing may be begun in its name any more."""
+        return isinstance(self.state, Draining | Leaving | Ended)
+
+    @property
+    def can_drain(self) -> bool:
+        """Whether what runs in its name may still be drained."""
+        return not isinstance(self.state, Leaving | Ended)
+
+    @property
     def is_over(self) -> bool:
-        return self.over is not None
+        """Whether nothing may be done in its name any more."""
+        return isinstance(self.state, Ended)
 
     @property
     def is_leader(self) -> bool:
         return not self.is_over and self.view.leader == self.id
-
-    @property
-    def waits_for(self) -> str:
-        """What keeps this worker from copying as a whole, for its status; empty if nothing does."""
-        return "control log" if self.gate.waits else ""
 
     def shares(self, flow: Flow) -> FlowShares:
         """Return what of a flow is this member's."""
@@ -188,201 +185,160 @@ class Member:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
         self.applied = {**self.applied, flow: version}
 
-    def runners(self, flow: Flow, since: int | None = None) -> Runners:
-        """Return who else runs a flow, or is about to.
-
-        The story: two workers are started at once, with a file that nobody has run before. Did each of them take the
-        other for one that runs the flow, neither would store it. So the later one waits for the earlier.
-
-        Args:
-            since: an offset of the log; who wrote nothing from there on is ``unheard``. None: our joining it.
-        """
-        members = {name: one for name, one in self.view.members.items() if name != self.id and not one.silent}
-        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
-        before = list(itertools.takewhile(lambda name: name != self.id, self.view.members))
-        untold = frozenset(
-            name
-            for name in before
-            if name in members and flow in members[name].joined.flows and flow not in members[name].applied
-        )
-        since = self._joined_at if since is None else since
-        return Runners(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
-
-    async def until_runners_known(self, flow: Flow) -> None:
-        """Return when those that run a flow have been told from the dead, which the log knows for a session time-out.
-
-        The story: all workers were killed, and one is started with another file. Those that are dead are members still,
-        and say that they run the flow. And the last beat of one of them was on its way when it died, and comes behind
-        our own first record; so who is taken for alive has been heard twice.
-        """
-        await self.until(lambda: self.runners(flow).is_known)
-        since = self.view.next_offset
-        await self.until(lambda: self.runners(flow, since).is_known)
-
     def offer(self, terms: Terms) -> None:
         """Take part on other terms from now on: other flows, or another ``tasks.max``."""
-        self._duties.joined = terms.joined(self.id)
-        self._duties.news.set()
+        self._leader_loop.joined = terms.joined(self.id)
+        self._leader_loop.news.set()
 
     def let_go(self, flow: Flow, *, in_doubt: bool) -> None:
         """Tell that what ran of a flow in our name has ended; ``in_doubt``: something it sent may be stored later."""
-        self._in_doubt |= in_doubt
-        self._writing.discard(flow)
-        self._let_go.set()
+        self._apply(FlowEnded(flow, in_doubt))
 
     async def say(self, records: Sequence[ControlRecord]) -> None:
-        """Append records, and return when they are part of ``view``.
+        """Append records, and return when they are part of ``view``; while draining, when they are appended.
 
         Raises:
-            IncarnationEnded: this member is over; or it only drains, and is to write under nothing new.
+            IncarnationEnded: this member leaves or has ended; or a flow is to begin, and none may any more.
         Cancelling leaves open whether they were appended.
         """
-        writes = {record.writer.flow for record in records if isinstance(record, Writes)}
-        if writes and self._unreadable is not None:
-            raise IncarnationEnded(self._unreadable.what)
-        self._writing |= writes
-        if self.over is None:
-            offset = await self._log_of_group.append(records)
-            while self.over is None and self._unreadable is None and self.view.next_offset <= offset:
-                self._moved.clear()
-                await self._moved.wait()
-        if self.over is not None:
-            raise IncarnationEnded(self._why_over())
+        flows = frozenset(record.writer.flow for record in records if isinstance(record, Writes))
+        if flows and not self.takes_part:
+            raise IncarnationEnded(self._why_ended())
+        if flows:
+            self._apply(FlowsBegin(flows))
+        if not self.is_over:
+            offset = await self._control_log.append(records)
+            while isinstance(self.state, Joining | Active | Suspended) and self.view.next_offset <= offset:
+                await self._until_moved()
+        if isinstance(self.state, Leaving | Ended):
+            raise IncarnationEnded(self._why_ended())
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Return when something is so that depends on ``view``, or when nothing may be begun here any more."""
-        while not (self.stop_wanted.is_set() or reached()):
-            self._moved.clear()
-            await self._moved.wait()
+        """Return when something is so that depends on ``view`` or ``state``, or when ``is_stopping``."""
+        while not (self.is_stopping or reached()):
+            await self._until_moved()
 
-    async def leave(self, *, in_doubt: bool) -> None:
-        """Leave for good; ``run`` returns. What could not be said in time is found out by the others.
+    async def joined(self) -> None:
+        """Return when it takes part, or when ``is_stopping``."""
+        await self.until(lambda: self.takes_part)
+
+    async def leave(self, *, in_doubt: bool, cause: Mm2Error | None = None) -> None:
+        """Leave for good; ``run`` returns, or raises ``cause``. If the others cannot be told in time, they evict it.
 
         Args:
             in_doubt: something that was sent was not answered, so this member has to be fenced.
         """
-        await self._say_left(in_doubt=in_doubt)
-        self._left.set()
-
-    async def rejoin(self, why: Mm2Error) -> None:
-        """Leave in doubt, and let ``run`` raise ``why``: the others fence what was written in this member's name."""
-        if self.over is None:
-            self._rejoins_for = why
-            await self.leave(in_doubt=True)
-
-    async def _say_left(self, *, in_doubt: bool) -> None:
-        self._leaving = True
-        with contextlib.suppress(Mm2Error, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
-                if self.over is None and self._asked_to_join:  # else nobody knows it, nor will
-                    await self._log_of_group.append([Left(self.id, in_doubt)])
-
-    # Its life
+        self._apply(LeaveAsked(in_doubt, cause))
+        while not self.is_over:
+            await self._until_moved()
 
     async def run(self) -> None:
-        """Take part until ``leave``. Cancelled, it is put out by the others after a session time-out.
+        """Take part until ``leave``. Cancelled, it is evicted by the others after a session time-out.
 
         Raises:
-            MemberOut, ControlLogLost, IncarnationEnded: this life is over; come back under another id.
+            MemberEvicted, ControlLogLost, IncarnationEnded: this member has ended; come back under another id.
             GroupRefused, ControlLogUnusable, NewerFormat: this worker cannot take part; the error names the way out.
         """
-        why: Mm2Error = IncarnationEnded("it has left")
         try:
-            await self._live()
-        except _HasLeft:
-            lasting = self._unreadable or self._rejoins_for
-            if lasting is not None:
-                why = lasting
-                raise why from None
-        except Mm2Error as error:
-            why = error
-            if isinstance(error, GroupRefused):
-                await self._say_left(in_doubt=True)
-            raise
-        except Exception:
-            await self._say_left(in_doubt=True)
-            raise
+            try:
+                async with self._tasks as tasks:
+                    tasks.create_task(self._follow(), name=f"{self.id} following")
+                    tasks.create_task(self._until_leaving(), name=f"{self.id} leaving")
+            except* _Done:
+                pass
+            except* Exception as group:
+                error = group.exceptions[0]
+                can_tell = isinstance(error, GroupRefused) or not isinstance(error, Mm2Error)
+                self._apply(Refused(error) if can_tell else Failed(error))
+            if isinstance(self.state, Leaving):
+                await self._say_left(in_doubt=self.state.in_doubt)
         finally:
-            self._end(why)
+            self._apply(Stopped())
+        if isinstance(self.state, Ended) and self.state.cause is not None:
+            raise self.state.cause
 
-    async def _live(self) -> None:
-        opening = await open_with_history(self._log_of_group, self._terms.session_timeout_s, self._log)
-        if opening.state is not None:
-            self.view = View.from_json(opening.state)
-        for entry in opening.entries:
-            self.view.take(entry)
-        await self._wait_for_contradicting()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(), name=f"{self.id} reading")
-                tasks.create_task(self._take_part(tasks), name=f"{self.id} joining")
-                tasks.create_task(self._until_left(), name=f"{self.id} leaving")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+    # Its states
 
-    async def _wait_for_contradicting(self) -> None:
-        """Return when those that contradict us seem dead: they are put out when we have joined.
+    def _apply(self, event: Event) -> None:
+        before = self.state
+        self.state, effects = step(before, event)
+        for effect in effects:
+            self._carry_out(effect)
+        if self.state is not before:
+            self._moved.set()
+            self._leader_loop.news.set()
 
-        The story: a group elects through ZooKeeper and loses power. Its operator turns to the control log, and starts
-        its workers anew. Were they refused beside the dead, nobody would ever put these out.
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Effect.ASK_TO_JOIN:
+                self._tasks.create_task(self._join(), name=f"{self.id} joining")
+            case Effect.TAKE_PART:
+                self._log.info("member.joined", members=len(self.view.members), leader=self.view.leader)
+                self._tasks.create_task(self._send_heartbeats(), name=f"{self.id} heartbeats")
+                self._tasks.create_task(self._check_gate(), name=f"{self.id} gate")
+                self._tasks.create_task(self._leader_loop.run(self._tasks), name=f"{self.id} leader loop")
+                self._tasks.create_task(self._candidate.run(), name=f"{self.id} candidate")
+            case Effect.LOG_SUSPENDED:
+                self._log.warning(
+                    "member.waiting",
+                    doing="waiting for the control log",
+                    why=f"no heartbeat was acknowledged for {self._terms.session_timeout_s:g} s",
+                    effect="nothing is copied until one is",
+                )
+            case Effect.LOG_RESUMED:
+                self._log.info("member.back")
+            case Effect.EXPIRE_DRAIN:
+                self._tasks.create_task(self._expire_drain(), name=f"{self.id} draining")
+            case Effect.CLOSE_GATE:
+                self.gate.end(self._why_ended())
+                for shares in self._shares.values():
+                    shares.changed.set()
 
-        Raises:
-            GroupRefused: one of them still writes.
-        """
-        patience_ms = 0
-        for name, one in self.view.members.items():
-            if (error := refusal(self._terms, one.joined)) is not None:
-                self._contradicting[name] = error
-                patience_ms = max(patience_ms, one.joined.session_timeout_ms)
-                self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
-        until_s = self._clock.monotonic() + patience_ms / 1000
-        while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):
-            self._take(await self._log_of_group.read())
+    def _why_ended(self) -> str:
+        cause = None if isinstance(self.state, Preparing | Joining | Active | Suspended) else self.state.cause
+        return cause.what if isinstance(cause, Mm2Error) else "it has left"
 
-    def _end(self, why: Mm2Error) -> None:
-        if self.over is None:
-            self.over = why
-        self.gate.end(self._why_over())
-        for event in (
-            self._moved,
-            self.joined,
-            self.stop_wanted,
-            *(shares.changed for shares in self._shares.values()),
-        ):
-            event.set()
+    async def _until_moved(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
 
-    def _why_over(self) -> str:
-        return "" if self.over is None else self.over.what
+    async def _until_leaving(self) -> None:
+        while not isinstance(self.state, Leaving | Ended):
+            await self._until_moved()
+        raise _Done
 
-    async def _until_left(self) -> None:
-        await self._left.wait()
-        raise _HasLeft
+    async def _say_left(self, *, in_doubt: bool) -> None:
+        with contextlib.suppress(Mm2Error, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._control_log.append([Left(self.id, in_doubt)])
 
-    async def _take_part(self, tasks: asyncio.TaskGroup) -> None:
+    async def _expire_drain(self) -> None:
+        await asyncio.sleep(DRAIN_MOST_S)
+        self._apply(DrainExpired())
+
+    # Taking part
+
+    async def _join(self) -> None:
         sent_at_s = self._clock.boottime()
-        self._asked_to_join = True
-        await self.say([self._duties.joined])
+        await self.say([self._leader_loop.joined])
         self.gate.renew(sent_at_s)
-        self.joined.set()
-        self._log.info("member.joined", members=len(self.view.members), leader=self.view.leader)
-        tasks.create_task(self._beat(), name=f"{self.id} beating")
-        tasks.create_task(self._keep_in_touch(), name=f"{self.id} touch")
-        tasks.create_task(self._duties.run(tasks), name=f"{self.id} acting")
-        tasks.create_task(self._candidate.run(), name=f"{self.id} candidate")
+        self._apply(JoinRead())
 
-    async def _beat(self) -> None:
-        """Renew the gate with each beat that was read back, while we were a member at its place in the log.
+    async def _send_heartbeats(self) -> None:
+        """Renew the gate with each heartbeat that was read back, while we were a member at its place in the log.
 
-        The story: w1 wakes after it was put out. Its beat is acknowledged like any other, for a broker knows nothing of
-        members; by that alone w1 would write on until it has read that it is out.
+        The story: w1 wakes after it was evicted. Its heartbeat is acknowledged like any other, for a broker knows
+        nothing of members. If that were enough, w1 would write on until it has read of its eviction.
         """
         while True:
             begun_s = self._clock.boottime()
             await self.say([Beat(self.id, dict(self.applied)), *self._changed_loads()])
-            if self._unreadable is not None and not self.gate.is_fresh:
-                raise MemberOut  # so it may be: what the others did about its silence cannot be read
+            if isinstance(self.state, Draining) and not self.gate.is_fresh:
+                # What the others did about its silence cannot be read: they may have evicted it.
+                return self._apply(EvictionRead(MemberEvicted()))
             self.gate.renew(begun_s)
-            self._tell_back()
+            if self.gate.is_open:
+                self._apply(HeartbeatAcknowledged())
             took_s = self._clock.boottime() - begun_s
             await asyncio.sleep(max(0.0, self._terms.heartbeat_interval_s - took_s))
 
@@ -397,45 +353,54 @@ class Member:
             Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
         ]
 
-    async def _keep_in_touch(self) -> None:
+    async def _check_gate(self) -> None:
         while True:
             self.gate.check()
-            await asyncio.sleep(TOUCH_EVERY_S)
+            await asyncio.sleep(GATE_CHECK_EVERY_S)
 
-    # Following
+    # Following the control log
 
-    async def _read(self) -> None:
-        while True:
-            try:
-                entries = await self._log_of_group.read()
-            except NewerFormat as error:
-                await self._stop_reading(error)
-            else:
-                self._take(entries)
+    async def _follow(self) -> None:
+        opening = await open_with_history(self._control_log, self._terms.session_timeout_s, self._log)
+        if opening.state is not None:
+            self.view = View.from_json(opening.state)
+        for entry in opening.entries:
+            self.view.take(entry)
+        await self._wait_for_contradicting()
+        self._apply(HistoryRead())
+        try:
+            while True:
+                self._take(await self._control_log.read())
+        except NewerFormat as error:
+            # A member that drained need not be fenced: a younger worker copies its partitions on at once.
+            self._log.error("member.too_old", why=str(error), effect="it drains its partitions and leaves")
+            self._apply(RecordTooNew(error))
 
-    async def _stop_reading(self, error: NewerFormat) -> None:
-        """Beat on while partitions are drained: nobody may take over what we do not know to be given away.
+    async def _wait_for_contradicting(self) -> None:
+        """Return when those that contradict us seem dead: they are evicted when we have joined.
 
-        What was drained need not be fenced: a younger worker goes on with it at once.
+        The story: a group elects through ZooKeeper and loses power. Its operator turns to the control log, and starts
+        its workers anew. If they were refused beside the dead, these would never be evicted.
+
+        Raises:
+            GroupRefused: one of them still writes.
         """
-        self._unreadable = error
-        self._log.error("member.too_old", why=str(error), effect="it drains its partitions and leaves")
-        self.stop_wanted.set()
-        self._moved.set()
-        self._duties.resign()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_MOST_S):
-                while self._writing:
-                    self._let_go.clear()
-                    await self._let_go.wait()
-        await self.leave(in_doubt=self._in_doubt or bool(self._writing))
+        patience_ms = 0
+        for name, one in self.view.members.items():
+            if (error := refusal(self._terms, one.joined)) is not None:
+                self._contradicting[name] = error
+                patience_ms = max(patience_ms, one.joined.session_timeout_ms)
+                self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
+        until_s = self._clock.monotonic() + patience_ms / 1000
+        while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):
+            self._take(await self._control_log.read())
 
     def _take(self, entries: Sequence[Entry]) -> None:
         touched: set[Flow] = set()
         for entry in entries:
             match entry.record:
-                case Joined(member=member) if member == self.id and not self.joined.is_set():
-                    self._joined_at = entry.offset
+                case Joined(member=member) if member == self.id and isinstance(self.state, Joining):
+                    self.joined_at = entry.offset
                 case Writes(writer=writer):
                     touched.add(writer.flow)
                 case Listed(flow=flow):
@@ -445,10 +410,8 @@ class Member:
             self._note_clock(entry.time_ms)
             self.view.take(entry)
             self._refuse_beside(entry.record)
-        if self.joined.is_set() and self.id not in self.view.members and not self._leaving:
-            out = MemberOut()
-            self._end(out)  # before anybody else runs: a beat of ours may stand behind that
-            raise out
+        if self.takes_part and self.id not in self.view.members:
+            self._apply(EvictionRead(MemberEvicted()))  # before another task runs: a heartbeat may stand behind it
         self.gate.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
         if entries:
             self._moved.set()
@@ -488,22 +451,7 @@ class Member:
         self._seen_members, self._seen_moves = members, dict(moves)
         if self.view.changes != self._seen_changes or self.view.can_be_claimed():
             self._seen_changes = self.view.changes
-            self._duties.news.set()
-
-    def _tell_waiting(self) -> None:
-        if not self._said_waiting and not self.is_over:
-            self._said_waiting = True
-            self._log.warning(
-                "member.waiting",
-                doing="waiting for the control log",
-                why=f"no beat was acknowledged for {self._terms.session_timeout_s:g} s",
-                effect="nothing is copied until one is",
-            )
-
-    def _tell_back(self) -> None:
-        if self._said_waiting and self.gate.is_open:
-            self._said_waiting = False
-            self._log.info("member.back")
+            self._leader_loop.news.set()
 
 
 def _differs(known: float | None, measured: float) -> bool:

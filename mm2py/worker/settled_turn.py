@@ -29,6 +29,7 @@ from mm2py.records.control_record import MemberId, Share
 from mm2py.worker.config_watch import ConfigWatch, Others
 from mm2py.worker.entrance import Entrance
 from mm2py.worker.group import Group
+from mm2py.worker.group_state import Runners
 from mm2py.worker.herder import Always
 from mm2py.worker.member import Member
 from mm2py.worker.reach import Part, reach
@@ -117,7 +118,7 @@ class SettledTurn(MemberTurn):
         while True:
             await super().begins()
             await self._settle()
-            if self._current.settings is not None and not self.member.stop_wanted.is_set():
+            if self._current.settings is not None and not self.member.is_stopping:
                 return
             await _first(self.ends(), self._unlist())
 
@@ -125,14 +126,14 @@ class SettledTurn(MemberTurn):
         """See ``Turn``. Follows meanwhile what is stored."""
         self._anew.clear()
         await _first(super().ends(), self._anew.wait(), self._follow())
-        return not self.member.is_over
+        return self.member.can_drain
 
     async def _unlist(self) -> None:
         """While the flow is switched off, let other flows have the remote topics that it leads into."""
         member = self.member
         shares = member.shares(self._flow)
         with contextlib.suppress(IncarnationEnded):
-            while not member.stop_wanted.is_set():
+            while not member.is_stopping:
                 await shares.list_partitions(dict.fromkeys(shares.listed, 0), {}, {})
                 await member.until(lambda: shares.is_head and bool(shares.listed))
         await asyncio.Event().wait()  # what ends the turn is not for this to say
@@ -180,26 +181,40 @@ class SettledTurn(MemberTurn):
             await self._until_runners_known(member)
         try:
             async with asyncio.timeout(OTHERS_SETTLE_S):
-                await member.until(lambda: not member.runners(self._flow).untold)
+                await member.until(lambda: not self._runners(member).untold)
         except TimeoutError:
             pass
-        if member.stop_wanted.is_set():
+        if member.is_stopping:
             raise IncarnationEnded("it takes part no more")
-        found = member.runners(self._flow)
+        found = self._runners(member)
         return found.told | found.untold
 
     async def _until_runners_known(self, member: Member) -> None:
         try:
             async with asyncio.timeout(WAITING_REPORT_S):
-                return await member.until_runners_known(self._flow)
+                return await self._until_heard_twice(member)
         except TimeoutError:
             self._log.warning(
                 "flow.waiting",
                 doing="looking what the flow is to be run by",
-                why="members of the group ran it that have not been heard of: they are put out after their session"
+                why="members of the group ran it that have not been heard of: they are evicted after their session"
                 " time-out",
             )
-        await member.until_runners_known(self._flow)
+        await self._until_heard_twice(member)
+
+    async def _until_heard_twice(self, member: Member) -> None:
+        """Return when those that run the flow have been told from the dead, which the log knows for a session time-out.
+
+        The story: all workers were killed, and one is started with another file. Those that are dead are members still,
+        and say that they run the flow. And the last heartbeat of one of them was on its way when it died, and comes
+        behind our own first record; so a worker counts as alive when it has been heard twice.
+        """
+        await member.until(lambda: self._runners(member).is_known)
+        since = member.view.next_offset
+        await member.until(lambda: self._runners(member, since).is_known)
+
+    def _runners(self, member: Member, since: int | None = None) -> Runners:
+        return member.view.runners(self._flow, member.id, member.joined_at if since is None else since)
 
     # What changes meanwhile
 

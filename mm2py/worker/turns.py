@@ -43,7 +43,7 @@ class MemberTurn:
     async def ends(self) -> bool:
         """See ``Turn``: who can follow the group no more, but is part of it, has time to drain."""
         await self.member.until(lambda: False)
-        return not self.member.is_over
+        return self.member.can_drain
 
     async def over(self, *, in_doubt: bool) -> None:
         """See ``Turn``: the member may wait for that before it leaves."""
@@ -61,9 +61,8 @@ class MemberTurn:
         """
         self._entrance.renounce(self._flow, self._member)
         if in_doubt and self._member is not None:
-            await self._member.rejoin(
-                IncarnationEnded(f"{self._flow} is refused, and something it sent was not answered")
-            )
+            why = f"{self._flow} is refused, and something it sent was not answered"
+            await self._member.leave(in_doubt=True, cause=IncarnationEnded(why))
         with contextlib.suppress(GroupRefused, IncarnationEnded, ControlLogUnusable, NewerFormat):
             while True:
                 await self._release_all(await self._group.joined())

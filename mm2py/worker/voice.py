@@ -16,6 +16,11 @@ class Voice(Protocol):
     view: View
 
     @property
+    def takes_part(self) -> bool:
+        """Whether the group knows it, and something may be begun in its name."""
+        ...
+
+    @property
     def is_over(self) -> bool:
         """Whether it is no longer a member: nothing is its own any more."""
         ...

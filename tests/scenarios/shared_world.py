@@ -179,7 +179,7 @@ class Process:
     def member(self) -> Member | None:
         """The member that it is of its group, if its group knows it."""
         member = None if self.group is None else self.group.member
-        return member if member is not None and member.joined.is_set() and not member.is_over else None
+        return member if member is not None and member.takes_part else None
 
     def owns(self, flow: Flow) -> set[Key]:
         member = self.member

@@ -47,7 +47,7 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
         cluster = ClusterModel("B", clock, random.Random(1))
         member = await entrance(cluster, clock, text, up_at_s=up_at_s).member(MemberId("m1"))
         assert clock.monotonic() >= up_at_s
-        assert not member.joined.is_set()
+        assert not member.takes_part
         *said, reached = text.getvalue().splitlines()
         assert DOWN_S / (UNREACHABLE_REPORT_S + 2) <= len(said) <= DOWN_S / UNREACHABLE_REPORT_S
         for line in said:
@@ -74,7 +74,7 @@ def test_a_member_says_which_tasks_its_worker_may_run() -> None:
             log=make_logger("info", "text", io.StringIO()),
         )
         member = await way_in.member(MemberId("m1"))
-        assert member._duties.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
+        assert member._leader_loop.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
 
     run_virtual(scenario(), limit_s=600)
 

@@ -11,6 +11,7 @@ import pytest
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
 from mm2py.group.election.backend import CandidateState
+from mm2py.group.member_state import Suspended
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.kafka.producer.incarnation import OwnProducer
@@ -18,7 +19,7 @@ from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share
 from mm2py.worker.control_log import ControlLogLost
-from mm2py.worker.member import DRAIN_MOST_S, MemberOut
+from mm2py.worker.member import DRAIN_MOST_S, MemberEvicted
 from mm2py.worker.terms import GroupRefused
 from tests.fakes.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -58,7 +59,7 @@ def test_a_lone_worker_leads_as_soon_as_it_has_joined(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         worker = world.add("w1")
-        await world.until(lambda: bool(worker.members) and worker.member.joined.is_set())
+        await world.until(lambda: bool(worker.members) and worker.member.takes_part)
         assert await world.until(lambda: worker.member.is_leader) <= 0.03
         await worker.kill()
 
@@ -173,7 +174,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             assert old.id in rest[0].member.view.members, "nobody has put it out yet"
             waiting = asyncio.create_task(old.gated(world.cluster).send(_leader(world), a_write()))
             await asyncio.sleep(0)
-            assert old.waits_for == "control log" and len(world.lines("member.waiting")) == 1
+            assert isinstance(old.state, Suspended) and len(world.lines("member.waiting")) == 1
             taken_s = await world.until(lambda: world.copied(rest) == list(range(12)))
             assert SESSION_S - BEAT_S < stopped_s < SESSION_S and taken_s > 0
             cut.wire.is_cut = False
@@ -282,7 +283,7 @@ def test_workers_of_a_control_log_that_is_lost_join_anew() -> None:
             old = [worker.member for worker in workers]
             world.cluster.recreate_topic(LOG)
             await world.until(lambda: all(world.agree(workers)) and all(member.is_over for member in old))
-            assert all(isinstance(member.over, ControlLogLost) for member in old)
+            assert all(isinstance(member.state.cause, ControlLogLost) for member in old)
             await world.list_topic(workers, 6)
 
     run(scenario())
@@ -303,9 +304,7 @@ def test_who_joins_when_the_records_of_the_control_log_are_gone_waits_for_those_
             await asyncio.sleep(world.rng.uniform(0, 60))
             delete_what_was_said(world)
             late = [world.add("w3"), world.add("w4")]
-            await world.until(
-                lambda: all(worker.members and worker.member.joined.is_set() for worker in late), within_s=75
-            )
+            await world.until(lambda: all(worker.members and worker.member.takes_part for worker in late), within_s=75)
             await asyncio.sleep(10)
             everybody = [*workers, *late]
             assert all(world.agree(everybody))
@@ -341,7 +340,7 @@ def test_after_an_outage_of_a_quarter_of_the_producer_expiry_workers_come_back_u
             await asyncio.sleep(49)
             assert not any(member.is_over for member in old)
             await asyncio.sleep(3)
-            assert all(isinstance(member.over, IncarnationEnded) for member in old)
+            assert all(isinstance(member.state.cause, IncarnationEnded) for member in old)
             partition.leader = leader
             await world.until(lambda: all(world.agree(workers)), within_s=60)
 
@@ -388,7 +387,7 @@ def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_
             await asyncio.sleep(count * 1000)
             begun_s = world.clock.monotonic()
             living = [world.add(f"new{number}", **terms) for number in range(count)]
-            await world.until(lambda: all(worker.members and worker.member.joined.is_set() for worker in living))
+            await world.until(lambda: all(worker.members and worker.member.takes_part for worker in living))
             assert SESSION_S < world.clock.monotonic() - begun_s < SESSION_S + 1
             await world.until(lambda: all(world.agree(living)) and world.copied(living) == list(range(6)))
             assert all(world.markers(identity.producer_id) == [0, 1, 2, 3, 4] for identity in identities)
@@ -407,7 +406,7 @@ def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_o
             frozen.freeze()
             odd = world.add("odd", election="zookeeper")
             await asyncio.sleep(wakes_after_s)
-            assert (bool(odd.members) and odd.member.joined.is_set()) == (wakes_after_s > SESSION_S)
+            assert (bool(odd.members) and odd.member.takes_part) == (wakes_after_s > SESSION_S)
             assert not odd.task.done()
             frozen.thaw()
             with pytest.raises(GroupRefused, match="there might be two leaders"):
@@ -523,7 +522,7 @@ def test_an_acknowledged_beat_of_a_worker_that_has_not_read_yet_that_it_is_out_l
                 assert not old.gate.is_open
             assert len([beat for beat in world.written(Beat) if beat.member == old.id]) > beats
             slow.wire.held = ""
-            await world.until(lambda: isinstance(old.over, MemberOut))
+            await world.until(lambda: old.is_over and isinstance(old.state.cause, MemberEvicted))
 
     run(scenario())
 
@@ -683,7 +682,7 @@ def test_what_is_known_of_producers_survives_their_members() -> None:
             await world.until(lambda: first.member.id in second.shares().fates.drained)
             await asyncio.sleep(70)  # a snapshot holds it all by now
             late = world.add("late")
-            await world.until(lambda: bool(late.members) and late.member.joined.is_set())
+            await world.until(lambda: bool(late.members) and late.member.takes_part)
             for fates in (second.shares().fates, late.shares().fates):
                 assert fates.writing == frozenset() and fates.producers == {*lives, plain}
                 assert first.member.id in fates.drained & fates.known and first.member.id not in fates.live
@@ -766,7 +765,7 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
             assert head.shares().width("other") is None
             await asyncio.sleep(70)  # a snapshot holds it all by now
             late = world.add("late")
-            await world.until(lambda: bool(late.members) and late.member.joined.is_set())
+            await world.until(lambda: bool(late.members) and late.member.takes_part)
             assert (late.shares().width("orders"), late.shares().listed) == (2, {"orders": 6, "other": 2})
             await head.shares().list_partitions({"orders": 0}, {}, {})
             assert head.shares().width("orders") is None
@@ -785,7 +784,7 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
             old = workers[0].member
             identity = await world.writes(workers[0], "mm2py-old")
             world.cluster.append(LOG, 0, [Record(UNKNOWN)])
-            await world.until(old.stop_wanted.is_set)
+            await world.until(lambda: old.is_stopping)
             await asyncio.sleep(takes_s)
             assert len(world.written(Resigned)) == 1
             assert old.gate.is_open and not old.is_over, "it beats on, for its partitions to be drained"
@@ -810,7 +809,7 @@ def test_a_worker_that_must_not_pass_over_a_record_and_does_not_get_drained_leav
             old = workers[0].member
             await world.writes(workers[0], "mm2py-old")
             world.cluster.append(LOG, 0, [Record(UNKNOWN)])
-            await world.until(old.stop_wanted.is_set)
+            await world.until(lambda: old.is_stopping)
             assert DRAIN_MOST_S - 1 < await world.until(lambda: old.is_over) < DRAIN_MOST_S + 1
             assert [record.in_doubt for record in world.written(Left) if record.member == old.id] == [True]
 

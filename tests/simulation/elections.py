@@ -148,7 +148,7 @@ class Copies:
                 self._under_way.discard(partition)
             if code:
                 self._storm.outcome.refused += 1
-                await member.rejoin(_Refused(code))
+                await member.leave(in_doubt=True, cause=_Refused(code))
                 return
             self._storm.outcome.writes += 1
 
@@ -270,8 +270,6 @@ class Storm:
     async def _leave(self, worker: Worker, *, in_doubt: bool) -> None:
         """Stop as a process does: what is under way ends first. What is not answered in time is left in doubt."""
         self.up.remove(worker)
-        if worker.members:
-            worker.member.stop_wanted.set()
         if not in_doubt:
             in_doubt = not await self._copies[worker.name][0].drain()
         await worker.group.leave(in_doubt=in_doubt)

@@ -105,7 +105,7 @@ class Worker:
         """The member that it is of its group, if its group knows it."""
         member = self.group.member
         up = not (self.life.dead or self.life.over)
-        return member if up and member is not None and member.joined.is_set() and not member.is_over else None
+        return member if up and member is not None and member.takes_part else None
 
     @property
     def events(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a member does about what it has read: the shell around ``role.decide``, which the leader has most of.
+"""The leader loop: what a member does about what it has read, most of it as leader. The shell around ``role.decide``.
 
 Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder.
 """
@@ -36,8 +36,8 @@ CLAIM_SPREAD: Final = 0.3
 """Members that see the leader fall silent claim within this part of a heartbeat interval: few in vain, none late."""
 
 
-class Duties:
-    """Of one member. ``run`` does them; set ``news`` when something may have come up."""
+class LeaderLoop:
+    """Of one member. ``run`` it; set ``news`` when there may be something to do."""
 
     def __init__(
         self,
@@ -63,22 +63,18 @@ class Duties:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._resigns = False
         self._plan: Planned | None = None
         self._fencing: dict[MemberId, asyncio.Task[None]] = {}
-
-    def resign(self) -> None:
-        """Lead no more, nor do anything else."""
-        self._resigns = True
-        self.news.set()
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Do what ``decide`` wants, one thing after the other: each decision knows what came of the one before.
 
+        A leader that takes part no more resigns.
+
         Raises:
             Mm2Error: as ``ControlLog.append``, or IncarnationEnded. This member is over.
         """
-        while not self._resigns:
+        while self._member.takes_part:
             self.news.clear()
             self._drop_fences()
             await self._while_state_lasts(self._take_a_turn(tasks))

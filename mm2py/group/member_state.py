@@ -1,0 +1,237 @@
+"""The states of one member of a group, and every way from one to the next. Pure.
+
+Answers to the states of Connect's WorkerGroupMember (AbstractCoordinator.MemberState). Three facts are no states here,
+because something else knows them: which member leads (``View.leader``), whether this one may claim leadership
+(``CandidateState``), and whether it may write just now (``Gate``). docs/internals/group-member.md has the diagram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """It reads what the control log has said so far. No other member knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """It has asked to join, and has not read that back yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What this member has sent, or still may."""
+
+    flows: frozenset[Flow] = frozenset()
+    """Flows of which something may be sent in its name."""
+    in_doubt: bool = False
+    """Something that was sent in its name has no answer."""
+
+    def without(self, ended: FlowEnded) -> Sent:
+        return Sent(self.flows - {ended.flow}, self.in_doubt or ended.in_doubt)
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The others know it, and give tasks to it."""
+
+    sent: Sent = Sent()
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Like ``Active``, but a request waits: no heartbeat was acknowledged for a session time-out."""
+
+    sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """It cannot read the control log any more, and sends heartbeats until its partitions are drained."""
+
+    sent: Sent
+    cause: Mm2Error
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """It tells the others that it leaves, and does nothing else any more."""
+
+    in_doubt: bool
+    """The others have to fence it first: something that was sent in its name may be stored later."""
+    cause: Exception | None = None
+    """None: it was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing is done in its name any more."""
+
+    cause: Exception | None
+    """None: it has left, or was cancelled."""
+
+
+State = Preparing | Joining | Active | Suspended | Draining | Leaving | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """All that the control log has said so far is known, and no live member contradicts this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRead:
+    """The record with which this member joined was read back."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsBegin:
+    """Something will be sent in this member's name."""
+
+    flows: frozenset[Flow]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEnded:
+    """Nothing more is sent of a flow."""
+
+    flow: Flow
+    in_doubt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaits:
+    """A request waits at the gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAcknowledged:
+    """The gate is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTooNew:
+    """The next record of the control log must not be skipped, and this version does not know it."""
+
+    error: Mm2Error
+
+
+@dataclass(frozen=True, slots=True)
+class DrainExpired:
+    """Draining has taken too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRead:
+    """The others go on without this member, or may do so."""
+
+    error: Mm2Error
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAsked:
+    """This member is to leave; with a cause it comes back under another id."""
+
+    in_doubt: bool
+    cause: Mm2Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """This worker may not, or cannot, take part; the control log still accepts records."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This member cannot go on, nor write to the control log."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Everything that was done in this member's name has ended."""
+
+
+Event = (
+    HistoryRead
+    | JoinRead
+    | FlowsBegin
+    | FlowEnded
+    | RequestWaits
+    | HeartbeatAcknowledged
+    | RecordTooNew
+    | DrainExpired
+    | EvictionRead
+    | LeaveAsked
+    | Refused
+    | Failed
+    | Stopped
+)
+
+
+class Effect(Enum):
+    """What the shell does when a transition is made."""
+
+    ASK_TO_JOIN = "append that it joins"
+    TAKE_PART = "send heartbeats, act as leader or candidate"
+    LOG_SUSPENDED = "log that it waits"
+    LOG_RESUMED = "log that it goes on"
+    EXPIRE_DRAIN = "give its flows time to drain, but not for ever"
+    CLOSE_GATE = "send nothing more"
+
+
+def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
+    """Return the next state, and what to do. An event that is in no entry here changes nothing."""
+    match state, event:
+        case Preparing(), HistoryRead():
+            return Joining(), [Effect.ASK_TO_JOIN]
+        case Joining(), JoinRead():
+            return Active(), [Effect.TAKE_PART]
+        case Active(sent) | Suspended(sent), FlowsBegin(flows):
+            return replace(state, sent=replace(sent, flows=sent.flows | flows)), []
+        case Active(sent) | Suspended(sent), FlowEnded():
+            return replace(state, sent=sent.without(event)), []
+        case Active(sent), RequestWaits():
+            return Suspended(sent), [Effect.LOG_SUSPENDED]
+        case Suspended(sent), HeartbeatAcknowledged():
+            return Active(sent), [Effect.LOG_RESUMED]
+        case Active(sent) | Suspended(sent), RecordTooNew(error) if sent.flows:
+            return Draining(sent, error), [Effect.EXPIRE_DRAIN]
+        case Active(sent) | Suspended(sent), RecordTooNew(error):
+            return Leaving(sent.in_doubt, error), []
+        case Joining(), RecordTooNew(error):
+            return Leaving(in_doubt=False, cause=error), []
+        case Draining(sent, error), FlowEnded(flow) if sent.flows - {flow}:
+            return Draining(sent.without(event), error), []
+        case Draining(sent, error), FlowEnded(_, in_doubt):
+            return Leaving(sent.in_doubt or in_doubt, error), []
+        case Draining(_, error), DrainExpired():
+            return Leaving(in_doubt=True, cause=error), []
+        case Draining(sent, error), LeaveAsked(in_doubt):
+            return Leaving(sent.in_doubt or in_doubt, error), []
+        case Joining() | Active() | Suspended(), LeaveAsked(in_doubt, cause):
+            return Leaving(in_doubt, cause), []
+        case Joining() | Active() | Suspended() | Draining(), Refused(error):
+            return Leaving(in_doubt=True, cause=error), []
+        case Active() | Suspended() | Draining(), EvictionRead(error):
+            return Ended(error), [Effect.CLOSE_GATE]
+        case Joining() | Active() | Suspended() | Draining(), Failed(error):
+            return Ended(error), [Effect.CLOSE_GATE]
+        case Preparing(), LeaveAsked(cause=error) | Refused(error) | Failed(error):
+            return Ended(error), [Effect.CLOSE_GATE]
+        case Leaving(cause=cause), Stopped():
+            return Ended(cause), [Effect.CLOSE_GATE]
+        case Preparing() | Joining() | Active() | Suspended() | Draining(), Stopped():
+            return Ended(None), [Effect.CLOSE_GATE]
+        case _:
+            return state, []
