@@ -20,10 +20,9 @@ from mm2py.config.flow_properties import (
     is_enabled,
     stored_keys,
 )
-from mm2py.config.flows_reading import FlowsReading
+from mm2py.config.flows import FlowsReading
 from mm2py.config.inventory import Item, take_inventory
-from mm2py.config.key import Key, Status
-from mm2py.config.kinds import BadValue, java_trim, string
+from mm2py.config.kinds import BadValue, Key, Status, java_trim, string
 from mm2py.config.layers import Layer, cluster_pairs
 from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
 from mm2py.config.properties import Entry, Properties, read_properties

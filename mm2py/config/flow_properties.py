@@ -18,13 +18,20 @@ from functools import cache
 from typing import Any, Final
 
 from mm2py.config import keys
-from mm2py.config.key import Key, Status, Table
-from mm2py.config.kinds import BadValue, addresses, boolean
+from mm2py.config.kinds import BadValue, Key, Status, Table, addresses, boolean, strings
 from mm2py.config.layers import CLIENT_NAMES, FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import may_be_address, may_hold_secret, setting_within
-from mm2py.config.security_keys import OWN as OWN_SECURITY
-from mm2py.config.security_keys import secret
+from mm2py.config.secrets import (
+    VALUE_SHOWN_MAX,
+    is_hidden,
+    may_be_address,
+    may_hold_secret,
+    setting_within,
+    shown_key,
+    shown_value,
+)
+from mm2py.config.security.keys import OWN as OWN_SECURITY
+from mm2py.config.security.keys import secret
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow
 
@@ -230,3 +237,37 @@ def meaning(name: str, value: str | None) -> object:
         return key.kind(value)
     except BadValue:
         return value
+
+
+def shown_change(name: str, old: str | None, new: str | None) -> str:
+    """Return the change in one line; None stands for the default.
+
+    Both values are whole: of two long ones of which the ends are cut off nobody could tell how they differ. Of a long
+    list only what was added and taken away is shown.
+    """
+    return f"{shown_key(name)}: {_of_lists(name, old, new) or f'{_shown(name, old)} -> {_shown(name, new)}'}"
+
+
+def _shown(name: str, value: str | None) -> str:
+    return "(default)" if value is None else shown_value(name, value, most=None)
+
+
+def _of_lists(name: str, old: str | None, new: str | None) -> str:
+    """Return what was added to a list and taken away; empty if the whole values are to be shown, or hidden."""
+    key = stored_keys().get(name)
+    if key is None or key.kind is not strings or old is None or new is None:
+        return ""
+    if max(len(old), len(new)) <= VALUE_SHOWN_MAX or is_hidden(name, old) or is_hidden(name, new):
+        return ""
+    try:
+        before, after = strings(old), strings(new)
+    except BadValue:
+        return ""
+    stay = set(before) & set(after)
+    come = [f"+{shown_value(name, entry, most=None)}" for entry in after if entry not in stay]
+    gone = [f"-{shown_value(name, entry, most=None)}" for entry in before if entry not in stay]
+    return (
+        f"{' '.join(come + gone)} ({len(stay)} others stay)"
+        if come or gone
+        else f"the same {len(stay)} in another order"
+    )

@@ -28,15 +28,12 @@ from mm2py.config.keys import (
     RENAMED,
     WORKER,
     WORKER_FAMILIES,
-    Key,
-    Status,
-    Table,
 )
-from mm2py.config.kinds import addresses, strings
+from mm2py.config.kinds import Key, Status, Table
 from mm2py.config.layers import CLIENT_NAMES, WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import Entry
 from mm2py.config.secrets import may_show_unknown_key, shown_key, shown_unknown_key
-from mm2py.config.security_keys import SECURITY
+from mm2py.config.security.keys import SECURITY
 from mm2py.flow import ARROW, ClusterAlias, Flow
 
 LINES_MAX = 20
@@ -88,8 +85,8 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
                     items.append(Item(entry, Level.FLOW, name, flow=flow, key=found, advice=advice))
                     continue
                 case str(problem):
-                    if not may_show_unknown_key(key, entry.stray):
-                        problem = f"{shown_unknown_key(key, entry.stray)} names no flow; write A->B.setting"
+                    if not may_show_unknown_key(key, entry.value):
+                        problem = f"{shown_unknown_key(key, entry.value)} names no flow; write A->B.setting"
                     problems.append(f"line {entry.line}: {problem}")
                     continue
         found, advice = _find_at_top(key)
@@ -133,17 +130,11 @@ class _FlowNames:
     def _problem(self, key: str) -> str:
         known = f"clusters are {', '.join(sorted(self._clusters))}"
         source, _, rest = key.partition(ARROW)
-        if rest.count(ARROW):
-            return f"{shown_key(key)} names more than two clusters; write A->B.setting"
-        if not source or not rest or rest.startswith("."):
-            return f"{shown_key(key)} lacks a cluster; write A->B.setting"
-        if any(part != part.strip() for part in (source, rest)) or " " in rest.partition(".")[0]:
-            return f"{shown_key(key)} has blanks at its arrow; write A->B.setting"
+        target, _, name = rest.partition(".")
+        if rest.count(ARROW) or not source or not target or not name or " " in source + target:
+            return f"{shown_key(key)} names no flow; write A->B.setting, without blanks ({known})"
         if source not in self._clusters:
             return f"flow {shown_key(key)} begins at {shown_key(source)}, which is not in clusters ({known})"
-        if rest.removesuffix(".") in self._clusters or "." not in rest:
-            return f"{shown_key(key)} has no setting behind its flow; write A->B.setting"
-        target = rest.partition(".")[0]
         return f"flow {shown_key(key)} ends at {shown_key(target)}, which is not in clusters ({known})"
 
 
@@ -297,22 +288,10 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
 
 
 def _unknown_told(item: Item, clusters: Collection[str]) -> str:
-    if not may_show_unknown_key(item.name, item.entry.stray):
-        return f"line {item.entry.line}: {shown_unknown_key(item.name, item.entry.stray)} is not known"
+    if not may_show_unknown_key(item.name, item.entry.value):
+        return f"line {item.entry.line}: {shown_unknown_key(item.name, item.entry.value)} is not known"
     hint = nearest(item, clusters)
     return f"line {item.entry.line}: {shown_key(item.entry.key)} is not known" + (f"; {hint}" if hint else "")
-
-
-def repeated_told(items: Sequence[Item], flows: Collection[Flow]) -> list[str]:
-    """Name the lists that hold something twice; it counts once, as in Kafka."""
-    return [
-        f"line {item.entry.line}: {shown_key(item.entry.key)} lists something twice; it counts once"
-        for item in items
-        if item.key is not None
-        and item.key.kind in (strings, addresses)
-        and (item.flow is None or item.flow in flows)
-        and len(item.entry.value.split(",")) > len({part.strip() for part in item.entry.value.split(",")})
-    ]
 
 
 def _listed(items: Sequence[Item]) -> str:

@@ -11,36 +11,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mm2py.config import group_keys
-from mm2py.config.key import Key as Key  # noqa: PLC0414  (others import it from here)
-from mm2py.config.key import Status as Status  # noqa: PLC0414  (others import it from here)
-from mm2py.config.key import Table as Table  # noqa: PLC0414  (others import it from here)
-from mm2py.config.key import is_blank as _blank
-from mm2py.config.key import is_one_of as _is
-from mm2py.config.key import never as _never
-from mm2py.config.key import not_yet as _not_yet
-from mm2py.config.key import refused as _refused
-from mm2py.config.key import superseded as _superseded
-from mm2py.config.key import table_of as _table
+from mm2py.config import groups
 from mm2py.config.kinds import (
     HostPort,
+    Key,
+    Status,
+    Table,
     addresses,
     auto_offset_reset,
     boolean,
     distinct_strings,
     integer,
+    is_blank,
+    is_one_of,
     java_trim,
     name,
+    never,
+    not_yet,
     one_of,
     raw,
+    refused,
     string,
     strings,
     strings_of,
+    superseded,
+    table_of,
     topic_name,
 )
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
-from mm2py.config.security_keys import OWN as OWN_SECURITY
-from mm2py.config.security_keys import SECURITY
+from mm2py.config.security.keys import OWN as OWN_SECURITY
+from mm2py.config.security.keys import SECURITY
+from mm2py.topics.filters import DEFAULT_CONFIG_PROPERTIES_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
 
@@ -59,21 +60,10 @@ CLUSTERS: Key[tuple[str, ...]] = Key("clusters", distinct_strings, ())
 ENABLED = Key("enabled", boolean, False)
 BOOTSTRAP_SERVERS: Key[tuple[HostPort, ...]] = Key("bootstrap.servers", addresses, ())
 
-TOPICS: Key[tuple[str, ...]] = Key("topics", strings, (".*",))
-TOPICS_EXCLUDE: Key[tuple[str, ...]] = Key("topics.exclude", strings, (r"mm2.*\.internal", r".*\.replica", "__.*"))
+TOPICS: Key[tuple[str, ...]] = Key("topics", strings, DEFAULT_TOPICS)
+TOPICS_EXCLUDE: Key[tuple[str, ...]] = Key("topics.exclude", strings, DEFAULT_TOPICS_EXCLUDE)
 CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
-    "config.properties.exclude",
-    strings,
-    (
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "log.message.timestamp.before.max.ms",
-        "log.message.timestamp.after.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-    ),
+    "config.properties.exclude", strings, DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 )
 USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
 REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
@@ -146,25 +136,25 @@ SYNC_CONFIGS_DRY_RUN = Key("sync.topic.configs.dry.run", boolean, False)
 SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
 REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
 REMOTE_ACLS_MAX = Key("remote.acls.max", _POSITIVE, 10_000)
-GROUP = group_keys.GROUP
+GROUP = groups.GROUP
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
 _OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX, REMOTE_ACLS_MAX)
-OWN_TOP = _table(
+OWN_TOP = table_of(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
     MEMORY_MAX_BYTES,
     BYTES_PER_SECOND_MAX,
     MANY_TO_ONE,
-    group_keys.OWN,
+    groups.OWN,
     ON_POISON_RECORD,
     _OWN_SYNC,
     _OWN_COPY_MODE,
     _OWN_GAPS,
 )
-OWN_CLUSTER = _table(OWN_SECURITY, group_keys.OWN)
-OWN_FLOW = _table(
+OWN_CLUSTER = table_of(OWN_SECURITY, groups.OWN)
+OWN_FLOW = table_of(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
     BYTES_PER_SECOND_MAX,
@@ -188,10 +178,10 @@ _JAVA_WAY_OUT = "mm2py does not run Java classes; remove it"
 _BYTES_WAY_OUT = "records are copied as bytes; remove it"
 
 CONFIG_PROVIDERS: Key[Any] = Key(
-    "config.providers", strings, (), Status.REFUSED, "write the values themselves into the file", agrees=_blank
+    "config.providers", strings, (), Status.REFUSED, "write the values themselves into the file", agrees=is_blank
 )
 
-CONNECTOR = _table(
+CONNECTOR = table_of(
     ENABLED,
     TOPICS,
     TOPICS_EXCLUDE,
@@ -213,61 +203,61 @@ CONNECTOR = _table(
     SECURITY.values(),
     CONFIG_PROVIDERS,
     TASKS_MAX,
-    _not_yet(
+    not_yet(
         boolean,
         "emit.offset-syncs.enabled emit.checkpoints.enabled sync.group.offsets.enabled refresh.groups.enabled",
-        agrees=_is("false"),
+        agrees=is_one_of("false"),
     ),
-    _not_yet(
+    not_yet(
         _LONG,
         "offset.lag.max refresh.groups.interval.seconds emit.checkpoints.interval.seconds"
         " sync.group.offsets.interval.seconds admin.timeout.ms",
     ),
-    _not_yet(_SHORT, "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"),
-    _not_yet(one_of("source", "target"), "offset-syncs.topic.location"),
-    _not_yet(strings, "groups groups.exclude metric.reporters"),
-    _not_yet(string, "group.filter.class"),
-    _not_yet(strings_of("legacy", "new"), "metric.names.formats"),
-    _superseded(boolean, "tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
-    _superseded(_LONG, "consumer.poll.timeout.ms", "nothing is polled"),
-    _superseded(string, "config.action.reload", "the file is read at start"),
-    _superseded(
+    not_yet(_SHORT, "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"),
+    not_yet(one_of("source", "target"), "offset-syncs.topic.location"),
+    not_yet(strings, "groups groups.exclude metric.reporters"),
+    not_yet(string, "group.filter.class"),
+    not_yet(strings_of("legacy", "new"), "metric.names.formats"),
+    superseded(boolean, "tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
+    superseded(_LONG, "consumer.poll.timeout.ms", "nothing is polled"),
+    superseded(string, "config.action.reload", "the file is read at start"),
+    superseded(
         string,
         "connector.plugin.version key.converter.plugin.version value.converter.plugin.version"
         " header.converter.plugin.version",
         "there are no plug-ins",
     ),
-    _superseded(one_of("none", "all"), "errors.tolerance", "mm2py skips no record by itself", agrees=_is("none")),
-    _superseded(_LONG, "errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
-    _superseded(boolean, "errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
-    _refused(
+    superseded(one_of("none", "all"), "errors.tolerance", "mm2py skips no record by itself", agrees=is_one_of("none")),
+    superseded(_LONG, "errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
+    superseded(boolean, "errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
+    refused(
         string,
         "topic.filter.class",
         _JAVA_WAY_OUT,
-        agrees=_is("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
+        agrees=is_one_of("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
     ),
-    _refused(
+    refused(
         string,
         "config.property.filter.class",
         _JAVA_WAY_OUT,
-        agrees=_is("", "DefaultConfigPropertyFilter", f"{CONNECTOR_PACKAGE}.DefaultConfigPropertyFilter"),
+        agrees=is_one_of("", "DefaultConfigPropertyFilter", f"{CONNECTOR_PACKAGE}.DefaultConfigPropertyFilter"),
     ),
-    _refused(
+    refused(
         string,
         "forwarding.admin.class",
         _JAVA_WAY_OUT,
-        agrees=_is("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
+        agrees=is_one_of("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
     ),
-    _refused(string, "transforms predicates", "records cannot be changed on their way yet; remove it", agrees=_blank),
-    _refused(
-        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
+    refused(string, "transforms predicates", "records cannot be changed on their way yet; remove it", agrees=is_blank),
+    refused(
+        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)
     ),
-    _superseded(string, "name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
-    _refused(
+    superseded(string, "name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
+    refused(
         string,
         "connector.class",
         _JAVA_WAY_OUT,
-        agrees=_is(
+        agrees=is_one_of(
             *(
                 form
                 for connector in ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
@@ -276,19 +266,21 @@ CONNECTOR = _table(
         ),
     ),
     # Agreement with the flow's own aliases is judged where the flow is known.
-    _refused(string, "source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=_never),
+    refused(string, "source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=never),
 )
 
-FLOW_ONLY = _table(
+FLOW_ONLY = table_of(
     USE_DEFAULTS_FROM,
     EXACTLY_ONCE_SUPPORT,
-    _refused(string, "offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=_blank),
-    _superseded(
+    refused(
+        string, "offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=is_blank
+    ),
+    superseded(
         string,
         "transaction.boundary transaction.boundary.interval.ms",
         "records are copied without transactions",
     ),
-    _superseded(string, "topic.creation.groups", "remote topics follow their upstream topics"),
+    superseded(string, "topic.creation.groups", "remote topics follow their upstream topics"),
 )
 """Settings of a connector that MirrorMaker 2 drops unless they are written as ``A->B.k``."""
 
@@ -296,24 +288,24 @@ FLOW_ONLY = _table(
 
 _NO_HERDERS = "there is no Connect worker"
 
-_COMMON = _table(
-    _not_yet(
+_COMMON = table_of(
+    not_yet(
         _LONG_COUNT,
         "connections.max.idle.ms metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms"
         " reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms"
         " socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms",
     ),
-    _not_yet(integer(-1), "receive.buffer.bytes send.buffer.bytes"),
-    _not_yet(_POSITIVE, "metrics.num.samples"),
-    _not_yet(one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "client.dns.lookup"),
-    _not_yet(one_of("rebootstrap", "none", any_case=True), "metadata.recovery.strategy"),
-    _not_yet(string, "metrics.recording.level"),
-    _not_yet(strings, "metric.reporters"),
+    not_yet(integer(-1), "receive.buffer.bytes send.buffer.bytes"),
+    not_yet(_POSITIVE, "metrics.num.samples"),
+    not_yet(one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "client.dns.lookup"),
+    not_yet(one_of("rebootstrap", "none", any_case=True), "metadata.recovery.strategy"),
+    not_yet(string, "metrics.recording.level"),
+    not_yet(strings, "metric.reporters"),
     SECURITY.values(),
     CONFIG_PROVIDERS,
 )
 
-WORKER = _table(
+WORKER = table_of(
     _COMMON.values(),
     BOOTSTRAP_SERVERS,
     OFFSETS_TOPIC,
@@ -324,51 +316,51 @@ WORKER = _table(
     CONFIGS_REPLICATION_FACTOR,
     GROUP_ID,
     EXACTLY_ONCE,
-    _refused(
-        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_CONVERTER)
+    refused(
+        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)
     ),
     STATUS_TOPIC,
     STATUS_PARTITIONS,
     STATUS_REPLICATION_FACTOR,
-    group_keys.WORKER,
-    _not_yet(_INT, "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms"),
-    _not_yet(_LONG, "task.shutdown.graceful.timeout.ms"),
-    _not_yet(_COUNT, "request.timeout.ms scheduled.rebalance.max.delay.ms"),
-    _not_yet(string, "client.id"),
-    _superseded(_LONG, "offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
-    _superseded(one_of("eager", "compatible", "sessioned"), "connect.protocol", _NO_HERDERS),
-    _superseded(
+    groups.WORKER,
+    not_yet(_INT, "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms"),
+    not_yet(_LONG, "task.shutdown.graceful.timeout.ms"),
+    not_yet(_COUNT, "request.timeout.ms scheduled.rebalance.max.delay.ms"),
+    not_yet(string, "client.id"),
+    superseded(_LONG, "offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
+    superseded(one_of("eager", "compatible", "sessioned"), "connect.protocol", _NO_HERDERS),
+    superseded(
         string,
         "inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms"
         " inter.worker.signature.algorithm inter.worker.verification.algorithms",
         _NO_HERDERS,
     ),
-    _superseded(string, "plugin.path plugin.discovery", "there are no plug-ins"),
-    _superseded(
+    superseded(string, "plugin.path plugin.discovery", "there are no plug-ins"),
+    superseded(
         string,
         "key.converter.plugin.version value.converter.plugin.version header.converter.plugin.version",
         "there are no plug-ins",
     ),
-    _superseded(
+    superseded(
         boolean,
         "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset",
         "remote topics follow their upstream topics",
     ),
-    _superseded(string, "connector.client.config.override.policy", "every override is allowed", agrees=_is("All")),
+    superseded(string, "connector.client.config.override.policy", "every override is allowed", agrees=is_one_of("All")),
 )
 
 # --- Kafka's clients --------------------------------------------------------------------------------------------------
 
-_CLIENT = _table(
+_CLIENT = table_of(
     _COMMON.values(),
     CLIENT_ID,
     REQUEST_TIMEOUT,
-    _not_yet(boolean, "enable.metrics.push", agrees=_is("false")),
-    _refused(string, "security.providers", _JAVA_WAY_OUT, agrees=_blank),
+    not_yet(boolean, "enable.metrics.push", agrees=is_one_of("false")),
+    refused(string, "security.providers", _JAVA_WAY_OUT, agrees=is_blank),
 )
 _NO_GROUP = "copying needs no consumer group"
 
-CONSUMER = _table(
+CONSUMER = table_of(
     _CLIENT.values(),
     BOOTSTRAP_SERVERS,
     ISOLATION_LEVEL,
@@ -377,71 +369,72 @@ CONSUMER = _table(
     FETCH_PARTITION_MAX_BYTES,
     FETCH_MIN_BYTES,
     FETCH_MAX_WAIT,
-    _not_yet(string, "client.rack"),
-    _not_yet(_COUNT, "default.api.timeout.ms"),
-    _superseded(boolean, "check.crcs", "every batch is checked", agrees=_is("true")),
-    _superseded(_POSITIVE, "max.poll.records max.poll.interval.ms", "nothing is polled"),
-    _superseded(boolean, "enable.auto.commit", "positions are stored with the copy", agrees=_is("false")),
-    _superseded(boolean, "allow.auto.create.topics", "nothing is created on the source", agrees=_is("false")),
-    _superseded(boolean, "exclude.internal.topics", "topics.exclude decides"),
-    _superseded(
+    not_yet(string, "client.rack"),
+    not_yet(_COUNT, "default.api.timeout.ms"),
+    superseded(boolean, "check.crcs", "every batch is checked", agrees=is_one_of("true")),
+    superseded(_POSITIVE, "max.poll.records max.poll.interval.ms", "nothing is polled"),
+    superseded(boolean, "enable.auto.commit", "positions are stored with the copy", agrees=is_one_of("false")),
+    superseded(boolean, "allow.auto.create.topics", "nothing is created on the source", agrees=is_one_of("false")),
+    superseded(boolean, "exclude.internal.topics", "topics.exclude decides"),
+    superseded(
         string,
         "auto.commit.interval.ms group.id group.instance.id group.protocol group.remote.assignor"
         " heartbeat.interval.ms partition.assignment.strategy session.timeout.ms share.acknowledgement.mode"
         " share.acquire.mode",
         _NO_GROUP,
     ),
-    _superseded(string, "key.deserializer value.deserializer", "records are copied as bytes"),
-    _superseded(boolean, "internal.throw.on.fetch.stable.offset.unsupported", _NO_GROUP),
-    _refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=_blank),
+    superseded(string, "key.deserializer value.deserializer", "records are copied as bytes"),
+    superseded(boolean, "internal.throw.on.fetch.stable.offset.unsupported", _NO_GROUP),
+    refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
 )
 
-PRODUCER = _table(
+PRODUCER = table_of(
     _CLIENT.values(),
     BOOTSTRAP_SERVERS,
     COMPRESSION,
     LINGER,
-    _not_yet(_INT, "compression.gzip.level compression.lz4.level compression.zstd.level"),
-    _superseded(
-        one_of("all", "-1", "0", "1"), "acks", "mm2py always waits for all replicas in sync", agrees=_is("all", "-1")
+    not_yet(_INT, "compression.gzip.level compression.lz4.level compression.zstd.level"),
+    superseded(
+        one_of("all", "-1", "0", "1"),
+        "acks",
+        "mm2py always waits for all replicas in sync",
+        agrees=is_one_of("all", "-1"),
     ),
-    _superseded(_LONG_COUNT, "batch.size", "batches are passed as they are, or repacked as copy.mode says"),
-    _superseded(_LONG_COUNT, "buffer.memory", "memory.max.bytes bounds what is in flight"),
-    _superseded(_COUNT, "max.request.size", "the target's max.message.bytes decides"),
-    _superseded(_LONG_COUNT, "max.block.ms delivery.timeout.ms", "a batch is sent until its outcome is known"),
-    _superseded(_COUNT, "retries", "a batch is sent until its outcome is known"),
-    _superseded(_POSITIVE, "max.in.flight.requests.per.connection", "order is kept by idempotence"),
-    _superseded(boolean, "enable.idempotence", "always on", agrees=_is("true")),
-    _superseded(_INT, "transaction.timeout.ms", "records are copied without transactions"),
-    _superseded(boolean, "transaction.two.phase.commit.enable", "records are copied without transactions"),
-    _superseded(string, "transactional.id", "mm2py names its producers itself"),
-    _superseded(_LONG_COUNT, "metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
-    _superseded(boolean, "partitioner.adaptive.partitioning.enable partitioner.ignore.keys", "partitions are kept"),
-    _superseded(_LONG_COUNT, "partitioner.availability.timeout.ms", "partitions are kept"),
-    _superseded(string, "partitioner.class", "partitions are kept"),
-    _refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=_blank),
-    _refused(string, "key.serializer value.serializer", _BYTES_WAY_OUT, agrees=_is(BYTE_ARRAY_SERIALIZER)),
+    superseded(_LONG_COUNT, "batch.size", "batches are passed as they are, or repacked as copy.mode says"),
+    superseded(_LONG_COUNT, "buffer.memory", "memory.max.bytes bounds what is in flight"),
+    superseded(_COUNT, "max.request.size", "the target's max.message.bytes decides"),
+    superseded(_LONG_COUNT, "max.block.ms delivery.timeout.ms", "a batch is sent until its outcome is known"),
+    superseded(_COUNT, "retries", "a batch is sent until its outcome is known"),
+    superseded(_POSITIVE, "max.in.flight.requests.per.connection", "order is kept by idempotence"),
+    superseded(boolean, "enable.idempotence", "always on", agrees=is_one_of("true")),
+    superseded(_INT, "transaction.timeout.ms", "records are copied without transactions"),
+    superseded(boolean, "transaction.two.phase.commit.enable", "records are copied without transactions"),
+    superseded(string, "transactional.id", "mm2py names its producers itself"),
+    superseded(_LONG_COUNT, "metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
+    superseded(boolean, "partitioner.adaptive.partitioning.enable partitioner.ignore.keys", "partitions are kept"),
+    superseded(_LONG_COUNT, "partitioner.availability.timeout.ms", "partitions are kept"),
+    superseded(string, "partitioner.class", "partitions are kept"),
+    refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
+    refused(string, "key.serializer value.serializer", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_SERIALIZER)),
 )
 
-ADMIN = _table(
+ADMIN = table_of(
     [key for key in _CLIENT.values() if key != CLIENT_ID],
-    _not_yet(string, "client.id"),
-    _not_yet(_COUNT, "default.api.timeout.ms retries"),
-    _superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
-    _superseded(
-        strings, "bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"
-    ),
+    not_yet(string, "client.id"),
+    not_yet(_COUNT, "default.api.timeout.ms retries"),
+    superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
+    superseded(strings, "bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"),
 )
 
 CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 
 # --- the top of the file, and families of names -----------------------------------------------------------------------
 
-FILE = _table(
+FILE = table_of(
     CLUSTERS,
     CONFIG_PROVIDERS,
-    _not_yet(boolean, "dedicated.mode.enable.internal.rest", agrees=_is("false")),
-    _not_yet(
+    not_yet(boolean, "dedicated.mode.enable.internal.rest", agrees=is_one_of("false")),
+    not_yet(
         string,
         "listeners rest.advertised.host.name rest.advertised.port rest.advertised.listener"
         " access.control.allow.origin access.control.allow.methods response.http.headers.config"

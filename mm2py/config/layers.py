@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mm2py.config.client_names import CLIENT_NAMES as CLIENT_NAMES  # noqa: PLC0414  (others import it from here)
 from mm2py.config.properties import Entry
+from mm2py.config.secrets import CLIENT_NAMES as CLIENT_NAMES  # noqa: PLC0414  (others import it from here)
 from mm2py.flow import ARROW, Flow
 
 Layer = Mapping[str, Entry]

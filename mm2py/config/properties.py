@@ -24,26 +24,21 @@ FILE_MAX_BYTES: Final = 1024 * 1024
 _WARNINGS_MAX: Final = 20
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_CONTINUES_NOTHING: Final = re.compile(r"\A[ \t\f]*\\(?:[\r\n]|\Z)|(?<!\\)(?:\\\\)*\\(?:\r\n|\r|\n)?\Z")
-_TORN: Final = re.compile(r"\\[ \t\f]+[\r\n]*\Z")
+_CONTINUES_NOTHING: Final = re.compile(r"\A[ \t\f]*\\(?:[\r\n]|\Z)|(?<!\\)(?:\\\\)*\\[ \t\f]*(?:\r\n|\r|\n)?\Z")
 _HALF_OF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value with where it came from. ``line`` is None for a value that no file set.
-
-    ``stray`` says why the line may be a piece of the value before it, if it looks so: then an unknown key is not shown.
-    """
+    """One value with where it came from. ``line`` is None for a value that no file set."""
 
     value: str
     key: str
     line: int | None = None
-    stray: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        value = HIDDEN if may_hold_secret(self.key) or self.stray else repr(self.value)
-        return f"Entry({shown_unknown_key(self.key, self.stray)}={value}, line {self.line})"
+        value = HIDDEN if may_hold_secret(self.key) or not self.value else repr(self.value)
+        return f"Entry({shown_unknown_key(self.key, self.value)}={value}, line {self.line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ def parse_properties(data: bytes) -> Properties:
         raise ConfigError("The file begins with a UTF-8 byte order mark.", remedy="Save it without.")
     entries: dict[str, Entry] = {}
     warnings: list[str] = []
-    line, torn = 1, False
+    line = 1
     try:
         for element in javaproperties.parse(data):
             if not isinstance(element, javaproperties.Comment) and _CONTINUES_NOTHING.search(element.source):
@@ -106,15 +101,14 @@ def parse_properties(data: bytes) -> Properties:
                     f"The entry of line {line} has a backslash that continues nothing.", remedy="Remove the backslash."
                 )
             if isinstance(element, javaproperties.KeyValue):
-                entry = _entry(element, line, torn)
+                entry = _entry(element, line)
                 earlier = entries.get(entry.key)
                 if earlier is not None:
                     warnings.append(
-                        f"line {line}: {shown_unknown_key(entry.key, entry.stray)} is set again (first in line"
+                        f"line {line}: {shown_unknown_key(entry.key, entry.value)} is set again (first in line"
                         f" {earlier.line}); the last one counts"
                     )
                 entries[entry.key] = entry
-                torn = _TORN.search(element.source) is not None
             line += len(_LINE_END.findall(element.source))
     except javaproperties.InvalidUEscapeError as error:
         raise ConfigError(
@@ -126,14 +120,11 @@ def parse_properties(data: bytes) -> Properties:
     return Properties(entries, tuple(warnings))
 
 
-def _entry(element: javaproperties.KeyValue, line: int, torn: bool) -> Entry:
-    """``torn``: the entry before this one ends in a backslash with blanks behind it: perhaps it was to be continued."""
-    is_alone = not element.value and not element.source.rstrip().endswith(("=", ":"))
-    stray = "it stands alone in its line" if is_alone else ""
-    stray = "the line before ends in a backslash with a blank behind it" if torn else stray
+def _entry(element: javaproperties.KeyValue, line: int) -> Entry:
     if _HALF_OF_A_CHARACTER.search(element.key + element.value):
+        key = shown_unknown_key(element.key, element.value)
         raise ConfigError(
-            f"line {line}: {shown_unknown_key(element.key, stray)} holds half of a character (\\uD800 to \\uDFFF).",
+            f"line {line}: {key} holds half of a character (\\uD800 to \\uDFFF).",
             remedy="Write the character itself, or both of its halves.",
         )
-    return Entry(element.value, element.key, line, stray)
+    return Entry(element.value, element.key, line)

@@ -12,7 +12,36 @@ from __future__ import annotations
 import re
 
 from mm2py import secret
-from mm2py.config.client_names import CLIENT_NAMES
+
+_SSL = (
+    "cipher.suites enabled.protocols endpoint.identification.algorithm engine.factory.class key.password"
+    " keymanager.algorithm keystore.certificate.chain keystore.key keystore.location keystore.password keystore.type"
+    " protocol provider secure.random.implementation trustmanager.algorithm truststore.certificates"
+    " truststore.location truststore.password truststore.type"
+)
+_SASL = (
+    "client.callback.handler.class jaas.config kerberos.kinit.cmd kerberos.min.time.before.relogin"
+    " kerberos.service.name kerberos.ticket.renew.jitter kerberos.ticket.renew.window.factor"
+    " login.callback.handler.class login.class login.connect.timeout.ms login.read.timeout.ms"
+    " login.refresh.buffer.seconds login.refresh.min.period.seconds login.refresh.window.factor"
+    " login.refresh.window.jitter login.retry.backoff.max.ms login.retry.backoff.ms mechanism"
+    " oauthbearer.assertion.algorithm oauthbearer.assertion.claim.aud oauthbearer.assertion.claim.exp.seconds"
+    " oauthbearer.assertion.claim.iss oauthbearer.assertion.claim.jti.include"
+    " oauthbearer.assertion.claim.nbf.seconds oauthbearer.assertion.claim.sub oauthbearer.assertion.file"
+    " oauthbearer.assertion.private.key.file oauthbearer.assertion.private.key.passphrase"
+    " oauthbearer.assertion.template.file oauthbearer.client.credentials.client.id"
+    " oauthbearer.client.credentials.client.secret oauthbearer.clock.skew.seconds oauthbearer.expected.audience"
+    " oauthbearer.expected.issuer oauthbearer.header.urlencode oauthbearer.jwks.endpoint.refresh.ms"
+    " oauthbearer.jwks.endpoint.retry.backoff.max.ms oauthbearer.jwks.endpoint.retry.backoff.ms"
+    " oauthbearer.jwks.endpoint.url oauthbearer.jwt.retriever.class oauthbearer.jwt.validator.class"
+    " oauthbearer.scope oauthbearer.scope.claim.name oauthbearer.sub.claim.name oauthbearer.token.endpoint.url"
+)
+CLIENT_NAMES = frozenset(
+    ["bootstrap.servers", "security.protocol"]
+    + [f"ssl.{name}" for name in _SSL.split()]
+    + [f"sasl.{name}" for name in _SASL.split()]
+)
+"""The only client settings that a client inherits from its cluster, and a cluster from the top of the file."""
 
 HIDDEN = secret.HIDDEN
 KEY_SHOWN_MAX = 120
@@ -30,6 +59,7 @@ _NAMES_OF_CONNECTIONS = tuple(sorted({*CLIENT_NAMES, *_OF_ZOOKEEPER}, key=len, r
 _NAME_AND_MORE = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<between>\s*[=:]\s?|\s+(?=[^\s,]))")
 _WEB_ADDRESS = re.compile(r"https?://[^\s,]+")
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/]{32}")
+_NOT_SHOWN = "[a key that is not shown, because it may be part of a secret]"
 _MADE_LIKE_A_KEY = re.compile(r"[\w.$> -]+")
 """Names of Kafka's settings, parameters of its plug-ins, arrows, aliases in any script."""
 
@@ -66,26 +96,24 @@ def setting_within(value: str) -> str:
     return ""
 
 
-def may_show_unknown_key(key: str, stray: str = "") -> bool:
-    """Whether a key of which nothing is known may be shown; see ``shown_unknown_key``."""
-    return not stray and _MADE_LIKE_A_KEY.fullmatch(key) is not None and not _KEY_MATERIAL.search(key)
+def may_show_unknown_key(key: str, value: str) -> bool:
+    """Return whether a key that mm2py does not know may be shown.
 
-
-def shown_unknown_key(key: str, stray: str = "") -> str:
-    """Return a key of which nothing is known as it may stand in one line of a log.
-
-    Args:
-        stray: why it may be a piece of the value before it, in half a sentence; empty if its line does not look so.
+    A key without a value may be a piece of the value before it: a blank behind the backslash that should continue a
+    line makes the rest of a password a key. So may one that is not made like a key.
     """
-    if may_show_unknown_key(key, stray):
-        return shown_key(key)
-    return f"[a key that is not shown, because it may be part of a secret{stray and f': {stray}'}]"
+    return bool(value) and _MADE_LIKE_A_KEY.fullmatch(key) is not None and not _KEY_MATERIAL.search(key)
+
+
+def shown_unknown_key(key: str, value: str) -> str:
+    """Return a key that mm2py does not know as it may stand in one line of a log."""
+    return shown_key(key) if may_show_unknown_key(key, value) else _NOT_SHOWN
 
 
 def shown_key(key: str) -> str:
     """Return a key as it may stand in one line of a log. Of one that is not known see ``shown_unknown_key``."""
     if _KEY_MATERIAL.search(key):
-        return "[a key that is not shown, because it may be part of a secret]"
+        return _NOT_SHOWN
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in key)
     return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}…"
 

@@ -21,9 +21,9 @@ from mm2py.config.flow_properties import (
     looks_like_address_or_secret,
     meaning,
     properties_of_connector,
+    shown_change,
     stored_keys,
 )
-from mm2py.config.shown_change import shown_change
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
 
 SEEN_MOST: Final = 200

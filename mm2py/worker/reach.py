@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from mm2py.config.flow_properties import ENABLED, stored_keys
-from mm2py.config.key import Status
+from mm2py.config.kinds import Status
 
 
 class Part(Enum):

@@ -1,4 +1,4 @@
-"""What policies decide about gaps; the settings behind them are read in tests/unit/test_settings.py."""
+"""What policies decide about gaps; the settings behind them are read in tests/unit/config/test_settings.py."""
 
 from __future__ import annotations
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from mm2py.config import security_keys as keys
-from mm2py.config.findings import Findings, named, origin
-from mm2py.config.key import Key, Status
-from mm2py.config.kinds import BadValue
+from mm2py.config.kinds import BadValue, Key, Status
 from mm2py.config.layers import FlowLayers, Layer
-from mm2py.config.sasl_settings import read_sasl
+from mm2py.config.problems import Findings, named, origin
 from mm2py.config.secrets import shown_key
-from mm2py.config.tls_settings import read_tls
+from mm2py.config.security import keys
+from mm2py.config.security.sasl import read_sasl
+from mm2py.config.security.tls import read_tls
 from mm2py.flow import Flow
 from mm2py.kafka.security.settings import PLAINTEXT, Protocol, Security
 

@@ -21,13 +21,12 @@ from mm2py.config.flow_properties import (
     properties_of_connector,
     stored_keys,
 )
-from mm2py.config.key import Status
-from mm2py.config.kinds import addresses
+from mm2py.config.kinds import Status, addresses
 from mm2py.config.layers import CLIENT_NAMES, connector_config
 from mm2py.config.properties import Entry
 from mm2py.config.secrets import may_hold_secret
-from mm2py.config.security_keys import OWN as OWN_SECURITY
-from mm2py.config.security_keys import secret
+from mm2py.config.security.keys import OWN as OWN_SECURITY
+from mm2py.config.security.keys import secret
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import parse_flow
 

@@ -1,30 +1,86 @@
-"""The groups of a file: one for each target cluster, with what its workers need to agree on who leads.
+"""The group of workers for each target cluster: how it elects its leader, how long a silent worker is waited for.
 
-What goes together is judged here, texts of single settings in ``group_keys.py``.
+These settings belong to a target cluster. ``session.timeout.ms`` and ``heartbeat.interval.ms`` are those of
+MirrorMaker 2's worker into that cluster, with other defaults. Those of ZooKeeper have the names that Kafka's brokers
+had for theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mm2py.config import group_keys as keys
-from mm2py.config.findings import Findings, named
-from mm2py.config.key import Key
-from mm2py.config.kinds import BadValue
+from mm2py.config.kinds import (
+    BadValue,
+    Ensemble,
+    Key,
+    Status,
+    Table,
+    boolean,
+    ensemble,
+    integer,
+    java_trim,
+    table_of,
+    topic_name_part,
+)
 from mm2py.config.layers import Layer
-from mm2py.config.problems import add_problem, bad_value
+from mm2py.config.problems import Findings, add_problem, bad_value, named
 from mm2py.config.properties import Entry
-from mm2py.config.settings import GroupSettings, ZooKeeperSettings
-from mm2py.config.tls_settings import read_tls
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.security.tls import read_tls
+from mm2py.config.settings import Election, GroupSettings, ZooKeeperSettings
 from mm2py.flow import ClusterAlias
 from mm2py.kafka.security.settings import TlsSettings
+from mm2py.secret import Secret
 
 Value = Callable[[Layer, Key[Any]], Any]
 """Reads one setting out of a layer, and keeps what is wrong with it."""
 _SSL_NOT_ENABLED = (
     "set, and the connection would be in plain text: write zookeeper.ssl.client.enable = true, or remove it"
 )
+
+
+def election(text: str) -> Election:
+    match java_trim(text):
+        case "log":
+            return "log"
+        case "zookeeper":
+            return "zookeeper"
+    raise BadValue("not one of log, zookeeper")
+
+
+def digest(text: str) -> Secret:
+    user, colon, password = java_trim(text).partition(":")
+    if not user or not colon or not password:
+        raise BadValue("not user:password")
+    return Secret(java_trim(text))
+
+
+GROUP = Key("mm2py.group", topic_name_part, "mm2py")
+SESSION_TIMEOUT = Key("session.timeout.ms", integer(100), 3000)
+"""10000 in MirrorMaker 2."""
+HEARTBEAT_INTERVAL = Key("heartbeat.interval.ms", integer(10), 500)
+"""3000 in MirrorMaker 2."""
+LEADER_ELECTION: Key[Election] = Key("leader.election", election, "log")
+
+ZOOKEEPER_CONNECT: Key[Ensemble | None] = Key("zookeeper.connect", ensemble, None)
+ZOOKEEPER_DIGEST: Key[Secret | None] = Key("zookeeper.auth.digest", digest, None)
+ZOOKEEPER_SET_ACL = Key("zookeeper.set.acl", boolean, True)
+ZOOKEEPER_SSL = Key("zookeeper.ssl.client.enable", boolean, False)
+ZOOKEEPER_TLS: Table = table_of(
+    replace(key, name=f"zookeeper.{key.name}")
+    for key in SECURITY.values()
+    if key.name.startswith("ssl.") and key.status is Status.WORKS
+)
+
+ZOOKEEPER: Table = table_of(
+    ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SET_ACL, ZOOKEEPER_SSL, ZOOKEEPER_TLS.values()
+)
+OWN: tuple[Key[Any], ...] = (GROUP, LEADER_ELECTION, *ZOOKEEPER.values())
+"""Only mm2py has them: at the top, or for a target."""
+WORKER: tuple[Key[int], ...] = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+"""For a target only, as in MirrorMaker 2."""
 
 
 class GroupsReading:
@@ -47,21 +103,21 @@ class GroupsReading:
 
     def _layer(self, target: ClusterAlias) -> dict[str, Entry]:
         """The cluster's before the top of the file; MirrorMaker 2's own count for the cluster only, as there."""
-        names = [(f"{target}.{key.name}", key.name) for key in (*keys.OWN, *keys.WORKER)]
-        layer = {key.name: self._file[key.name] for key in keys.OWN if key.name in self._file}
+        names = [(f"{target}.{key.name}", key.name) for key in (*OWN, *WORKER)]
+        layer = {key.name: self._file[key.name] for key in OWN if key.name in self._file}
         layer.update({name: self._file[written] for written, name in names if written in self._file})
         return layer
 
     def _group(self, target: ClusterAlias, layer: Layer) -> GroupSettings:
-        session_timeout_ms = self._value(layer, keys.SESSION_TIMEOUT)
-        heartbeat_interval_ms = self._value(layer, keys.HEARTBEAT_INTERVAL)
+        session_timeout_ms = self._value(layer, SESSION_TIMEOUT)
+        heartbeat_interval_ms = self._value(layer, HEARTBEAT_INTERVAL)
         if heartbeat_interval_ms * 3 > session_timeout_ms:
             self._refuse_interval(target, layer, heartbeat_interval_ms, session_timeout_ms)
-        election = self._value(layer, keys.LEADER_ELECTION)
-        group = self._value(layer, keys.GROUP)
+        election = self._value(layer, LEADER_ELECTION)
+        group = self._value(layer, GROUP)
         if election == "zookeeper" and group in (".", ".."):
             text = "no name for a node of ZooKeeper (write another)"
-            add_problem(self._problems, bad_value(layer[keys.GROUP.name], BadValue(text)))
+            add_problem(self._problems, bad_value(layer[GROUP.name], BadValue(text)))
         return GroupSettings(
             target,
             group,
@@ -76,40 +132,40 @@ class GroupsReading:
             f"a worker must be able to miss two heartbeats: write {target}.heartbeat.interval.ms = {timeout_ms // 3}"
             f" or less, or {target}.session.timeout.ms = {interval_ms * 3} or more"
         )
-        interval = layer.get(keys.HEARTBEAT_INTERVAL.name)
+        interval = layer.get(HEARTBEAT_INTERVAL.name)
         if interval is not None:
             text = f"more than a third of session.timeout.ms, which is {timeout_ms} ({way_out})"
             add_problem(self._problems, bad_value(interval, BadValue(text)))
         else:
             text = f"less than three times heartbeat.interval.ms, which is {interval_ms} ({way_out})"
-            add_problem(self._problems, bad_value(layer[keys.SESSION_TIMEOUT.name], BadValue(text)))
+            add_problem(self._problems, bad_value(layer[SESSION_TIMEOUT.name], BadValue(text)))
 
     def _zookeeper(self, target: ClusterAlias, layer: Layer) -> ZooKeeperSettings | None:
         """Return None if there is a problem with it, which is told."""
-        asked_for = layer[keys.LEADER_ELECTION.name]
-        ensemble = self._value(layer, keys.ZOOKEEPER_CONNECT)
-        if keys.ZOOKEEPER_CONNECT.name not in layer:
+        asked_for = layer[LEADER_ELECTION.name]
+        ensemble = self._value(layer, ZOOKEEPER_CONNECT)
+        if ZOOKEEPER_CONNECT.name not in layer:
             text = (
                 "not enough: zookeeper.connect is missing"
                 f" (write {target}.zookeeper.connect = host:2181,host:2181/chroot)"
             )
             add_problem(self._problems, bad_value(asked_for, BadValue(text)))
-        digest = self._value(layer, keys.ZOOKEEPER_DIGEST)
+        digest = self._value(layer, ZOOKEEPER_DIGEST)
         tls = self._tls(target, layer)
         if digest is not None and tls is None:
-            entry = layer[keys.ZOOKEEPER_DIGEST.name]
+            entry = layer[ZOOKEEPER_DIGEST.name]
             self.warnings.append(
                 f"{named(entry)} goes to ZooKeeper in plain text: whoever listens can read the password; set"
                 " zookeeper.ssl.client.enable"
             )
-        set_acl = self._value(layer, keys.ZOOKEEPER_SET_ACL)
+        set_acl = self._value(layer, ZOOKEEPER_SET_ACL)
         return None if ensemble is None else ZooKeeperSettings(ensemble.servers, ensemble.chroot, digest, set_acl, tls)
 
     def _tls(self, target: ClusterAlias, layer: Layer) -> TlsSettings | None:
-        ssl_layer = {name.removeprefix("zookeeper."): layer[name] for name in keys.ZOOKEEPER_TLS if name in layer}
-        if not self._value(layer, keys.ZOOKEEPER_SSL):
+        ssl_layer = {name.removeprefix("zookeeper."): layer[name] for name in ZOOKEEPER_TLS if name in layer}
+        if not self._value(layer, ZOOKEEPER_SSL):
             for name, entry in ssl_layer.items():
-                if not _is_default(keys.ZOOKEEPER_TLS[f"zookeeper.{name}"], entry):
+                if not _is_default(ZOOKEEPER_TLS[f"zookeeper.{name}"], entry):
                     add_problem(self._problems, bad_value(entry, BadValue(_SSL_NOT_ENABLED)))
             return None
         found = Findings(ssl_layer, {})
@@ -120,7 +176,7 @@ class GroupsReading:
         return tls
 
     def _tell_idle(self, layer: Layer, used: set[str]) -> None:
-        for name, key in keys.ZOOKEEPER.items():
+        for name, key in ZOOKEEPER.items():
             entry = layer.get(name)
             if entry is not None and entry.key not in used and not _is_default(key, entry):
                 self.warnings.append(

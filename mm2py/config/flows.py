@@ -13,16 +13,15 @@ from typing import Final, TypeVar, cast
 
 from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
-from mm2py.config.group_settings import GroupsReading
-from mm2py.config.inventory import Item, Level, repeated_told, warnings_of
-from mm2py.config.keys import Key, Status
-from mm2py.config.kinds import BadValue
+from mm2py.config.groups import GroupsReading
+from mm2py.config.inventory import Item, warnings_of
+from mm2py.config.kinds import BadValue, Key, Status, java_trim
 from mm2py.config.layers import FlowLayers, Layer, connector_config, flow_layers
-from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows
+from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows, origin
 from mm2py.config.properties import Entry
-from mm2py.config.refusals import FlowRefused, refusal_reasons, shown_origin
 from mm2py.config.secrets import shown_key
-from mm2py.config.security import SidesReading, read_security, read_sides
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.security.reading import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
     ClusterSettings,
     Configuration,
@@ -46,8 +45,12 @@ POSITION_INTERVAL_MAX_S: Final = 1.0
 """Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
 
 
+class FlowRefused(Mm2Error):
+    """A flow is not started, because with what works today its copy would not be what the file asks for."""
+
+
 class FlowsReading:
-    """One pass over the flows of a file; collects problems, refusals and which entries counted."""
+    """One pass over the flows of a file; collects problems and refusals."""
 
     def __init__(
         self,
@@ -69,7 +72,6 @@ class FlowsReading:
         self._pairs = pairs
         self._problems = problems
         self._stored = stored
-        self._counted: set[str] = set()
 
     def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
         flows: dict[Flow, FlowSettings] = {}
@@ -96,9 +98,7 @@ class FlowsReading:
             *reading.warnings,
             *self._only_heartbeats_told(),
             *heartbeats_told,
-            *self._overridden_told(layers),
             *(warning for flow in flows for warning in sides[flow].warnings),
-            *repeated_told(self._items, self._enabled),
             *warnings_of(self._telling_items(), clusters, self._pairs),
         ]
         return Configuration(
@@ -368,7 +368,6 @@ class FlowsReading:
         entry = layer.get(key.name)
         if entry is None:
             return key.default
-        self._counted.add(entry.key)
         if key.refuses(entry.value):
             return key.default
         try:
@@ -386,24 +385,42 @@ class FlowsReading:
     def _problem(self, entry: Entry, text: str) -> None:
         add_problem(self._problems, bad_value(entry, BadValue(text)))
 
-    def _overridden_told(self, layers: Mapping[Flow, FlowLayers]) -> list[str]:
-        """Name working keys of a flow or a cluster that lose against another key, which few would expect."""
-        told = []
-        for item in self._items:
-            if item.key is None or item.advice is not None or item.key.status is not Status.WORKS:
+
+def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
+    """Return what in the settings of a flow forbids to run it, a clause for each reason; empty if it may run."""
+    reasons: list[str] = []
+    for layer, table in (
+        (layers.connector, {**keys.CONNECTOR, **keys.FLOW_ONLY}),
+        (layers.worker, keys.WORKER),
+        (layers.consumer, keys.CONSUMER),
+        (layers.producer, keys.PRODUCER),
+        (layers.source_admin, keys.ADMIN),
+        (layers.target_admin, keys.ADMIN),
+    ):
+        for name, entry in layer.items():
+            key = table.get(name)
+            if key is None or entry.line is None or name in SECURITY:  # judged in security/
                 continue
-            if item.entry.key in self._counted or item.level is Level.TOP:
-                continue
-            winner = None
-            for flow, of_flow in layers.items():
-                if item.flow == flow:
-                    name = item.name.removeprefix("source.").removeprefix("consumer.")
-                    winner = of_flow.consumer.get(name) if item.name != name else None
-                elif item.cluster == flow.target:
-                    winner = of_flow.worker.get(item.name)
-            if winner is not None and winner.line is not None and winner.key != item.entry.key:
-                told.append(
-                    f"line {item.entry.line}: {shown_key(item.entry.key)} has no effect, as in MirrorMaker 2, because"
-                    f" {shown_origin(winner)} comes first"
-                )
-        return told
+            alias = {"source.cluster.alias": flow.source, "target.cluster.alias": flow.target}.get(name)
+            refused = key.status is Status.REFUSED and not key.agrees(entry.value)
+            if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
+                reasons.append(f"{origin(entry)} does not work yet ({key.note})")
+    reasons += _exactly_once_reasons(flow, layers)
+    return list(dict.fromkeys(reasons))
+
+
+def _exactly_once_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
+    """Return what contradicts itself about exactly-once: it is required and not enabled, or enabled and undone."""
+    support, required = layers.worker.get(keys.EXACTLY_ONCE.name), layers.connector.get(keys.EXACTLY_ONCE_SUPPORT.name)
+    isolation = layers.consumer.get(keys.ISOLATION_LEVEL.name)
+    enabled = support is not None and java_trim(support.value).lower() == "enabled"
+    reasons = []
+    if required is not None and java_trim(required.value).lower() == "required" and not enabled:
+        way_out = f"set {flow.target}.exactly.once.source.support=enabled"
+        reasons.append(f"{origin(required)} asks for what is not enabled ({way_out})")
+    if enabled and isolation is not None and java_trim(isolation.value) == "read_uncommitted" and isolation.line:
+        reasons.append(
+            f"{origin(isolation)} contradicts exactly.once.source.support=enabled, which copies committed records"
+            " only (remove one of them)"
+        )
+    return reasons

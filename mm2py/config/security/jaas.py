@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mm2py.config.security_keys import SECURITY
+from mm2py.config.security.keys import SECURITY
 from mm2py.secret import Secret
 
 _SECURITY: Final = "org.apache.kafka.common.security"

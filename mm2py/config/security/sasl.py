@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from mm2py.config import jaas
-from mm2py.config import security_keys as keys
-from mm2py.config.findings import Findings, named
-from mm2py.config.key import Status
+from mm2py.config.kinds import Status
+from mm2py.config.problems import Findings, named
 from mm2py.config.properties import Entry
-from mm2py.config.tls_settings import read_tls
+from mm2py.config.security import jaas, keys
+from mm2py.config.security.tls import read_tls
 from mm2py.kafka.security.sasl import HASHES, extension_problem
 from mm2py.kafka.security.settings import (
     Mechanism,

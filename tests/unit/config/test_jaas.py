@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.config import jaas
-from mm2py.config.jaas import MODULES, OAUTHBEARER, PLAIN, SCRAM, BadJaas, parse_jaas
+from mm2py.config.security import jaas
+from mm2py.config.security.jaas import MODULES, OAUTHBEARER, PLAIN, SCRAM, BadJaas, parse_jaas
 from mm2py.secret import Secret
 
 
@@ -58,7 +58,7 @@ HOSTILE = [
     'builtins.eval required x="canary";',
     'subprocess.Popen required args="canary";',
     '__import__("os").system("canary");',
-    "mm2py.config.jaas required x=canary;",
+    "mm2py.config.security.jaas required x=canary;",
     '"org.apache.kafka.common.security.plain.PlainLoginModule" required username="canary";',
     f'{PLAIN} required username="a"; com.sun.security.auth.module.JndiLoginModule required x="canary";',
     f'{PLAIN} required username="canary";;',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,8 +15,8 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.certificates import Authority
 from mm2py.config import keys, layers
 from mm2py.config.configuration import load_configuration
-from mm2py.config.key import Status
-from mm2py.config.security_keys import SECURITY
+from mm2py.config.kinds import Status
+from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import Configuration
 from mm2py.errors import ConfigError
 from mm2py.flow import parse_flow
@@ -496,24 +495,25 @@ def test_fifty_secrets_are_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptu
     assert "[hidden]" in text
 
 
-TORN = "may be part of a secret: the line before ends in a backslash with a blank behind it]"
+TORN = "The entry of line 5 has a backslash that continues nothing"
+HIDDEN_KEY = "line 6: [a key that is not shown, because it may be part of a secret]"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('A.ssl.key.password=\\ \n"Blue4Canary";\n', f"{TORN} is not known"),
-        ("A.ssl.key.password=\\ \nBlue4Canary\n", f"{TORN} is not known"),
-        ("A.ssl.key.password=\\\t\nBlue4Canary = x\n", f"{TORN} is not known"),
-        ("A.ssl.key.password=\\ \nA.Canary x\n", f"{TORN} is not known"),
-        ("A.ssl.key.password=\\ \nA->B.Canary x\n", f"{TORN} is not known"),
-        ("A.ssl.key.password=\\ \nCanary4.bootstrap.servers x\n", f"{TORN} is not known"),
-        ('A.ssl.key.password=\n  "Canary"; x\n', "may be part of a secret] is not known"),
-        ("A.ssl.key.password=\n  Canary\n", "it stands alone in its line] is not known"),
-        ("A.ssl.key.password=\\ \nBlue->Canary x\n", f"{TORN} names no flow"),
-        ("A.ssl.key.password=Blue\n4->Ca+nary! = x", "may be part of a secret] names no flow"),
-        ("A.ssl.key.password=\\ \nBlue4Canary\\ud801 x", f"{TORN} holds half of a character"),
-        ("x.a=\\ \nCanary x\nx.b=\\ \nCanary x\n", f"{TORN} is set again"),
+        ('A.ssl.key.password=\\ \n"Blue4Canary";\n', TORN),
+        ("A.ssl.key.password=\\ \nBlue4Canary\n", TORN),
+        ("A.ssl.key.password=\\\t\nBlue4Canary = x\n", TORN),
+        ("A.ssl.key.password=\\ \nA.Canary x\n", TORN),
+        ("A.ssl.key.password=\\ \nA->B.Canary x\n", TORN),
+        ("A.ssl.key.password=\\ \nCanary4.bootstrap.servers x\n", TORN),
+        ('A.ssl.key.password=\n  "Canary"; x\n', f"{HIDDEN_KEY} is not known"),
+        ("A.ssl.key.password=\n  Canary\n", f"{HIDDEN_KEY} is not known"),
+        ("A.ssl.key.password=\\ \nBlue->Canary x\n", TORN),
+        ("A.ssl.key.password=Blue\n4->Ca+nary! = x", f"{HIDDEN_KEY} names no flow"),
+        ("A.ssl.key.password=\\ \nBlue4Canary\\ud801 x", TORN),
+        ("x.a=\\ \nCanary x\nx.b=\\ \nCanary x\n", TORN),
     ],
 )
 def test_a_password_that_a_blank_behind_a_backslash_made_a_key_is_not_shown(
@@ -527,5 +527,5 @@ def test_a_password_that_a_blank_behind_a_backslash_made_a_key_is_not_shown(
         said = [str(error)]
     else:
         said = [*configuration.warnings, *map(str, configuration.refused.values())]
-    assert any(re.search(rf"line [68]: .*{re.escape(told)}", text) for text in said), said
+    assert any(told in text for text in said), said
     assert "anary" not in "".join(said) + "".join(said).replace("+", "")

@@ -1,0 +1,1 @@
+"""The settings of secured connections: from ``ssl.*`` and ``sasl.*`` to what a client needs."""
