@@ -21,8 +21,8 @@ from bench.encryption import Encryption
 from bench.processes import cpu_s
 from deploy.local.broker_settings import Setting
 from deploy.local.kafka import KafkaCluster, start_clusters
-from mm2py.kafka.admin import LATEST, list_offsets
 from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId
 
 BROKER_HEAP: Final = "1g"
@@ -56,10 +56,10 @@ class Side:
     async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
         """Create a topic, and wait until the broker leads all of its partitions; KafkaException if it is there."""
         self._admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(ANSWER_S)
-        places = [(topic, number) for number in range(partitions)]
+        places = {(topic, number): self.broker for number in range(partitions)}
         async with asyncio.timeout(ANSWER_S):
             while any(  # noqa: ASYNC110  (only asking tells)
-                answer.error_code for answer in (await list_offsets(self.brokers, self.broker, places, LATEST)).values()
+                answer.error_code for answer in (await list_offsets(self.brokers, places, LATEST)).values()
             ):
                 await asyncio.sleep(0.05)
 
@@ -81,7 +81,7 @@ class Side:
 
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """Return the next offset of each partition; 0 while there is no such topic."""
-        answers = await list_offsets(self.brokers, self.broker, [(topic, number) for number in partitions], LATEST)
+        answers = await list_offsets(self.brokers, {(topic, number): self.broker for number in partitions}, LATEST)
         return {number: 0 if answer.error_code else answer.offset for (_, number), answer in answers.items()}
 
 

@@ -23,10 +23,10 @@ from mm2py.clock import Clock
 from mm2py.connector import PathStatus
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
@@ -281,13 +281,8 @@ class PathConnector:
         part = topic.partitions.get(PARTITION)
         if topic.error_code or part is None or part.leader is None:
             raise self._refused("Finding", topic.error_code or LEADER_NOT_AVAILABLE)
-        ends = {}
-        for which in (admin.EARLIEST, admin.LATEST):
-            answer = await admin.list_offsets(self._brokers, part.leader, [(self._topic, PARTITION)], which)
-            ends[which] = answer[self._topic, PARTITION]
-            if ends[which].error_code:
-                raise self._refused("Reading", ends[which].error_code)
-        first, end = ends[admin.EARLIEST].offset, ends[admin.LATEST].offset
+        first = await end_of(self._brokers, part.leader, (self._topic, PARTITION), EARLIEST)
+        end = await end_of(self._brokers, part.leader, (self._topic, PARTITION), LATEST)
         return _Tail(topic, part.leader, max(first, end - STARTS_BACK), at_end=first == end)
 
     async def _read(self, tail: _Tail) -> None:

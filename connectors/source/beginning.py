@@ -25,7 +25,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, GapKind
@@ -197,7 +197,7 @@ class Beginning:
     async def _target_ends(self, partitions: Mapping[Key, Pair]) -> dict[Key, int]:
         """Return where remote partitions end just now: there the first batch is expected."""
         leaders = {(pair[1].name, key[1]): pair[1].partitions[key[1]].leader for key, pair in partitions.items()}
-        ends = await self._list_offsets(self._target, leaders, admin.LATEST)
+        ends = await find_offsets(self._target, leaders, LATEST)
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
     def _recopies(self, key: Key) -> bool:
@@ -221,7 +221,7 @@ class Beginning:
             if epoch is not None:
                 ends = await admin.epoch_ends(self._source, leader, {key: epoch})
             else:
-                ends = await self._list_offsets(self._source, {key: leader}, admin.LATEST)
+                ends = await find_offsets(self._source, {key: leader}, LATEST)
             if key in ends and ends[key] < position.next_source:
                 del self.positions[key]
 
@@ -284,14 +284,13 @@ class Beginning:
             (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
         }
         leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
-        first = await self._list_offsets(self._target, leaders, admin.EARLIEST)
-        last = await self._list_offsets(self._target, leaders, admin.LATEST)
+        bounds = await find_bounds(self._target, leaders)
         filled: dict[str, list[int]] = {}
         undecided: set[Key] = set()
         for at, (name, _) in asked.items():
-            if at not in first or at not in last:
+            if at not in bounds:
                 undecided.add((name, at[1]))
-            elif last[at] > first[at]:
+            elif bounds[at][1] > bounds[at][0]:
                 filled.setdefault(name, []).append(at[1])
         for name, numbers in filled.items():
             refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
@@ -321,26 +320,9 @@ class Beginning:
         others = {key: leader for key, leader in leaders.items() if key not in from_start}
         if self.refuse_unplaced(others, refused):
             others = {}
-        when = admin.LATEST if reset == "latest" else admin.EARLIEST
-        starts = await self._list_offsets(self._source, from_start, admin.EARLIEST)
-        return starts | await self._list_offsets(self._source, others, when)
-
-    async def _list_offsets(self, brokers: Brokers, leaders: Mapping[Key, Any], when: int) -> dict[Key, int]:
-        """Ask each leader once; partitions without a leader or with an error are left out, and begun a round later."""
-        by_leader: dict[Any, list[Key]] = {}
-        for key, leader in leaders.items():
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(key)
-        found: dict[Key, int] = {}
-        for leader, keys in by_leader.items():
-            try:
-                answers = await admin.list_offsets(brokers, leader, keys, when)
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                continue
-            found |= {key: answer.offset for key, answer in answers.items() if answer.error_code == 0}
-        return found
+        when = LATEST if reset == "latest" else EARLIEST
+        starts = await find_offsets(self._source, from_start, EARLIEST)
+        return starts | await find_offsets(self._source, others, when)
 
     async def _record_recopies(
         self,
@@ -390,7 +372,7 @@ class Beginning:
 
     async def log_starts(self, leaders: Mapping[Key, Any]) -> dict[Key, int]:
         """Return where source partitions begin; those whose leaders do not answer are left out."""
-        return await self._list_offsets(self._source, leaders, admin.EARLIEST)
+        return await find_offsets(self._source, leaders, EARLIEST)
 
     async def begin_anew(self, keys: Collection[Key]) -> dict[Key, TopicMetadata | str]:
         """Let partitions that a gap stops begin at the start of the source topics as they are now.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import Brokers
 from mm2py.replication.events import OffsetsFound, Poison, Quarantined, Tick
 from mm2py.replication.lane import CopiedPartition, Handler
@@ -48,12 +49,9 @@ class Inquiries:
         """Tell the copier where the source log begins and ends."""
         if part.source_leader is None:
             return
-        where = [part.key]
-        first = await admin.list_offsets(self._source, part.source_leader, where, admin.EARLIEST)
-        last = await admin.list_offsets(self._source, part.source_leader, where, admin.LATEST)
-        if not (first[part.key].error_code or last[part.key].error_code):
-            now_s = self._clock.monotonic()
-            self._handle(part, OffsetsFound(first[part.key].offset, last[part.key].offset, now_s))
+        first = await end_of(self._source, part.source_leader, part.key, EARLIEST)
+        last = await end_of(self._source, part.source_leader, part.key, LATEST)
+        self._handle(part, OffsetsFound(first, last, self._clock.monotonic()))
 
     async def find_limits(self, part: CopiedPartition) -> None:
         """Look up how large a batch the remote topic takes; a refusal of less counts more than what is said."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
+from mm2py.kafka import list_offsets
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition
+from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
 from mm2py.kafka.retry import Backoff
 from mm2py.replication.lane import CopiedPartition
@@ -263,33 +263,13 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, 
 
     Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.
     """
-    bounds: dict[Key, tuple[int, int]] = {}
     try:
         metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in partitions}), channel="reconcile")
     except KafkaError as error:
         if not error.retriable:
             raise
-        return bounds
-    by_leader: dict[BrokerId, list[Key]] = {}
-    for key in partitions:
-        topic = metadata.topics.get(key[0])
-        found = None if topic is None else topic.partitions.get(key[1])
-        if found is not None and found.leader is not None:
-            by_leader.setdefault(found.leader, []).append(key)
-    for leader, keys in by_leader.items():
-        try:
-            first = await admin.list_offsets(brokers, leader, keys, admin.EARLIEST)
-            last = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
-        except KafkaError as error:
-            if not error.worth_asking_again:
-                raise
-            continue
-        bounds |= {
-            key: (first[key].offset, last[key].offset)
-            for key in keys
-            if not (first[key].error_code or last[key].error_code)
-        }
-    return bounds
+        return {}
+    return await list_offsets.find_bounds(brokers, {key: metadata.leader_of(*key) for key in partitions})
 
 
 def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_content: bool = False) -> Outcome:

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.list_offsets import LATEST, find_offsets
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.replication.copier import Phase
 from mm2py.replication.lane import CopiedPartition
@@ -77,14 +76,8 @@ class SourceEnds:
 
     async def _ask(self, leader: BrokerId, parts: Sequence[CopiedPartition]) -> None:
         try:
-            answers = await admin.list_offsets(self._source, leader, [part.key for part in parts], admin.LATEST)
-        except KafkaError as error:
-            if not error.worth_asking_again:
-                raise
-            return
+            ends = await find_offsets(self._source, {part.key: leader for part in parts}, LATEST)
         finally:
             self._asked.discard(leader)
         for part in parts:
-            answer = answers.get(part.key)
-            if answer is not None and answer.error_code == 0:
-                part.asked_end = answer.offset
+            part.asked_end = ends.get(part.key, part.asked_end)

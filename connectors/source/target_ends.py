@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.replication.copier import Phase
 from mm2py.replication.events import TargetLost, TargetShort, TargetWhole
@@ -28,7 +27,6 @@ END_PATIENCE_S: Final = 3.0
 GATHER_S: Final = 0.01
 AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0)
 """How soon a leader is asked again after its first, second, ... time without an answer that settles all."""
-PARTITIONS_A_CALL: Final = 1000
 
 Key = tuple[str, int]
 
@@ -131,29 +129,22 @@ class TargetEnds:
         """Ask a leader, and tell the copiers; of some there may be no answer."""
         if leader is None:
             return
-        for at in range(0, len(parts), PARTITIONS_A_CALL):
-            asked = {
-                (part.target_topic, part.partition): (part, part.copier.vouched_offset or 0, part.copier.doubt)
-                for part in parts[at : at + PARTITIONS_A_CALL]
-                if self._is_asked(part)
-            }
-            epochs = {
-                key: part.copier.target_leader_epoch
-                for key, (part, _, _) in asked.items()
-                if part.copier.target_leader_epoch is not None
-            }
-            if not asked:
-                continue
-            try:
-                answers = await admin.list_offsets(self._target, leader, asked, admin.LATEST, leader_epochs=epochs)
-            except KafkaError as error:
-                if not error.worth_asking_again:
-                    raise
-                return
-            for key, answer in answers.items():
-                part, expected, doubt = asked[key]
-                if answer.error_code == 0 and self._is_asked(part):
-                    self._judge(part, expected, answer.offset, doubt)
+        asked = {
+            (part.target_topic, part.partition): (part, part.copier.vouched_offset or 0, part.copier.doubt)
+            for part in parts
+            if self._is_asked(part)
+        }
+        epochs = {
+            key: part.copier.target_leader_epoch
+            for key, (part, _, _) in asked.items()
+            if part.copier.target_leader_epoch is not None
+        }
+        leaders = dict.fromkeys(asked, leader)
+        answers = await list_offsets(self._target, leaders, LATEST, leader_epochs=epochs, skip_silent=True)
+        for key, answer in answers.items():
+            part, expected, doubt = asked[key]
+            if answer.error_code == 0 and self._is_asked(part):
+                self._judge(part, expected, answer.offset, doubt)
 
     def _judge(self, part: CopiedPartition, expected: int, end: int, doubt: int) -> None:
         if end >= expected:

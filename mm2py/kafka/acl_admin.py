@@ -9,7 +9,7 @@ from kio.static.primitive import i8
 
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
-from mm2py.kafka.port import ANY_BROKER, Brokers
+from mm2py.kafka.port import ANY_BROKER, Brokers, ask
 from mm2py.topics.acls import TopicAcl
 
 CHUNK_MOST: Final = 500
@@ -34,9 +34,7 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
         operation=i8(_ANY),
         permission_type=i8(_ANY),
     )
-    reply = await brokers.send(ANY_BROKER, request, channel=channel)
-    if not isinstance(reply, messages.DescribeAclsResponse):
-        raise TypeError(f"{type(reply).__name__} came in answer to a DescribeAclsRequest")
+    reply = await ask(brokers, ANY_BROKER, request, messages.DescribeAclsResponse, channel=channel)
     code = int(reply.error_code)
     if code:
         raise BrokerRefused("Listing the ACLs of topics", code, message=reply.error_message)
@@ -73,9 +71,7 @@ async def create_topic_acls(
             for acl in acls
         )
     )
-    reply = await brokers.send(ANY_BROKER, request, channel=channel)
-    if not isinstance(reply, messages.CreateAclsResponse):
-        raise TypeError(f"{type(reply).__name__} came in answer to a CreateAclsRequest")
+    reply = await ask(brokers, ANY_BROKER, request, messages.CreateAclsResponse, channel=channel)
     if len(reply.results) != len(acls):
         raise CorruptReply("The cluster", f"{len(reply.results)} results for {len(acls)} ACLs")
     answers: dict[TopicAcl, BrokerRefused | None] = {}

@@ -9,20 +9,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from kio.schema.types import BrokerId as KioBrokerId
 from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
-from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
-from kio.static.protocol import Payload
+from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ask
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _GROUP_KEY: Final = 0
@@ -30,8 +26,6 @@ _TRANSACTION_KEY: Final = 1
 _SET: Final = 0
 _DELETE: Final = 1
 _ADMIN_TIMEOUT: Final = i32Timedelta.parse(datetime.timedelta(seconds=30))
-
-ReplyT = TypeVar("ReplyT", bound=Payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +58,6 @@ class GroupDescription:
     members: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAnswer:
-    offset: int
-    leader_epoch: int
-    error_code: int
-
-
-async def _ask(
-    brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str = "control"
-) -> ReplyT:
-    reply = await brokers.send(broker, request, channel=channel)
-    if not isinstance(reply, reply_type):
-        raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
-    return reply
-
-
 async def create_topics(
     brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False
 ) -> dict[str, BrokerRefused | None]:
@@ -103,7 +81,7 @@ async def create_topics(
         timeout=_ADMIN_TIMEOUT,
         validate_only=validate_only,
     )
-    reply = await _ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
+    reply = await ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
     return {
         str(topic.name): _refusal(f"Creating topic {topic.name}", int(topic.error_code), topic.error_message)
         for topic in reply.topics
@@ -120,7 +98,7 @@ async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict
         timeout=_ADMIN_TIMEOUT,
         validate_only=False,
     )
-    reply = await _ask(brokers, ANY_BROKER, request, messages.CreatePartitionsResponse)
+    reply = await ask(brokers, ANY_BROKER, request, messages.CreatePartitionsResponse)
     return {
         str(result.name): _refusal(f"Adding partitions to {result.name}", int(result.error_code), result.error_message)
         for result in reply.results
@@ -157,7 +135,7 @@ async def alter_topic_configs(
         ),
         validate_only=False,
     )
-    reply = await _ask(brokers, ANY_BROKER, request, messages.IncrementalAlterConfigsResponse, channel=channel)
+    reply = await ask(brokers, ANY_BROKER, request, messages.IncrementalAlterConfigsResponse, channel=channel)
     return {
         result.resource_name: _refusal(
             f"Changing the configuration of {result.resource_name}", int(result.error_code), result.error_message
@@ -173,7 +151,7 @@ async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: st
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
     )
-    reply = await _ask(brokers, ANY_BROKER, request, messages.MetadataResponse, channel=channel)
+    reply = await ask(brokers, ANY_BROKER, request, messages.MetadataResponse, channel=channel)
     return {
         str(topic.name): min(len(part.replica_nodes) for part in topic.partitions)
         for topic in reply.topics
@@ -220,7 +198,7 @@ async def _describe_configs(
         include_synonyms=False,
         include_documentation=False,
     )
-    reply = await _ask(brokers, broker, request, messages.DescribeConfigsResponse, channel=channel)
+    reply = await ask(brokers, broker, request, messages.DescribeConfigsResponse, channel=channel)
     found: dict[str, Sequence[ConfigEntry] | BrokerRefused] = {}
     for result in reply.results:
         what = f"Reading the configuration of {result.resource_name}"
@@ -230,52 +208,6 @@ async def _describe_configs(
             for entry in result.configs
         ]
     return found
-
-
-async def list_offsets(
-    brokers: Brokers,
-    broker: BrokerId,
-    partitions: Iterable[tuple[str, int]],
-    timestamp: int,
-    *,
-    leader_epochs: Mapping[tuple[str, int], int] = MappingProxyType({}),
-    read_committed: bool = False,
-) -> dict[tuple[str, int], OffsetAnswer]:
-    """Ask a leader for the first (``EARLIEST``) or the next (``LATEST``) offset of partitions it leads.
-
-    Args:
-        leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
-        read_committed: ``LATEST`` is where the first open transaction begins.
-    """
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    request = messages.ListOffsetsRequest(
-        replica_id=KioBrokerId(-1),
-        isolation_level=i8(int(read_committed)),
-        topics=tuple(
-            messages.ListOffsetsTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    messages.ListOffsetsPartition(
-                        partition_index=i32(partition),
-                        current_leader_epoch=i32(leader_epochs.get((topic, partition), -1)),
-                        timestamp=i64(timestamp),
-                    )
-                    for partition in numbers
-                ),
-            )
-            for topic, numbers in by_topic.items()
-        ),
-    )
-    reply = await _ask(brokers, broker, request, messages.ListOffsetsResponse)
-    return {
-        (str(topic.name), int(part.partition_index)): OffsetAnswer(
-            int(part.offset), int(part.leader_epoch), int(part.error_code)
-        )
-        for topic in reply.topics
-        for part in topic.partitions
-    }
 
 
 async def epoch_ends(
@@ -299,7 +231,7 @@ async def epoch_ends(
             for topic, asked in by_topic.items()
         ),
     )
-    reply = await _ask(brokers, broker, request, messages.OffsetForLeaderEpochResponse)
+    reply = await ask(brokers, broker, request, messages.OffsetForLeaderEpochResponse)
     return {
         (str(topic.topic), int(part.partition)): int(part.end_offset)
         for topic in reply.topics
@@ -317,7 +249,7 @@ async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) ->
     request = messages.FindCoordinatorRequest(
         key_type=i8(_TRANSACTION_KEY if transactions else _GROUP_KEY), coordinator_keys=(key,)
     )
-    reply = await _ask(brokers, ANY_BROKER, request, messages.FindCoordinatorResponse)
+    reply = await ask(brokers, ANY_BROKER, request, messages.FindCoordinatorResponse)
     coordinator = reply.coordinators[0]
     refusal = _refusal(f"Finding the coordinator of {key}", int(coordinator.error_code), coordinator.error_message)
     if refusal is not None:
@@ -344,7 +276,7 @@ async def init_producer_id(
         producer_id=ProducerId(expected[0]),
         producer_epoch=i16(expected[1]),
     )
-    reply = await _ask(brokers, broker, request, messages.InitProducerIdResponse)
+    reply = await ask(brokers, broker, request, messages.InitProducerIdResponse)
     refusal = _refusal(f"A producer id for {transactional_id}", int(reply.error_code), None)
     if refusal is not None:
         raise refusal
@@ -358,7 +290,7 @@ async def describe_group(brokers: Brokers, coordinator: BrokerId, group: str) ->
         BrokerRefused: with the broker's code.
     """
     request = messages.DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
-    reply = await _ask(brokers, coordinator, request, messages.DescribeGroupsResponse)
+    reply = await ask(brokers, coordinator, request, messages.DescribeGroupsResponse)
     described = reply.groups[0]
     refusal = _refusal(f"Describing group {group}", int(described.error_code), None)
     if refusal is not None:

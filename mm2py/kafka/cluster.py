@@ -18,7 +18,7 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError, RequestTimedOut
-from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest, ask
 from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.security.errors import AuthenticationFailed
@@ -60,6 +60,12 @@ class ClusterMetadata:
     brokers: Mapping[BrokerId, tuple[str, int]]
     topics: Mapping[str, TopicMetadata]
 
+    def leader_of(self, topic: str, partition: int) -> BrokerId | None:
+        """Return who leads a partition; None if that is nobody, or there is no such partition."""
+        known = self.topics.get(topic)
+        found = None if known is None else known.partitions.get(partition)
+        return None if found is None else found.leader
+
 
 async def fetch_metadata(
     brokers: Brokers, topics: Iterable[str] | None, *, channel: str = "control"
@@ -71,14 +77,10 @@ async def fetch_metadata(
     wanted = None
     if topics is not None:
         wanted = tuple(messages.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
-    reply = await brokers.send(
-        ANY_BROKER,
-        messages.MetadataRequest(
-            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-        ),
-        channel=channel,
+    request = messages.MetadataRequest(
+        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    assert isinstance(reply, messages.MetadataResponse)  # noqa: S101  (REPLY_TO says so)
+    reply = await ask(brokers, ANY_BROKER, request, messages.MetadataResponse, channel=channel)
     return ClusterMetadata(
         cluster_id=reply.cluster_id,
         brokers={BrokerId(broker.node_id): (broker.host, broker.port) for broker in reply.brokers},

@@ -12,11 +12,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NewType, Protocol, overload
+from typing import Final, NamedTuple, NewType, Protocol, TypeVar, overload
 
 from kio.static.protocol import Payload
 
 BrokerId = NewType("BrokerId", int)
+ReplyT = TypeVar("ReplyT", bound=Payload)
 _NO_RECORDS: Final = memoryview(bytearray())
 ANY_BROKER = BrokerId(-1)
 """Whichever broker answers: for metadata and for requests that the cluster forwards to its controller."""
@@ -158,3 +159,13 @@ class Brokers(Protocol):
         Cancelling leaves the outcome of the request unknown; the connection stays in use.
         """
         ...
+
+
+async def ask(
+    brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str = "control"
+) -> ReplyT:
+    """Send a request and return its reply as the class that it has. Raises: as ``Brokers.send``."""
+    reply = await brokers.send(broker, request, channel=channel)
+    if not isinstance(reply, reply_type):
+        raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
+    return reply

@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 
 from mm2py.clock import Clock
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.list_offsets import LATEST, list_offsets
+from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import EarlierProducer, Key
 from mm2py.replication.log_reader import LogReader
 from mm2py.replication.reconcile import Tail, Writer
@@ -55,17 +55,9 @@ async def shut_out(
 
 
 async def _ends(brokers: Brokers, topics: Sequence[TopicMetadata]) -> dict[Key, int]:
-    by_leader: dict[BrokerId, list[Key]] = {}
-    for topic in topics:
-        for number, part in topic.partitions.items():
-            if part.leader is not None:
-                by_leader.setdefault(part.leader, []).append((topic.name, number))
-    ends: dict[Key, int] = {}
-    for leader, keys in by_leader.items():
-        answers = await admin.list_offsets(brokers, leader, keys, admin.LATEST)
-        for (name, number), answer in answers.items():
-            if answer.error_code:
-                what = f"Finding the end of {name}-{number}"
-                raise BrokerRefused(what, answer.error_code)
-            ends[name, number] = answer.offset
-    return ends
+    leaders = {(topic.name, number): part.leader for topic in topics for number, part in topic.partitions.items()}
+    answers = await list_offsets(brokers, leaders, LATEST)
+    for (name, number), answer in answers.items():
+        if answer.error_code:
+            raise BrokerRefused(f"Finding the end of {name}-{number}", answer.error_code)
+    return {key: answer.offset for key, answer in answers.items()}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Container, Sequence
-from itertools import islice
 from typing import Final
 
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import TopicName
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId
 from mm2py.status.asking import Side
 from mm2py.status.facts import Key
@@ -21,8 +20,6 @@ from mm2py.topics.selection import should_replicate
 
 TOPICS_KEPT_S: Final = 15.0
 """How long a list of all topics serves while we watch: on a large cluster it is large."""
-KEYS_AT_ONCE: Final = 2_000
-"""Of so many partitions one request asks."""
 
 
 class SourceInquiry:
@@ -103,25 +100,20 @@ class SourceInquiry:
 
     async def _ask(self, leader: BrokerId, keys: Sequence[Key], new: Sequence[Key]) -> None:
         async def ask() -> None:
-            for some in _in_parts(keys):
-                await self._offsets(leader, some, admin.LATEST, self.ends)
-            for some in _in_parts(new):
-                await self._offsets(leader, some, admin.EARLIEST, self.starts)
+            await self._offsets(leader, keys, LATEST, self.ends)
+            await self._offsets(leader, new, EARLIEST, self.starts)
 
         why = await self._source.why_not(f"asking broker {leader} for its offsets", ask)
         if why:
             self.unread.append(why)
 
     async def _offsets(self, leader: BrokerId, keys: Sequence[Key], timestamp: int, into: dict[Key, int]) -> None:
-        committed = self._settings.read_committed and timestamp == admin.LATEST
-        answers = await admin.list_offsets(self._source.brokers, leader, keys, timestamp, read_committed=committed)
+        committed = self._settings.read_committed and timestamp == LATEST
+        answers = await list_offsets(
+            self._source.brokers, dict.fromkeys(keys, leader), timestamp, read_committed=committed
+        )
         for key, answer in answers.items():
             if answer.error_code:
                 self._errors[answer.error_code] += 1
             else:
                 into[key] = answer.offset
-
-
-def _in_parts(keys: Sequence[Key]) -> list[list[Key]]:
-    rest = iter(keys)
-    return [part for _ in range(0, len(keys), KEYS_AT_ONCE) if (part := list(islice(rest, KEYS_AT_ONCE)))]

@@ -12,10 +12,10 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
-from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import (
     BrokerId,
     Brokers,
@@ -85,15 +85,10 @@ class ControlLeader:
 
     async def ends(self) -> tuple[int, int]:
         """Return the log start and where the log ends. Raises: as ``fetch``."""
-        return await self._end(admin.EARLIEST), await self._end(admin.LATEST)
-
-    async def _end(self, timestamp: int) -> int:
         leader, epoch = await self._who_leads()
         key = (self.topic, PARTITION)
-        answer = (await admin.list_offsets(self._brokers, leader, [key], timestamp, leader_epochs={key: epoch}))[key]
-        if answer.error_code:
-            raise self._refused("Asking for the end of", answer.error_code)
-        return answer.offset
+        first = await end_of(self._brokers, leader, key, EARLIEST, leader_epoch=epoch)
+        return first, await end_of(self._brokers, leader, key, LATEST, leader_epoch=epoch)
 
     async def fetch(self, place: Place, *, wait_ms: int, was_read: bool) -> tuple[list[Read], Place]:
         """Read once from a place on, and return the place behind that.

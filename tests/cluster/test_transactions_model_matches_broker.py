@@ -17,8 +17,9 @@ import pytest
 from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka.acl_admin import create_topic_acls
-from mm2py.kafka.admin import LATEST, find_coordinator, init_producer_id, list_offsets
+from mm2py.kafka.admin import find_coordinator, init_producer_id
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable
+from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import (
     BrokerId,
     FetchRequest,
@@ -79,7 +80,7 @@ class Caller:
                 if int(part.partition_index) == place[1] and part.leader_id >= 0:
                     found[:] = [BrokerId(part.leader_id)]
                     with contextlib.suppress(BrokerUnreachable):
-                        told = await list_offsets(self.world.brokers, found[0], [real], LATEST)
+                        told = await list_offsets(self.world.brokers, {real: found[0]}, LATEST)
                         return not told[real].error_code
             return False
 

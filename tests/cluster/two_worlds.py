@@ -17,8 +17,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.kafka.admin import LATEST, list_offsets
 from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
@@ -178,7 +178,7 @@ class RealWorld:
         """Ask what only a leader answers until it does; a fetch would not do, for a follower answers that too."""
         place = self.name_of(topic), 0
         end_s = time.monotonic() + DEADLINE_S
-        while (await list_offsets(self.brokers, NODE, [place], LATEST))[place].error_code:
+        while (await list_offsets(self.brokers, {place: NODE}, LATEST))[place].error_code:
             assert time.monotonic() < end_s, f"nobody leads {topic}"
             await asyncio.sleep(0.01)
 

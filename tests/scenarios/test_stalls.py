@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mm2py.kafka import admin, messages
+from mm2py.kafka import messages
+from mm2py.kafka.list_offsets import LATEST
 from mm2py.kafka.port import FetchRequest, ProduceRequest
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
@@ -181,7 +182,7 @@ class Asked:
     def _look(self, request: Request) -> bool:
         if isinstance(request, messages.ListOffsetsRequest):
             asked = [part for topic in request.topics if topic.name == "orders" for part in topic.partitions]
-            if any(part.timestamp == admin.LATEST for part in asked):
+            if any(part.timestamp == LATEST for part in asked):
                 self.times += 1
                 self.partitions += len(asked)
         return False

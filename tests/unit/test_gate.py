@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 
-from mm2py.kafka import admin, messages
+from mm2py.kafka import messages
 from mm2py.kafka.gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, IncarnationEnded
+from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch
 from tests.fakes.broker_model import ClusterModel
@@ -173,7 +174,7 @@ def test_every_write_waits_at_a_closed_gate_and_reads_do_not() -> None:
         gate = make(told=told)
         brokers = GatedBrokers(cluster, gate, VirtualClock())
         writing = [asyncio.create_task(brokers.send(BrokerId(1), one)) for one in (a_write(), a_topic())]
-        await admin.list_offsets(brokers, BrokerId(1), [("t", 0)], admin.LATEST)
+        await list_offsets(brokers, {("t", 0): BrokerId(1)}, LATEST)
         await asyncio.sleep(10)
         assert (gate.waits, told.times, cluster.records("t", 0)) == (2, 2, [])
         gate.renew(10.0)

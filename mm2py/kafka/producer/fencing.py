@@ -30,6 +30,7 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.list_offsets import by_leader
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer import transactions
 from mm2py.kafka.retry import Backoff, Reaction, reaction_to
@@ -312,10 +313,4 @@ class EarlierProducer:
 
     async def _by_leader(self, partitions: Collection[Key]) -> dict[BrokerId, list[Key]]:
         metadata = await fetch_metadata(self._brokers, sorted({topic for topic, _ in partitions}))
-        found: dict[BrokerId, list[Key]] = {}
-        for topic, number in partitions:
-            known = metadata.topics.get(topic)
-            part = None if known is None else known.partitions.get(number)
-            if part is not None and part.leader is not None:
-                found.setdefault(part.leader, []).append((topic, number))
-        return found
+        return by_leader({key: metadata.leader_of(*key) for key in partitions})

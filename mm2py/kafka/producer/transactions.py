@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i16, i32
-from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -27,12 +26,11 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
-from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.port import BrokerId, Brokers, ask
 
 TOPIC: Final = "__transaction_state"
 _OF_PARTITIONS: Final = frozenset({0, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, OPERATION_NOT_ATTEMPTED})
 
-ReplyT = TypeVar("ReplyT", bound=Payload)
 TopicPartition = tuple[str, int]
 
 
@@ -100,7 +98,7 @@ async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
         ),
     )
     what = f"Adding partitions to a transaction of {transactional_id}"
-    reply = await _ask(brokers, coordinator, request, messages.AddPartitionsToTxnResponse, channel=channel)
+    reply = await ask(brokers, coordinator, request, messages.AddPartitionsToTxnResponse, channel=channel)
     codes = {
         (str(topic.name), int(part.partition_index)): int(part.partition_error_code)
         for topic in reply.results_by_topic_v3_and_below
@@ -134,7 +132,7 @@ async def end_txn(
         producer_epoch=i16(epoch),
         committed=False,
     )
-    reply = await _ask(brokers, coordinator, request, messages.EndTxnResponse, channel=channel)
+    reply = await ask(brokers, coordinator, request, messages.EndTxnResponse, channel=channel)
     code = int(reply.error_code)
     if code:
         raise BrokerRefused(f"Aborting the transaction of {transactional_id}", code)
@@ -175,7 +173,7 @@ async def write_txn_markers(
     )
     what = f"Writing markers of producer id {producer_id}"
     request = messages.WriteTxnMarkersRequest(markers=(marker,))
-    reply = await _ask(brokers, broker, request, messages.WriteTxnMarkersResponse, channel=channel)
+    reply = await ask(brokers, broker, request, messages.WriteTxnMarkersResponse, channel=channel)
     codes = {
         (str(topic.name), int(part.partition_index)): int(part.error_code)
         for result in reply.markers
@@ -202,7 +200,7 @@ async def describe_producers(
             for topic, numbers in by_topic.items()
         )
     )
-    reply = await _ask(brokers, broker, request, messages.DescribeProducersResponse, channel=channel)
+    reply = await ask(brokers, broker, request, messages.DescribeProducersResponse, channel=channel)
     found: dict[TopicPartition, Sequence[ActiveProducer] | int] = {
         (str(topic.name), int(part.partition_index)): int(part.error_code)
         or [
@@ -232,7 +230,7 @@ async def list_transactions(
         BrokerRefused: 14, it is still loading them.
     """
     request = messages.ListTransactionsRequest(state_filters=(), producer_id_filters=())
-    reply = await _ask(brokers, broker, request, messages.ListTransactionsResponse, channel=channel)
+    reply = await ask(brokers, broker, request, messages.ListTransactionsResponse, channel=channel)
     code = int(reply.error_code)
     if code:
         raise BrokerRefused(f"Listing the transactional ids of broker {broker}", code)
@@ -240,15 +238,6 @@ async def list_transactions(
         ListedTransaction(str(listed.transactional_id), int(listed.producer_id), listed.transaction_state)
         for listed in reply.transaction_states
     ]
-
-
-async def _ask(
-    brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str
-) -> ReplyT:
-    reply = await brokers.send(broker, request, channel=channel)
-    if not isinstance(reply, reply_type):
-        raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")
-    return reply
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[i32, ...]]:

@@ -1,0 +1,144 @@
+"""Where partitions begin and end: every ListOffsets request of mm2py is made here.
+
+Answers to OffsetFetcher of Apache Kafka's clients, and to KafkaAdminClient.listOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from kio.schema.types import BrokerId as KioBrokerId
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i32, i64
+
+from mm2py.kafka import messages
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers, ask
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+PARTITIONS_A_REQUEST: Final = 1000
+
+Key = tuple[str, int]
+"""Topic and partition."""
+Leaders = Mapping[Key, BrokerId | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAnswer:
+    """What a leader says of one partition. ``offset`` means something only without an error code."""
+
+    offset: int
+    leader_epoch: int
+    error_code: int
+
+
+async def list_offsets(
+    brokers: Brokers,
+    leaders: Leaders,
+    when: int,
+    *,
+    leader_epochs: Mapping[Key, int] = MappingProxyType({}),
+    read_committed: bool = False,
+    skip_silent: bool = False,
+) -> dict[Key, OffsetAnswer]:
+    """Ask the leaders of partitions for their first (``EARLIEST``) or next (``LATEST``) offset.
+
+    Args:
+        leaders: who leads each partition; those that nobody leads are left out of the answer.
+        when: one of the two, or a time in ms: the answer is the first record of that time or later.
+        leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
+        read_committed: ``LATEST`` is where the first open transaction begins.
+        skip_silent: partitions whose leader does not answer are left out, and nothing is raised for them.
+    Raises:
+        KafkaError: a leader does not answer.
+    """
+    found: dict[Key, OffsetAnswer] = {}
+    for leader, keys in by_leader(leaders).items():
+        try:
+            for some in _chunks(keys):
+                found |= await _ask(brokers, leader, _request(some, when, leader_epochs, read_committed=read_committed))
+        except KafkaError as error:
+            if not (skip_silent and error.worth_asking_again):
+                raise
+    return found
+
+
+async def find_offsets(brokers: Brokers, leaders: Leaders, when: int) -> dict[Key, int]:
+    """Return the offsets that leaders tell; partitions without an answer, or with an error, are left out.
+
+    Raises: KafkaError; what no repetition mends.
+    """
+    answers = await list_offsets(brokers, leaders, when, skip_silent=True)
+    return {key: answer.offset for key, answer in answers.items() if not answer.error_code}
+
+
+async def find_bounds(brokers: Brokers, leaders: Leaders) -> dict[Key, tuple[int, int]]:
+    """Return where partitions begin and end; those without an answer, or with an error, are left out.
+
+    Raises: as ``find_offsets``.
+    """
+    first = await find_offsets(brokers, leaders, EARLIEST)
+    last = await find_offsets(brokers, {key: leaders[key] for key in first}, LATEST)
+    return {key: (first[key], last[key]) for key in last}
+
+
+async def end_of(brokers: Brokers, leader: BrokerId, key: Key, when: int, *, leader_epoch: int = -1) -> int:
+    """Return one end of one partition.
+
+    Raises:
+        BrokerRefused: the leader does not tell.
+        KafkaError: as ``Brokers.send``.
+    """
+    answers = await list_offsets(brokers, {key: leader}, when, leader_epochs={key: leader_epoch})
+    answer = answers[key]
+    if answer.error_code:
+        raise BrokerRefused(f"Finding where {key[0]}-{key[1]} begins or ends", answer.error_code)
+    return answer.offset
+
+
+def by_leader(leaders: Leaders) -> dict[BrokerId, list[Key]]:
+    """Return the partitions of each leader; those that nobody leads are left out."""
+    found: dict[BrokerId, list[Key]] = {}
+    for key, leader in leaders.items():
+        if leader is not None:
+            found.setdefault(leader, []).append(key)
+    return found
+
+
+def _chunks(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    for at in range(0, len(keys), PARTITIONS_A_REQUEST):
+        yield keys[at : at + PARTITIONS_A_REQUEST]
+
+
+def _request(
+    keys: Sequence[Key], when: int, leader_epochs: Mapping[Key, int], *, read_committed: bool
+) -> messages.ListOffsetsRequest:
+    by_topic: dict[str, list[messages.ListOffsetsPartition]] = {}
+    for key in keys:
+        asked = messages.ListOffsetsPartition(
+            partition_index=i32(key[1]), current_leader_epoch=i32(leader_epochs.get(key, -1)), timestamp=i64(when)
+        )
+        by_topic.setdefault(key[0], []).append(asked)
+    return messages.ListOffsetsRequest(
+        replica_id=KioBrokerId(-1),
+        isolation_level=i8(int(read_committed)),
+        topics=tuple(
+            messages.ListOffsetsTopic(name=TopicName(topic), partitions=tuple(asked))
+            for topic, asked in by_topic.items()
+        ),
+    )
+
+
+async def _ask(brokers: Brokers, leader: BrokerId, request: messages.ListOffsetsRequest) -> dict[Key, OffsetAnswer]:
+    reply = await ask(brokers, leader, request, messages.ListOffsetsResponse)
+    return {
+        (str(topic.name), int(part.partition_index)): OffsetAnswer(
+            int(part.offset), int(part.leader_epoch), int(part.error_code)
+        )
+        for topic in reply.topics
+        for part in topic.partitions
+    }
