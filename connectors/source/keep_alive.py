@@ -13,10 +13,9 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.kafka import admin
-from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.error_codes import TOPIC_ALREADY_EXISTS
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.topics.internal import fence_topic
@@ -44,27 +43,31 @@ class KeepAlive:
         Raises:
             Fenced, EpochRefused: this life of the flow is over.
         """
-        said = False
+        said, failed, pause_s = False, 0, 0.0
+        is_due = False
         while self._incarnation.degraded is None:
-            pause_s = AGAIN_S
             try:
+                if is_due:
+                    await self._use()
+                    if said:
+                        self._log.info("keepalive.back")
+                    said, failed = False, 0
+                is_due = True
                 pause_s = await self._interval_s()
-                await asyncio.sleep(pause_s)
-                await self._use()
-                if said:
-                    self._log.info("keepalive.back")
-                    said = False
             except KafkaError as error:
                 if not error.worth_asking_again:
                     raise
-                if isinstance(error, BrokerRefused) and not said:
+                failed += 1
+                lasts = not error.retriable or failed > 1
+                if isinstance(error, BrokerRefused) and lasts and not said:
                     said = True
                     self._log.warning(
                         "keepalive.failing",
                         why=str(error),
                         effect="if it goes on for days, a successor cannot fence this process",
                     )
-                await asyncio.sleep(min(AGAIN_S, pause_s))
+                pause_s = min(AGAIN_S, pause_s or AGAIN_S)
+            await asyncio.sleep(pause_s)
 
     async def _interval_s(self) -> float:
         brokers = (await fetch_metadata(self._target, [], channel="keepalive")).brokers
@@ -74,12 +77,11 @@ class KeepAlive:
         return EVERY_S if value is None or not value.isdecimal() else min(EVERY_S, int(value) / 4000)
 
     async def _use(self) -> None:
-        topic = fence_topic()
-        name = str(topic.name)
-        found = (await fetch_metadata(self._target, [name], channel="keepalive")).topics.get(name)
-        if found is None or found.error_code:
-            new = NewTopic(name, topic.partitions, self.replication_factor, topic.configs)
-            refusal = (await admin.create_topics(self._target, [new]))[name]
-            if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
-                raise refusal
-        await self._incarnation.keep_alive((name, 0))
+        found = await find_or_make(
+            self._target,
+            fence_topic(),
+            self.replication_factor,
+            setting="offset.storage.replication.factor",
+            channel="keepalive",
+        )
+        await self._incarnation.keep_alive((found.name, 0))

@@ -204,7 +204,7 @@ class KeptGaps:
         backoff = Backoff(self._rng, first_s=0.2, most_s=POLL_S)
         while status.is_missing:
             try:
-                await start.ensure_table(self._settings, start.status_table(self._settings), self._target)
+                await start.ensure_status_topic(self._settings, self._target)
                 await status.read()
             except KafkaError as error:
                 if not error.worth_asking_again:
@@ -263,7 +263,7 @@ class KeptGaps:
         if self._status is not None:
             return self._status
         settings = self._settings
-        partitions = await start.ensure_table(settings, start.status_table(settings), self._target)
+        partitions = await start.ensure_status_topic(settings, self._target)
         writer = TopicWriter(
             self._target,
             settings.status_topic,

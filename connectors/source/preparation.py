@@ -115,7 +115,7 @@ class Preparation:
             lambda: refuse_running_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )
         offsets_partitions = await until_answered(
-            lambda: start.ensure_table(settings, start.offsets_table(settings), target), "creating the offsets topic"
+            lambda: start.ensure_offsets_topic(settings, target), "creating the offsets topic"
         )
         await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()

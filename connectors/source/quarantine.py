@@ -17,15 +17,12 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
-from mm2py.kafka import admin
+from mm2py.kafka import admin, internal_topic
 from mm2py.kafka.acl_admin import describe_topic_acls
-from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import (
     LEADER_NOT_AVAILABLE,
     SECURITY_DISABLED,
-    TOPIC_ALREADY_EXISTS,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ANY_BROKER, Brokers, FetchRequest, PartitionFetch, TopicFetch
@@ -43,6 +40,7 @@ from mm2py.topics.acls import reader_beyond
 
 CHANNEL: Final = "quarantine"
 ATTEMPTS: Final = 5
+_MUST_BE: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 """So often it is tried at once where a cluster does not answer; then the partition's pause comes first."""
 READERS_KNOWN_S: Final = 60.0
 """So long it is believed who may read."""
@@ -214,52 +212,47 @@ class Quarantine:
     # The topic
 
     async def _make_topic(self) -> None:
-        """See that the topic is there and keeps what is put into it: somebody may delete it, and make it otherwise."""
-        name = self._topic.name
-        found = (await fetch_metadata(self._target, [name])).topics.get(name)
-        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-            new = NewTopic(name, 1, self._settings.offsets_topic_replication_factor, self._topic.configs)
-            refusal = (await admin.create_topics(self._target, [new]))[name]
-            if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
-                if refusal.retriable:
-                    raise refusal
-                settings = ", ".join(f"{key}={value}" for key, value in self._topic.configs.items())
-                raise QuarantineUnusable(
-                    f"{name} cannot be made on {self._settings.flow.target}: {refusal.what}",
-                    remedy=f"Grant CREATE on it, or create it by hand with one partition and {settings}; where that is "
-                    "more than the cluster allows, a smaller max.message.bytes will do for smaller records.",
-                ) from refusal
-            if self._is_there and refusal is None:
-                self._is_there = False
-                self._log.error(
-                    "quarantine.topic_gone",
-                    quarantine=name,
-                    effect="what was kept in it is gone; it is made anew for what is refused from now on",
-                    remedy="Let nobody delete it. record.quarantined in the log names what it held; the source has it"
-                    " as long as it keeps its records.",
-                )
-            self._log.info("quarantine.created", quarantine=name)
-            raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
-        if found.error_code:
-            raise BrokerRefused(f"Finding {name}", found.error_code)
-        if not self._is_there or found.topic_id != self._topic_id:
-            await self._check_topic(name)
-            self._is_there, self._topic_id = True, found.topic_id
+        """See that the topic is there and keeps what is put into it: it may be deleted, and made otherwise."""
+        try:
+            found = await internal_topic.find_or_make(
+                self._target,
+                self._topic,
+                self._settings.offsets_topic_replication_factor,
+                setting="offset.storage.replication.factor",
+                made=self._note_made,
+            )
+            if not self._is_there or found.topic_id != self._topic_id:
+                await self._check_topic()
+        except internal_topic.TopicNotMade as error:
+            raise QuarantineUnusable(
+                f"{self._topic.name} cannot be made on {self._settings.flow.target}: {error.what}",
+                remedy=f"{error.remedy} Where that is more than the cluster allows, a smaller max.message.bytes will do"
+                " for smaller records.",
+            ) from error
+        self._is_there, self._topic_id = True, found.topic_id
 
-    async def _check_topic(self, name: str) -> None:
-        keys = ("cleanup.policy", "retention.ms", "retention.bytes")
-        found = (await admin.describe_topic_configs(self._target, [name], keys=keys))[name]
+    def _note_made(self) -> None:
+        if self._is_there:
+            self._is_there = False
+            self._log.error(
+                "quarantine.topic_gone",
+                quarantine=self._topic.name,
+                effect="what was kept in it is gone; it is made anew for what is refused from now on",
+                remedy="Let nobody delete it. record.quarantined in the log names what it held; the source has it"
+                " as long as it keeps its records.",
+            )
+        self._log.info("quarantine.created", quarantine=self._topic.name)
+
+    async def _check_topic(self) -> None:
+        name = self._topic.name
+        try:
+            found = await internal_topic.read_settings(self._target, self._topic, must_be=_MUST_BE)
+        except internal_topic.TopicUnsuitable as error:
+            raise QuarantineUnusable(error.what, remedy=error.remedy) from error
         if isinstance(found, BrokerRefused):
             raise QuarantineUnusable(
                 f"Whether {name} keeps its records is not known: {found}",
                 remedy=f"Grant mm2py DESCRIBE_CONFIGS on {name}.",
-            )
-        values = {entry.name: entry.value for entry in found}
-        wrong = [f"{key}={values[key]}" for key in keys if values.get(key, "") not in {self._topic.configs[key], ""}]
-        if wrong:
-            wanted = ", ".join(f"{key}={self._topic.configs[key]}" for key in keys)
-            raise QuarantineUnusable(
-                f"{name} would lose records: it has {', '.join(wrong)}.", remedy=f"Set {wanted} on it."
             )
 
     async def _check_readers(self, remote: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -15,13 +14,12 @@ from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
-from mm2py.kafka import admin
-from mm2py.kafka.admin import NewTopic
-from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.flow import TopicName
+from mm2py.kafka import internal_topic
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Backoff
+from mm2py.topics.internal import InternalTopic
 
 UNREACHABLE_REPORT_S: Final = 5.0
 
@@ -91,76 +89,34 @@ class Patience:
                 task.exception()
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An internal topic of a flow that is kept compacted, and what to say where it cannot be."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    keeps: str
-    setting: str
-    """Names the setting for the replication factor."""
+async def ensure_offsets_topic(settings: FlowSettings, brokers: Brokers) -> int:
+    """Return how many partitions the topic of positions has. Raises: as ``_ensure``."""
+    topic = InternalTopic(TopicName(settings.offsets_topic), settings.offsets_topic_partitions)
+    factor = (settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name)
+    return await _ensure(settings, topic, factor, brokers, keeps="positions")
 
 
-def offsets_table(settings: FlowSettings) -> Table:
-    """Return the topic that keeps positions."""
-    return Table(
-        settings.offsets_topic,
-        settings.offsets_topic_partitions,
-        settings.offsets_topic_replication_factor,
-        "positions",
-        OFFSETS_REPLICATION_FACTOR.name,
-    )
+async def ensure_status_topic(settings: FlowSettings, brokers: Brokers) -> int:
+    """Return how many partitions the topic of gaps has. Raises: as ``_ensure``."""
+    topic = InternalTopic(TopicName(settings.status_topic), settings.status_topic_partitions)
+    factor = (settings.status_topic_replication_factor, STATUS_REPLICATION_FACTOR.name)
+    return await _ensure(settings, topic, factor, brokers, keeps="gaps")
 
 
-def status_table(settings: FlowSettings) -> Table:
-    """Return the topic that keeps gaps, and what operators say to them."""
-    return Table(
-        settings.status_topic,
-        settings.status_topic_partitions,
-        settings.status_topic_replication_factor,
-        "gaps",
-        STATUS_REPLICATION_FACTOR.name,
-    )
-
-
-async def ensure_table(settings: FlowSettings, table: Table, brokers: Brokers) -> int:
+async def _ensure(
+    settings: FlowSettings, topic: InternalTopic, factor: tuple[int, str], brokers: Brokers, *, keeps: str
+) -> int:
     """Return how many partitions an internal topic has, creating it where it is missing.
 
     Raises:
         TableUnusable: it cannot be made, or it would lose what it keeps.
         BrokerRefused: it is not there yet; ask again.
     """
-    name = table.name
-    topic = (await fetch_metadata(brokers, [name])).topics.get(name)
-    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-        new = NewTopic(name, table.partitions, table.replication_factor, {"cleanup.policy": "compact"})
-        refusal = (await admin.create_topics(brokers, [new]))[name]
-        if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
-            if refusal.retriable:
-                raise refusal
-            raise TableUnusable(
-                settings.flow,
-                name,
-                table.keeps,
-                str(refusal),
-                remedy=f"Set {table.setting} to what {settings.target.alias} can hold, grant CREATE,"
-                " or create the topic by hand with cleanup.policy=compact.",
-            )
-        raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
-    if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-        code = topic.error_code or LEADER_NOT_AVAILABLE
-        raise BrokerRefused(f"Finding the leaders of {name}", code, remedy=f"mm2py needs DESCRIBE on {name}.")
-    found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
-    if not isinstance(found, BrokerRefused):
-        policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)
-        if policy != "compact":
-            raise TableUnusable(
-                settings.flow,
-                name,
-                table.keeps,
-                f"its cleanup.policy is {policy}",
-                remedy=f"Set cleanup.policy=compact on it: with another one {table.keeps} would expire.",
-            )
-    return len(topic.partitions)
+    try:
+        found = await internal_topic.find_or_make(brokers, topic, factor[0], setting=factor[1])
+        await internal_topic.read_settings(brokers, topic)
+    except internal_topic.TopicNotMade as error:
+        raise TableUnusable(settings.flow, str(topic.name), keeps, error.what, remedy=error.remedy) from error
+    except internal_topic.TopicUnsuitable as error:
+        raise TableUnusable(settings.flow, str(topic.name), keeps, error.why, remedy=error.remedy) from error
+    return len(found.partitions)

@@ -18,14 +18,11 @@ from typing import Final, Protocol
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
-from mm2py.kafka import admin
-from mm2py.kafka.admin import NewTopic
+from mm2py.flow import Flow, TopicName
+from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import (
-    LEADER_NOT_AVAILABLE,
     OFFSET_OUT_OF_RANGE,
-    TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -41,6 +38,7 @@ from mm2py.records.connector_config import (
     encode_no_tasks,
 )
 from mm2py.replication.compacted_topic import each_record
+from mm2py.topics.internal import InternalTopic
 from mm2py.worker.flow_config import counting, storable, winner_of
 
 POLL_S: Final = 0.5
@@ -297,42 +295,21 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
         BrokerRefused: the target refuses to say.
         Others as ``Brokers.send``, what does not pass.
     """
+    wanted = InternalTopic(TopicName(topic), 1)
     backoff = Backoff(rng, most_s=1.0)
     while True:
         try:
-            if await _is_there(brokers, topic, replication_factor):
-                return
+            await internal_topic.find_or_make(
+                brokers, wanted, replication_factor, setting="config.storage.replication.factor"
+            )
+            await internal_topic.read_settings(brokers, wanted)
+        except internal_topic.TopicNotMade as error:
+            raise ConfigsUnusable(topic, error.what, remedy=error.remedy) from error
+        except internal_topic.TopicUnsuitable as error:
+            raise ConfigsUnusable(topic, error.why, remedy=error.remedy) from error
         except KafkaError as error:
             if not error.retriable:
                 raise
+        else:
+            return
         await asyncio.sleep(backoff.next_s())
-
-
-async def _is_there(brokers: Brokers, name: str, replication_factor: int) -> bool:
-    topic = (await fetch_metadata(brokers, [name])).topics.get(name)
-    if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-        new = NewTopic(name, 1, replication_factor, {"cleanup.policy": "compact"})
-        refusal = (await admin.create_topics(brokers, [new]))[name]
-        if refusal is not None and refusal.code != TOPIC_ALREADY_EXISTS:
-            if refusal.retriable:
-                raise refusal
-            raise ConfigsUnusable(
-                name,
-                str(refusal),
-                remedy="Set config.storage.replication.factor to what the target can hold, grant CREATE, or create the"
-                " topic by hand with one partition and cleanup.policy=compact.",
-            )
-        return False
-    if topic.error_code or any(part.leader is None for part in topic.partitions.values()):
-        code = topic.error_code or LEADER_NOT_AVAILABLE
-        raise BrokerRefused(f"Finding the leader of {name}", code, remedy=f"mm2py needs DESCRIBE on {name}.")
-    found = (await admin.describe_topic_configs(brokers, [name], keys=["cleanup.policy"]))[name]
-    if not isinstance(found, BrokerRefused):
-        policy = next((entry.value for entry in found if entry.name == "cleanup.policy"), None)
-        if policy != "compact":
-            raise ConfigsUnusable(
-                name,
-                f"its cleanup.policy is {policy}",
-                remedy="Set cleanup.policy=compact on it: with another one the configuration would expire.",
-            )
-    return True

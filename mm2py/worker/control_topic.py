@@ -6,18 +6,17 @@ Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the conf
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.errors import Mm2Error
-from mm2py.kafka import admin
-from mm2py.kafka.admin import NewTopic
+from mm2py.kafka import admin, internal_topic
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import (
     INVALID_REPLICATION_FACTOR,
     LEADER_NOT_AVAILABLE,
-    TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused
@@ -94,8 +93,7 @@ class ControlTopic:
         if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             if self._only_reads:
                 raise ControlLogMissing(self.name)
-            await self._make(metadata)
-            raise BrokerRefused(f"Waiting for {self.name}", LEADER_NOT_AVAILABLE)
+            found = await self._make(len(metadata.brokers))
         leader_of(found)
         if len(found.partitions) != 1:
             raise ControlLogUnusable(
@@ -108,41 +106,39 @@ class ControlTopic:
         await self._look_at_replicas(metadata)
         return found
 
-    async def _make(self, metadata: ClusterMetadata) -> None:
-        brokers = len(metadata.brokers)
+    async def _make(self, brokers: int) -> TopicMetadata:
         factor = self._replication_factor if self._replication_factor > 0 else REPLICAS_WANTED
         factor = max(1, min(factor, brokers))
-        configs = {**self._topic.configs, "min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
-        new = NewTopic(self.name, self._topic.partitions, factor, configs)
-        refusal = (await admin.create_topics(self._brokers, [new]))[self.name]
-        if refusal is None:
-            self._log.info("control_log.created", topic=self.name, replicas=factor)
-        elif refusal.code not in {
-            TOPIC_ALREADY_EXISTS,
-            INVALID_REPLICATION_FACTOR,
-        }:  # the latter: a broker has just gone
-            if refusal.retriable:
-                raise refusal
-            settings = ", ".join(f"{key}={value}" for key, value in configs.items())
+        in_sync = {"min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
+        try:
+            return await internal_topic.find_or_make(
+                self._brokers,
+                replace(self._topic, configs={**self._topic.configs, **in_sync}),
+                factor,
+                setting="config.storage.replication.factor",
+                made=lambda: self._log.info("control_log.created", topic=self.name, replicas=factor),
+                channel=CHANNEL,
+            )
+        except internal_topic.TopicNotMade as error:
+            if error.code == INVALID_REPLICATION_FACTOR:  # a broker has just gone
+                raise BrokerRefused(f"Waiting for {self.name}", LEADER_NOT_AVAILABLE) from error
             raise ControlLogUnusable(
-                f"The control log cannot be created: {refusal.what}",
-                remedy=f"{self.rights} Or create it by hand, with one partition and {settings}.",
-            ) from refusal
+                f"The control log cannot be created: {error.what}", remedy=f"{self.rights} {error.remedy}"
+            ) from error
 
     async def _check_settings(self) -> None:
-        found = (await admin.describe_topic_configs(self._brokers, [self.name], channel=CHANNEL))[self.name]
-        if isinstance(found, BrokerRefused):
-            if found.reaction is not Reaction.DENIED:
-                raise found
-            self._say_once("control_log.settings_unknown", topic=self.name, why=found.what, remedy=self.rights)
-            return  # what matters most is seen in every batch: whether its time is that of the append
-        has = {entry.name: entry.value for entry in found}
-        wrong = {key: has[key] for key in _MUST_BE if key in has and has[key] != self._topic.configs[key]}
-        if wrong:
+        try:
+            has = await internal_topic.read_settings(self._brokers, self._topic, must_be=_MUST_BE, channel=CHANNEL)
+        except internal_topic.TopicUnsuitable as error:
             raise ControlLogUnusable(
-                f"{self.name} has {_listed(wrong)}: its readers would not all see the same records and times.",
-                remedy=self._by_hand(wrong),
-            )
+                f"{self.name} has {_listed(error.wrong)}: its readers would not all see the same records and times.",
+                remedy=self._by_hand(error.wrong),
+            ) from error
+        if isinstance(has, BrokerRefused):
+            if has.reaction is not Reaction.DENIED:
+                raise has
+            self._say_once("control_log.settings_unknown", topic=self.name, why=has.what, remedy=self.rights)
+            return  # what matters most is seen in every batch: whether its time is that of the append
         weak = {
             key: value
             for key, value in has.items()
