@@ -34,6 +34,7 @@ from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.frames import FrameMemory
+from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.memory import MemoryBudget
 from mm2py.worker import processes
@@ -169,10 +170,8 @@ def make_herder(
             client_id=cluster.client_id or f"{flow}|mm2py",
             request_timeout_s=timeout_s,
             admin_timeout_s=cluster.request_timeout_s,
-            version_caps=caps,
             access=Access(cluster.alias, cluster.security, rng=rng, report=report_to(flow, cluster)),
-            frames=frames,
-            report_no_session=no_session_in(cluster.alias),
+            options=ConnectionOptions(frames, no_session_in(cluster.alias), caps),
         )
         opened.append(brokers)
         return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
@@ -380,9 +379,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _version_caps() -> dict[int, int] | None:
+def _version_caps() -> dict[int, int]:
     text = os.environ.get(VERSION_CAPS_VARIABLE, "")
     try:
-        return {int(key): int(cap) for key, cap in (pair.split(":") for pair in text.split(",") if pair)} or None
+        return {int(key): int(cap) for key, cap in (pair.split(":") for pair in text.split(",") if pair)}
     except ValueError:
         raise ConfigError(f"{VERSION_CAPS_VARIABLE}={text!r} is not key:version pairs.", remedy="Unset it.") from None

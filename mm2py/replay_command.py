@@ -22,6 +22,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.frames import FrameMemory
+from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.replication.replay import Selection, Survey, append, export, survey
 from mm2py.topics import internal
 
@@ -99,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
             request_timeout_s=settings.target_request_timeout_s,
             admin_timeout_s=settings.target.request_timeout_s,
             access=Access(settings.target.alias, settings.target.security, rng=rng, report=_warn),
-            frames=FrameMemory(FRAMES_BYTES),
+            options=ConnectionOptions(FrameMemory(FRAMES_BYTES)),
         )
         try:
             if options.export is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kio.schema.types import TopicName
@@ -25,7 +25,7 @@ from mm2py.kafka.security.errors import AuthenticationFailed
 from mm2py.kafka.transport.connection import Connection
 from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.kafka.transport.name_lookup import NameLookup
-from mm2py.kafka.transport.opening import connect, peer_name
+from mm2py.kafka.transport.opening import ConnectionOptions, connect, peer_name
 
 CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
@@ -150,10 +150,8 @@ class Cluster:
         client_id: str,
         request_timeout_s: float = 30.0,
         admin_timeout_s: float | None = None,
-        version_caps: Mapping[int, int] | None = None,
         access: Access | None = None,
-        frames: FrameMemory | None = None,
-        report_no_session: Callable[[str], None] = lambda _: None,
+        options: ConnectionOptions = ConnectionOptions(),  # noqa: B008  (it is frozen)
     ) -> None:
         """Make a cluster; connections are opened when they are needed.
 
@@ -161,8 +159,6 @@ class Cluster:
             request_timeout_s: how long the answer to reading and writing records may take, and each step of connecting.
             admin_timeout_s: the same for all other requests; None: as long.
             access: how to get in; None: in plain text, as nobody.
-            frames: where large frames are received; None: memory of its own.
-            report_no_session: gets a broker's address with every read for which it grants no fetch session.
         """
         self.alias = alias
         self.cluster_id: str | None = None
@@ -171,10 +167,8 @@ class Cluster:
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._admin_timeout_s = request_timeout_s if admin_timeout_s is None else admin_timeout_s
-        self._version_caps = version_caps
         self._access = access or Access(alias)
-        self._frames = frames or FrameMemory()
-        self._report_no_session = report_no_session
+        self._options = options if options.frames is not None else replace(options, frames=FrameMemory())
         self._names = NameLookup()
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
@@ -291,11 +285,9 @@ class Cluster:
                 client_id=self._client_id,
                 timeout_s=CONNECT_TIMEOUT_S,
                 step_timeout_s=self._request_timeout_s,
-                version_caps=self._version_caps,
                 access=self._access,
-                frames=self._frames,
-                report_no_session=self._report_no_session,
                 names=self._names,
+                options=self._options,
             )
         except AuthenticationFailed as error:
             backoff = before.backoff if before is not None else Backoff(self._rng, first_s=1.0, most_s=30.0)

@@ -20,6 +20,7 @@ from mm2py.clock import SystemClock
 from mm2py.flow import parse_flow
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.transport import wire
+from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Beat, ControlRecord, Entry, MemberId, Snapshot
 from mm2py.topics.internal import InternalTopic, control_log
@@ -60,7 +61,7 @@ async def logs(
             rng=random.Random(number),
             client_id="control",
             request_timeout_s=4.0,
-            version_caps=caps,
+            options=ConnectionOptions(version_caps=caps or {}),
         )
         log = ControlLog(
             brokers,

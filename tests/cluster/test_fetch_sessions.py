@@ -17,7 +17,7 @@ from mm2py.kafka.cluster import Cluster, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.transport import wire
 from mm2py.kafka.transport.connection import Connection
-from mm2py.kafka.transport.opening import connect
+from mm2py.kafka.transport.opening import ConnectionOptions, connect
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, send
 from tests.cluster.kafka_client import create_topic, delete_topic, new_name, write
@@ -92,8 +92,7 @@ async def open_reading(
         *address(cluster),
         client_id="sessions",
         timeout_s=TIMEOUT_S,
-        version_caps={wire.FETCH_KEY: version},
-        report_no_session=report_no_session,
+        options=ConnectionOptions(report_no_session=report_no_session, version_caps={wire.FETCH_KEY: version}),
     )
     one = Reading(connection, about, dict.fromkeys(about.partitions, 0))
     await one.settle()

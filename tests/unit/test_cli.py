@@ -258,7 +258,7 @@ def test_version_caps_are_numbers_by_api(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv(cli.VERSION_CAPS_VARIABLE, "0:9,1:13")
     assert cli._version_caps() == {0: 9, 1: 13}
     monkeypatch.setenv(cli.VERSION_CAPS_VARIABLE, "")
-    assert cli._version_caps() is None
+    assert cli._version_caps() == {}
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------

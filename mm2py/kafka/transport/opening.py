@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from kio.serial import entity_reader
@@ -35,6 +36,18 @@ NEXT_ADDRESS_S: Final = 0.25
 _API_VERSIONS_KEY: Final = 18
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """What all connections to one cluster share, and tests change."""
+
+    frames: FrameMemory | None = None
+    """Where large frames are received; None: memory of its own."""
+    report_no_session: Callable[[str], None] = lambda _: None
+    """Gets the broker's address with every read for which it grants no fetch session."""
+    version_caps: Mapping[int, int] = field(default_factory=dict)
+    """Highest version to use per API key, below what the broker offers; for tests against old versions."""
+
+
 def peer_name(host: str, port: int) -> str:
     """Return an address as errors and logs name it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -47,11 +60,9 @@ async def connect(
     client_id: str,
     timeout_s: float,
     step_timeout_s: float = float("inf"),
-    version_caps: Mapping[int, int] | None = None,
     access: Access | None = None,
-    frames: FrameMemory | None = None,
-    report_no_session: Callable[[str], None] = lambda _: None,
     names: NameLookup | None = None,
+    options: ConnectionOptions = ConnectionOptions(),
 ) -> Connection:
     """Open a connection, learn which versions the broker speaks, and authenticate.
 
@@ -59,10 +70,7 @@ async def connect(
         timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
         step_timeout_s: for each step: the connection (with TLS), and each answer. A host that is gone costs so long, a
             long way to one that answers has more.
-        version_caps: highest version to use per API key, below what the broker offers; for tests against old versions.
         access: how to get in; None: in plain text, as nobody.
-        frames: where large frames are received; None: memory of its own.
-        report_no_session: gets the broker's address with every read for which it grants no fetch session.
         names: looks ``host`` up; None: nothing is known of it from before.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
@@ -84,15 +92,15 @@ async def connect(
                     port,
                     admission.tls,
                     host,
-                    lambda: FrameStream(peer, client_id, access.protocol, frames),
+                    lambda: FrameStream(peer, client_id, access.protocol, options.frames),
                     step_s=step_s,
                 )
             stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             async with asyncio.timeout(step_s):
                 ranges = await _learn_versions(stream)
-            caps = version_caps or {}
+            caps = options.version_caps
             usable = {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
-            connection = Connection(stream, usable, report_no_session)
+            connection = Connection(stream, usable, options.report_no_session)
             if admission.conversation is not None:
                 await connection.authenticate(access, admission.conversation, step_s)
     except TimeoutError:

@@ -36,7 +36,7 @@ from mm2py.kafka.errors import (
 )
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.transport.connection import Connection
-from mm2py.kafka.transport.opening import connect
+from mm2py.kafka.transport.opening import ConnectionOptions, connect
 from mm2py.kafka.transport.stream import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, FrameStream
 
 T = TypeVar("T")
@@ -127,8 +127,10 @@ class Server:
     port: int
     seen: list[Request] = field(default_factory=list)
 
-    async def connect(self, **caps: Any) -> Connection:
-        return await connect("127.0.0.1", self.port, client_id="test", timeout_s=5, **caps)
+    async def connect(self, **options: Any) -> Connection:
+        return await connect(
+            "127.0.0.1", self.port, client_id="test", timeout_s=5, options=ConnectionOptions(**options)
+        )
 
 
 @contextlib.asynccontextmanager
@@ -824,7 +826,7 @@ def test_the_highest_version_is_used_that_both_speak_and_no_cap_forbids(
             lambda request: frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0"),
             ranges={**RANGES, FETCH_KEY: offered},
         ) as broker:
-            connection = await broker.connect(version_caps=None if cap is None else {FETCH_KEY: cap})
+            connection = await broker.connect(version_caps={} if cap is None else {FETCH_KEY: cap})
             fetch = FetchRequest([TopicFetch("t", topic_id, [])], 0, 0, 0, read_committed=False)
             await connection.request(fetch, 5)
             assert broker.seen[-1].version == wanted
