@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.runner import CannotRun, Result, Verdict, read_mutant, run_mutants
+from tests.mutants.runner import CannotRun, Result, Verdict, check_mutants, read_mutant, run_mutants
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -25,12 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only mutants whose names begin so: 07, 07-first")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="how many run at a time")
+    parser.add_argument("--check", action="store_true", help="only see that patches apply and named tests are there")
     options = parser.parse_args(arguments)
     mutants = [read_mutant(path) for path in sorted(HERE.glob("*.patch"))]
     if options.names:
         mutants = [mutant for mutant in mutants if mutant.name.startswith(tuple(options.names))]
     if not mutants:
         parser.error(f"no mutant's name begins with {' or '.join(options.names)}")
+    if options.check:
+        wrong = check_mutants(ROOT, mutants)
+        print(wrong or f"{len(mutants)} mutants apply, and their tests are there.")
+        return 1 if wrong else 0
     begun_s = time.monotonic()
     results: list[Result] = []
     try:

@@ -28,6 +28,7 @@ _KILLED_BY: Final = "Killed-by:"
 _PATCHED_FILE: Final = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
 _DIFF: Final = re.compile(r"^(?:diff --git|---) ", re.MULTILINE)
 _NOT_COPIED: Final = ("docs/results/",)
+_APPLY: Final = ("git", "apply", "--recount", "-C1")
 _PYTEST_OK, _PYTEST_FAILED = 0, 1
 
 
@@ -118,6 +119,14 @@ def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Itera
             yield from pool.map(run, mutants)
 
 
+def check_mutants(root: Path, mutants: Sequence[Mutant]) -> str:
+    """Return what is wrong with the patches themselves, without running a test: nothing if it is empty."""
+    applied = ((mutant, _run([*_APPLY, "--check", "-"], root, text=mutant.patch)) for mutant in mutants)
+    stale = "".join(f"{mutant.name} no longer applies:\n{done.stderr}" for mutant, done in applied if done.returncode)
+    found = _pytest(root, ["--collect-only", *_tests(mutants)])
+    return stale + (found.stdout + found.stderr if found.returncode else "")
+
+
 def _copy_checkout(root: Path, to: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -141,11 +150,14 @@ def _check_import(copy: Path) -> None:
 
 
 def _check_unmutated(copy: Path, mutants: Sequence[Mutant], workers: int) -> None:
-    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.killed_by))
     side_by_side = [f"--numprocesses={workers}"] if workers > 1 else []
-    done = _pytest(copy, [*tests, *side_by_side], write_bytecode=True)
+    done = _pytest(copy, [*_tests(mutants), *side_by_side], write_bytecode=True)
     if done.returncode != _PYTEST_OK:
         raise CannotRun(f"The tests that mutants name do not pass without a mutant:\n{done.stdout}{done.stderr}")
+
+
+def _tests(mutants: Sequence[Mutant]) -> list[str]:
+    return list(dict.fromkeys(test for mutant in mutants for test in mutant.killed_by))
 
 
 def _run_mutant(mutant: Mutant, copy: Path) -> Result:
@@ -153,7 +165,7 @@ def _run_mutant(mutant: Mutant, copy: Path) -> Result:
     before = {copy / name: (copy / name).read_bytes() for name in mutant.files if (copy / name).is_file()}
     times_ns = {path: path.stat().st_mtime_ns for path in before}
     try:
-        applied = _run(["git", "apply", "--recount", "-C1", "-"], copy, text=mutant.patch)
+        applied = _run([*_APPLY, "-"], copy, text=mutant.patch)
         if applied.returncode:
             return Result(mutant, Verdict.NO_LONGER_APPLIES, time.monotonic() - begun_s, applied.stderr)
         done = _pytest(copy, [*mutant.killed_by, "-x"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.runner import CannotRun, Mutant, Verdict, read_mutant, run_mutants
+from tests.mutants.runner import CannotRun, Mutant, Verdict, check_mutants, read_mutant, run_mutants
 
 RULE = """\
 def may_send(leased: bool) -> bool:
@@ -93,6 +93,15 @@ def test_a_mutant_is_killed_only_when_a_test_fails_that_holds_its_rule(project: 
         Verdict.KILLED,
     ]
     assert (project / "mm2py/rule.py").read_text() == moved
+
+
+def test_a_check_names_patches_that_do_not_apply_and_tests_that_are_gone(project: Path) -> None:
+    stale = dropped(HOLDS, DROPPED.replace("-        return False", "-        return leased"))
+    assert check_mutants(project, [dropped(HOLDS)]) == ""
+    found = check_mutants(project, [stale, dropped("tests/test_rule.py::test_that_is_gone")])
+    assert "01-lease-not-checked no longer applies" in found
+    assert "test_that_is_gone" in found
+    assert (project / "mm2py/rule.py").read_text() == RULE
 
 
 def test_tests_that_fail_without_a_mutant_prove_nothing(project: Path) -> None:
