@@ -145,7 +145,7 @@ class _Hiding:
 
     async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
         if isinstance(request, FindCoordinatorRequest) and request.coordinator_keys[0] in self._hidden:
-            raise BrokerRefused("Finding the coordinator", ID_DENIED, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+            raise BrokerRefused("Finding the coordinator", ID_DENIED)
         reply = await self._cluster.send(broker, request, channel=channel)
         return replace(reply, transaction_states=()) if isinstance(reply, ListTransactionsResponse) else reply
 

@@ -43,7 +43,7 @@ class Hidden:
 
     async def send(self, broker: BrokerId, request: Payload, *, channel: str = "control") -> object:
         if self.hides and isinstance(request, FindCoordinatorRequest):
-            raise BrokerRefused("Finding the coordinator", 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+            raise BrokerRefused("Finding the coordinator", 53)
         return await self.cluster.send(broker, request, channel=channel)
 
 
