@@ -6,9 +6,7 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -44,7 +42,6 @@ from mm2py.worker.herder import Herder, Plan
 from mm2py.worker.settled_turn import Current, HeartbeatTurn, PathTurn, SettledTurn
 from mm2py.worker.switching_off import SwitchingOff
 from mm2py.worker.terms import GroupRefused
-from mm2py.worker.turns import MemberTurn
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
 """Errors after which a connector is not begun again."""
@@ -69,25 +66,14 @@ class Means:
     position_budget: PositionBudget = field(default_factory=PositionBudget)
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """The settings of flows are shared by their workers; see ``docs/configuration.md``."""
-
-    file: SettingsFile
-    """This worker's, of which its configuration was read."""
-    apply: bool = False
-    """All workers are to run by it."""
-
-
-def make_herder(
-    configuration: Configuration, recopies: Mapping[Flow, set[str]], means: Means, sharing: Sharing | None = None
-) -> Herder:
-    """Join the parts of a worker.
+def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Means, *, apply: bool = False) -> Herder:
+    """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
 
     Args:
         recopies: topics that may be copied once more from their start, by flow.
-        sharing: None: flows run by the configuration alone, and nothing is stored of it.
+        apply: all workers are to run by this file.
     """
+    configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
     wanted = {one.flow.target for one in run}  # not where all flows are refused
     entrances = {at: _entrance(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
@@ -102,16 +88,14 @@ def make_herder(
         flow, current = settings.flow, currents[settings.flow]
         group, entrance = groups[flow.target], entrances[flow.target]
         to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        turn: SettledTurn | MemberTurn = MemberTurn(group, entrance, flow)
-        if sharing is not None:
-            turn = _settled_turn(settings, current, group, entrance, to=to, means=means, sharing=sharing)
+        turn = _settled_turn(settings, current, group, entrance, to=to, means=means, file=file, apply=apply)
         copying = _Copying(settings, to, turn, means, recopies=recopies.get(flow, set()))
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
-    if sharing is not None and sharing.apply:
-        for settings in sharing.file.flows_switched_off():
+    if apply:
+        for settings in file.flows_switched_off():
             to = means.connect(settings.flow, settings.target, settings.target_request_timeout_s)
-            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, sharing)
+            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, file)
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or Current(None, emitted)
         at = emitted.flow.target
@@ -134,7 +118,7 @@ class _Copying:
         self,
         settings: FlowSettings,
         to: Side,
-        turn: SettledTurn | MemberTurn,
+        turn: SettledTurn,
         means: Means,
         *,
         recopies: set[str],
@@ -153,7 +137,7 @@ class _Copying:
         turn, means = self._turn, self._means
         if self._running is not None and not self._running.leaves_doubt:
             self._ended |= self._running.producer_ids
-        settings = turn.settings if isinstance(turn, SettledTurn) else self._settings
+        settings = turn.settings
         member, flow = turn.member, settings.flow
         to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         self._running = connector = SourceConnector(
@@ -171,8 +155,7 @@ class _Copying:
             rng=means.rng,
             log=means.log.bind(flow=str(flow)),
         )
-        if isinstance(turn, SettledTurn):
-            turn.change = connector.change
+        turn.change = connector.change
         return connector
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
@@ -194,13 +177,14 @@ def _settled_turn(
     *,
     to: Side,
     means: Means,
-    sharing: Sharing,
+    file: SettingsFile,
+    apply: bool,
 ) -> SettledTurn:
     flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
 
     def make_watch(others: Others) -> ConfigWatch:
         config_log = _config_log(settings, to, means)
-        return ConfigWatch(flow, sharing.file, config_log, others=others, apply=sharing.apply, log=log)
+        return ConfigWatch(flow, file, config_log, others=others, apply=apply, log=log)
 
     return SettledTurn(
         group,
@@ -215,9 +199,9 @@ def _settled_turn(
     )
 
 
-def _switching_off(settings: FlowSettings, to: Side, means: Means, sharing: Sharing) -> Plan:
+def _switching_off(settings: FlowSettings, to: Side, means: Means, file: SettingsFile) -> Plan:
     flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
-    return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), sharing.file.shared(flow), log))
+    return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), file.shared(flow), log))
 
 
 def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
@@ -228,7 +212,7 @@ def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
         settings.flow,
         ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
         replication_factor=settings.configs_topic_replication_factor,
-        worker=f"{socket.gethostname()}:{os.getpid()}",
+        worker=means.name,
         clock=clock,
         rng=rng,
     )

@@ -26,8 +26,8 @@ from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
 from mm2py.clock import SystemClock
 from mm2py.command_line import CommandParser
-from mm2py.config.configuration import read_settings_file
-from mm2py.config.settings import ClusterSettings, Configuration
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Side
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
@@ -130,14 +130,16 @@ def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
 
 
 def make_herder(
-    configuration: Configuration,
+    file: SettingsFile,
     recopies: Mapping[Flow, set[str]],
     log: FilteringBoundLogger,
-    sharing: composition.Sharing | None = None,
+    *,
+    apply: bool = False,
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
     """Return a worker's herder, between real clusters. The second result lists connections to close."""
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    frames = FrameMemory(configuration.memory_max_bytes // 2)
+    memory_max_bytes = file.configuration().memory_max_bytes
+    frames = FrameMemory(memory_max_bytes // 2)
     caps = _version_caps()
     opened: list[Cluster] = []
 
@@ -180,11 +182,11 @@ def make_herder(
         connect,
         SystemClock(),
         rng,
-        MemoryBudget(configuration.memory_max_bytes),
+        MemoryBudget(memory_max_bytes),
         log,
         name=f"{socket.gethostname()}:{os.getpid()}",
     )
-    return composition.make_herder(configuration, recopies, means, sharing), lambda: opened
+    return composition.make_herder(file, recopies, means, apply=apply), lambda: opened
 
 
 async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:
@@ -295,7 +297,7 @@ def run(arguments: Sequence[str]) -> int:
     gc.set_threshold(50_000, 20, 100)
 
     async def main_task() -> int:
-        herder, connections = make_herder(configuration, recopies, log, composition.Sharing(file, options.apply))
+        herder, connections = make_herder(file, recopies, log, apply=options.apply)
         if options.worker_number is not None:
             processes.watch_parent(herder.stop, log)
         return await run_worker(herder, connections, log)

@@ -357,7 +357,7 @@ class SourceConnector:
     async def _watch(self, task: SourceTask, beginning: Beginning, discovery: Discovery, prepared: Prepared) -> None:
         backoff = Backoff(self._rng, first_s=0.2, most_s=5.0)
         discovering = True
-        was_head = not self._ownership.is_shared  # alone, previous producers were fenced in the preparation
+        was_head = False
         while True:
             settings = self._settings
             pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None

@@ -229,7 +229,7 @@ class Discovery:
 
     def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
         group = self._ownership
-        if not (group.is_shared and group.is_head):
+        if not group.is_head:
             return False
         return group.listed.get(name, 0) < len(topic.partitions) or group.lead(name) != self._lead(name)
 
@@ -313,10 +313,7 @@ class Discovery:
         if not ours:
             return {}
         self._refuse_another_source()  # whoever listed them may have been first only now
-        if self._ownership.is_shared:
-            await self._handed_down.receive(
-                [key for name, pair in ours.items() for key in self._not_begun(name, pair[0])]
-            )
+        await self._handed_down.receive([key for name, pair in ours.items() for key in self._not_begun(name, pair[0])])
         begun = await self._beginning.begin(ours, self._task.partitions, await self._stopped.identity_for(ours))
         self._stopped.begun(begun.partitions)
         self._gaps.begun(begun.partitions, self._beginning)
@@ -352,7 +349,7 @@ class Discovery:
     def _leads_there(self, topic: str) -> bool:
         """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
         group = self._ownership
-        return not group.is_shared or (topic in group.listed and group.lead(topic) in {None, self._lead(topic)})
+        return topic in group.listed and group.lead(topic) in {None, self._lead(topic)}
 
     def _lead(self, topic: str) -> Lead:
         return Lead.of(topic, self._remote(topic), mixes=self._settings.many_to_one)

@@ -113,8 +113,7 @@ class HandOver:
                     return  # the worker has left, or says by its leaving how it stands with all of them
             if is_news:
                 before, ours = (ours, was_head), set(group.mine())
-                if group.is_shared:
-                    task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
+                task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
                 was_head = group.is_head
                 if not ours <= before[0] or was_head is not before[1]:
                     self._gained()

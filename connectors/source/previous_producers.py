@@ -77,8 +77,6 @@ class PreviousProducers:
         Members of our group are shut out by its leader, once they have fallen silent; who is in nobody's group any more
         by the flow's head, before it lists a partition. Lives of this process are always for the next one.
         """
-        if not self._ownership.is_shared:
-            return False
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process:
             return False

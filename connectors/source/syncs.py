@@ -165,13 +165,11 @@ class Schedules:
         return self._ownership.is_head and self._width() > self._looked_at
 
     def _width(self) -> int:
-        return sum(self._ownership.listed.values()) if self._ownership.is_shared else len(self._task.partitions)
+        return sum(self._ownership.listed.values())
 
     def _copied(self) -> dict[str, str]:
         return {part.source_topic: part.target_topic for part in self._task.partitions.values()}
 
     def _topics(self) -> dict[str, str]:
-        if not self._ownership.is_shared:
-            return self._copied()
         policy, source = self._settings.policy, self._settings.source.alias
         return {name: str(policy.format_remote_topic(source, TopicName(name))) for name in self._ownership.listed}

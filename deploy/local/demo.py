@@ -35,7 +35,7 @@ from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
 from mm2py.cli import make_herder
-from mm2py.config.configuration import load_configuration
+from mm2py.config.configuration import read_settings_file
 from mm2py.connector import FlowStatus
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
@@ -71,6 +71,7 @@ clusters = {first}, {second}
 replication.factor = 1
 offset.storage.replication.factor = 1
 status.storage.replication.factor = 1
+config.storage.replication.factor = 1
 heartbeats.topic.replication.factor = 1
 """
 
@@ -152,10 +153,10 @@ class Demo:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
-        configuration = load_configuration(self._directory / "mm2.properties", list(self._clusters))
+        file = read_settings_file(self._directory / "mm2.properties", list(self._clusters))
         with self._log_path.open("w") as log_file, ThreadPoolExecutor(len(self._writers)) as pool:
             log = make_logger("info", "text", log_file)
-            herder, connections = make_herder(configuration, {}, log)
+            herder, connections = make_herder(file, {}, log)
             worker = asyncio.create_task(herder.run(), name="mm2py")
             stop = asyncio.create_task(stopping.wait(), name="stop signal")
             traffic = [loop.run_in_executor(pool, writer.run, self._halt) for _, writer in self._writers]

@@ -35,7 +35,6 @@ _OWN_FIELDS: Final = frozenset(
         "producer_epoch",
         "next_sequence",
         "by",
-        "generation",
         "skipped",
         "drained",
     }
@@ -73,7 +72,6 @@ class StoredPosition:
     producer_epoch: int | None = None
     next_sequence: int | None = None
     by: str | None = None
-    generation: int = 0
     skipped: tuple[tuple[int, int], ...] = ()
     drained: bool = False
     """Everything that the producer sent to the partition was answered, and it sent nothing more: it needs no fence."""
@@ -127,7 +125,6 @@ def encode_value(position: StoredPosition) -> bytes:
         "producer_epoch": position.producer_epoch,
         "next_sequence": position.next_sequence,
         "by": position.by,
-        "generation": position.generation,
         "skipped": ",".join(f"{first}-{last}" for first, last in position.skipped),
         "drained": position.drained,
     }
@@ -169,7 +166,6 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             producer_epoch=_int(fields, "producer_epoch"),
             next_sequence=_int(fields, "next_sequence"),
             by=_text(fields, "by"),
-            generation=_int(fields, "generation") or 0,
             skipped=_ranges(_text(fields, "skipped") or ""),
             drained=fields.get("drained") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},

@@ -26,7 +26,7 @@ from mm2py.replication.compacted_topic import read_on
 
 
 class PositionStore:
-    """Reads once, writes often. What a younger generation stored is not undone by an older record behind it (H5)."""
+    """Writes positions. Before it writes, all other producers have been shut out of the topic."""
 
     def __init__(self, source_alias: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
         self._source_alias = source_alias
@@ -124,7 +124,7 @@ class PositionTable:
         self.malformed_at.discard(at)
         if stored is None:
             self.positions.pop(at, None)
-        elif at not in self.positions or stored.generation >= self.positions[at].generation:
+        else:
             self.positions[at] = stored
 
 

@@ -230,7 +230,7 @@ class ConfigLog(ConfigTable):
     async def _append(self, config: FlowConfig, basis: str) -> FlowConfig | None:
         """Write, and read on until it is seen; None if it never is, as where the topic was deleted meanwhile."""
         now_ms, known = self._clock.wall_ms(), self.records.writes
-        ours = replace(config, write_id=uuid.uuid4().hex[:16], based_on=basis)
+        ours = replace(config, write_id=f"{self.rng.getrandbits(64):016x}", based_on=basis)
         if not config.at_ms:
             ours = replace(ours, at_ms=now_ms, worker=self._worker, written_by=__version__)
         values: dict[bytes, bytes] = {}

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -30,7 +30,9 @@ from mm2py.records.control_record import (
 from mm2py.worker.dead_writers import DeadWriters
 from mm2py.worker.role import Action, Append, Fence, Planned, Situation, decide
 from mm2py.worker.terms import Terms
-from mm2py.worker.voice import Voice
+
+if TYPE_CHECKING:
+    from mm2py.worker.member import Member
 
 CLAIM_SPREAD: Final = 0.3
 """Members that see the leader fall silent claim within this part of a heartbeat interval: few in vain, none late."""
@@ -41,7 +43,7 @@ class LeaderLoop:
 
     def __init__(
         self,
-        member: Voice,
+        member: Member,
         terms: Terms,
         dead_writers: DeadWriters,
         candidate: Candidate,

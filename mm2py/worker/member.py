@@ -64,9 +64,9 @@ from mm2py.records.control_record import (
 from mm2py.worker.control_history import open_with_history
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.flow_shares import FlowShares
 from mm2py.worker.leader_loop import LeaderLoop
 from mm2py.worker.membership import View
+from mm2py.worker.ownership import Ownership
 from mm2py.worker.terms import GroupRefused, Terms, refusal
 
 LEAVE_S: Final = 3.0
@@ -129,7 +129,7 @@ class Member:
         self._clock = clock
         self._log = log = log.bind(group=terms.group, target=terms.target, member=member_id)
         self._tasks = asyncio.TaskGroup()
-        self._shares: dict[Flow, FlowShares] = {}
+        self._shares: dict[Flow, Ownership] = {}
         self._moved = asyncio.Event()
         """The view or the state has changed."""
         self._candidate = Candidate(election, self, gate, terms, clock)
@@ -169,9 +169,9 @@ class Member:
     def is_leader(self) -> bool:
         return not self.is_over and self.view.leader == self.id
 
-    def shares(self, flow: Flow) -> FlowShares:
+    def shares(self, flow: Flow) -> Ownership:
         """Return what of a flow is this member's."""
-        return self._shares.setdefault(flow, FlowShares(self, flow, self._terms.group))
+        return self._shares.setdefault(flow, Ownership(self, flow, self._terms.group))
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
         """Return the target as this member may write to it."""

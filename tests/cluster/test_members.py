@@ -21,9 +21,9 @@ from mm2py.records.control_record import MemberId
 from mm2py.topics.internal import control_log
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.flow_shares import FlowShares
 from mm2py.worker.group import Group
 from mm2py.worker.member import Member
+from mm2py.worker.ownership import Ownership
 from mm2py.worker.terms import Terms
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
@@ -94,7 +94,7 @@ class Worker:
                 continue
 
     @property
-    def shares(self) -> FlowShares:
+    def shares(self) -> Ownership:
         return self.members[-1].shares(FLOW)
 
     async def kill(self) -> None:

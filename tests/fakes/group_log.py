@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from mm2py.connector import Kind
 from mm2py.flow import ClusterAlias, Flow
@@ -22,7 +24,9 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.worker.member import Member
 from mm2py.worker.membership import View
+from mm2py.worker.ownership import Ownership as OwnershipOfFlow
 
 A_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
 C_B = Flow(ClusterAlias("C"), ClusterAlias("B"))
@@ -100,12 +104,32 @@ class GroupLog:
         assert self.view.leader is not None
         self.add(Fenced(self.view.leader, self.view.leader_epoch, of, epochs or {}))
 
+    def ownership(self, member: MemberId, flow: Flow = A_B) -> OwnershipOfFlow:
+        """Return a flow's part of the group, as one of its members sees it."""
+        return OwnershipOfFlow(cast("Member", _Seat(member, self)), flow, "mm2py")
+
     def read(self, upto: int) -> View:
         """Return the view of a reader who has got as far as ``upto``."""
         view = View()
         for entry in self.entries[:upto]:
             view.take(entry)
         return view
+
+
+@dataclass
+class _Seat:
+    """A member that is never over, as far as ``OwnershipOfFlow`` asks for it."""
+
+    id: MemberId
+    log: GroupLog
+    is_over: bool = False
+
+    @property
+    def view(self) -> View:
+        return self.log.view
+
+    async def say(self, records: Sequence[ControlRecord]) -> None:
+        self.log.add(*records)
 
 
 def group_of(*members: MemberId, partitions: int = 4) -> GroupLog:

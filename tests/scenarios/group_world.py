@@ -22,9 +22,9 @@ from mm2py.topics.internal import control_log
 from mm2py.worker.control_leader import CHANNEL
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.flow_shares import FlowShares
 from mm2py.worker.group import Group
 from mm2py.worker.member import Member
+from mm2py.worker.ownership import Ownership
 from mm2py.worker.terms import GroupRefused, Terms
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock
@@ -168,7 +168,7 @@ class Worker:
     def member(self) -> Member:
         return self.members[-1]
 
-    def shares(self, flow: Flow = FLOW) -> FlowShares:
+    def shares(self, flow: Flow = FLOW) -> Ownership:
         return self.member.shares(flow)
 
     async def kill(self) -> None:

@@ -34,7 +34,8 @@ async def until(condition: Callable[[], bool], *, deadline_s: float = 5 * MINUTE
 
 
 def times_of(cluster: ClusterModel, channel: str, api: str) -> list[float]:
-    return [at_s for at_s, _, on, what, _ in cluster.trace if (on, what) == (channel, api)]
+    """Return when workers sent such requests on one of their channels."""
+    return [at_s for at_s, _, on, what, _ in cluster.trace if what == api and on.endswith(f" {channel}")]
 
 
 def acl(

@@ -69,8 +69,9 @@ def test_a_quiet_copy_is_exact_and_leaves_no_memory_held(committed: str) -> None
             await world.copied({"orders": "A.orders"})
             await world.stop(herder)
         assert_legal(world, {"orders": "A.orders"}, exact=True)
-        assert world.budget.held_bytes == 0
-        assert world.budget.peak_bytes <= world.budget.limit_bytes
+        (process,) = world.processes
+        assert process.budget.held_bytes == 0
+        assert process.budget.peak_bytes <= process.budget.limit_bytes
 
     run_virtual(scenario(), limit_s=600)
 

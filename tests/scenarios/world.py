@@ -12,28 +12,20 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from connectors.source.connector import SourceConnector
-from connectors.source.refusals import FlowRefused
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import Connector, ConnectorName, Kind, Side
-from mm2py.flow import ClusterAlias
-from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.gate import Gate, GatedBrokers
+from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
-from mm2py.replication.memory import MemoryBudget
-from mm2py.replication.position_budget import PositionBudget
-from mm2py.worker.herder import Herder, Plan
-from mm2py.worker.ownership import Alone
+from mm2py.worker.herder import Herder
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
 from tests.checker.verdict import Verdict
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
+from tests.scenarios.process import Process, Wire
 
 CREATE_TIME = 1
 
@@ -62,12 +54,13 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
         "offset.storage.replication.factor": "1",
         "offset.storage.partitions": "3",
         "status.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
         **dict(extra),
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "mm2.properties")
         path.write_text("\n".join(f"{key}={value}" for key, value in lines.items()))
-        return read_settings_file(path, None)
+        return replace(read_settings_file(path, None), path=Path(path.name))  # the same text in each run
 
 
 class World:
@@ -97,68 +90,54 @@ class World:
             )
             for name in ("A", "B")
         )
-        self.settings = flow_settings(tuple(sorted((extra or {}).items())))
-        self.budget = MemoryBudget(memory_max_bytes)
-        self.position_budget = PositionBudget()
+        self.extra = {"emit.heartbeats.enabled": "false", **(extra or {})}
+        self.settings = flow_settings(tuple(sorted(self.extra.items())))
+        self.memory_max_bytes = memory_max_bytes
+        self.recopies: Mapping[Flow, set[str]] = {}
+        self.processes: list[Process] = []
         self.log_text = io.StringIO()
         self.log = make_logger("info", "text", self.log_text)
         self.metrics = Metrics()
-        self.herder: Herder | None = None
-        self._lives = 0
-        self._expiry_ms = int((broker_config or {}).get("producer.id.expiration.ms", "86400000"))
+
+    def start(
+        self,
+        extra: Mapping[str, str] | None = None,
+        *,
+        apply: bool = False,
+        through: Callable[[Wire], Brokers] = lambda wire: wire,
+        clock: Clock | None = None,
+        **clusters: ClusterModel,
+    ) -> Process:
+        """Start a worker, whose file has ``extra`` lines; ``clusters`` are what it finds at other addresses.
+
+        Args:
+            apply: with ``--apply``.
+            through: what stands between this worker and a cluster.
+            clock: another one than the world's.
+        """
+        file = settings_file(tuple(sorted({**self.extra, **(extra or {})}.items())))
+        all_clusters = {"A": self.source, "B": self.target, **clusters}
+        process = Process(self, len(self.processes) + 1, file, all_clusters, apply=apply, through=through, clock=clock)
+        self.processes.append(process)
+        return process
 
     @asynccontextmanager
     async def worker(
         self,
         *,
         allow_recopy: frozenset[str] = frozenset(),
-        through: Callable[[ClusterModel], Brokers] | None = None,
+        through: Callable[[Wire], Brokers] = lambda wire: wire,
         clock: Clock | None = None,
     ) -> AsyncIterator[Herder]:
-        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it.
-
-        Args:
-            through: what stands between this worker and a cluster.
-            clock: another one than the world's.
-        """
-        self._lives += 1
-        worker_life = self._lives
-
-        def begin(life: int) -> Connector:
-            return SourceConnector(
-                self.settings,
-                _side("A", self.source if through is None else through(self.source)),
-                self._gated(_side("B", self.target if through is None else through(self.target)), clock or self.clock),
-                name=TransactionalId(self.settings.group, f"{worker_life:012x}", life, str(self.settings.flow)),
-                ownership=Alone(),
-                allow_recopy=set(allow_recopy),
-                budget=self.budget,
-                position_budget=self.position_budget,
-                metrics=self.metrics,
-                clock=clock or self.clock,
-                rng=random.Random(self.rng.random()),
-                log=self.log,
-            )
-
-        herder = Herder(
-            {ConnectorName(self.settings.flow, Kind.SOURCE): Plan(begin)},
-            {},
-            groups={},
-            is_refusal=lambda error: isinstance(error, FlowRefused),
-            rng=random.Random(self.rng.random()),
-            log=self.log,
-        )
-        running = asyncio.get_running_loop().create_task(herder.run(), name="herder")
+        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it."""
+        self.recopies = {self.settings.flow: set(allow_recopy)}
+        process = self.start(through=through, clock=clock)
+        assert process.life.task is not None
         try:
-            yield herder
+            yield process.herder
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    def _gated(self, target: Side, clock: Clock) -> Side:
-        return replace(
-            target, brokers=GatedBrokers(target.brokers, Gate(clock, producer_expiry_ms=self._expiry_ms), clock)
-        )
+            process.kill()
+            await asyncio.gather(process.life.task, return_exceptions=True)
 
     async def stop(self, herder: Herder) -> None:
         """Stop a worker as SIGTERM does and wait until it has drained."""
@@ -199,13 +178,6 @@ class World:
             )
             for number in range(len(self.source.topics[name].partitions))
         ]
-
-
-def _side(alias: str, cluster: Brokers) -> Side:
-    async def identify() -> str | None:
-        return (await fetch_metadata(cluster, [])).cluster_id
-
-    return Side(ClusterAlias(alias), cluster, identify)
 
 
 def _dump(cluster: ClusterModel, topic: str, partition: int, *, committed: bool) -> list[Dumped]:

@@ -39,7 +39,7 @@ class Life:
     def over(self) -> bool:
         return self.task is not None and self.task.done()
 
-    def begin(self, loop: SimulationLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run ``work``, and all that comes of it, as this life's."""
         context = contextvars.copy_context()
         context.run(_LIFE.set, self)
@@ -50,13 +50,14 @@ class Life:
         if self._held is None and not self.over:
             self._held = []
 
-    def go_on(self, loop: SimulationLoop) -> None:
+    def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """End a pause: what came meanwhile comes now, in its order."""
         held, self._held = self._held, None
         for handle in held or ():
+            assert isinstance(loop, SimulationLoop)
             loop.append_ready(handle)
 
-    def die(self, loop: SimulationLoop) -> None:
+    def die(self, loop: asyncio.AbstractEventLoop) -> None:
         """Be gone at once."""
         self.dead = True
         self.go_on(loop)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from mm2py.config.settings import Configuration
+from mm2py.config.configuration import SettingsFile
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
-from tests.scenarios.world import configuration
+from tests.scenarios.world import settings_file
 from tests.simulation.deeds import Deeds
 from tests.simulation.history import POISON_MS, Traffic
 from tests.simulation.judgement import Judge
@@ -124,22 +124,23 @@ class Simulation:
                 self.target.create_topic(plan.remote, plan.partitions)
             self.source.create_topic(plan.name, plan.partitions, configs)
 
-    def _settings(self, plan: LifePlan) -> Configuration:
+    def _file(self, plan: LifePlan) -> SettingsFile:
         replicas = str(self.schedule.target.nodes)
         lines = {
             "emit.heartbeats.enabled": "false",
             "replication.factor": replicas,
             "offset.storage.replication.factor": replicas,
+            "config.storage.replication.factor": replicas,
             **self.schedule.settings,
             **plan.settings,
         }
-        return configuration(tuple(sorted(lines.items())))
+        return settings_file(tuple(sorted(lines.items())))
 
     def _worker(self, plan: LifePlan) -> Worker:
         worker = Worker(
             len(self.workers) + 1,
             plan,
-            self._settings(plan),
+            self._file(plan),
             self.source,
             self.target,
             memory_max_bytes=self.schedule.memory_max_bytes,

@@ -13,7 +13,8 @@ from typing import Any
 
 from connectors.composition import Means, make_herder
 from connectors.source.connector import SourceConnector
-from mm2py.config.settings import ClusterSettings, Configuration
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Side
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata
@@ -45,7 +46,7 @@ class Worker:
         self,
         number: int,
         plan: LifePlan,
-        settings: Configuration,
+        file: SettingsFile,
         source: ClusterModel,
         target: ClusterModel,
         *,
@@ -76,7 +77,7 @@ class Worker:
             make_logger("info", "json", self._text),
             name=f"w{number}",
         )
-        self.herder = make_herder(settings, {}, means)
+        self.herder = make_herder(file, {}, means)
         group = self.herder._groups[ClusterAlias("B")]
         assert isinstance(group, Group)
         self.group = group

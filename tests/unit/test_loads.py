@@ -15,7 +15,7 @@ from mm2py.replication.copier import Phase
 from mm2py.replication.tally import Tally
 from mm2py.worker.assignment import Piece, assign, steady_load
 from mm2py.worker.member import LOADS_EVERY_S, _differs
-from mm2py.worker.ownership import Alone, Key
+from mm2py.worker.ownership import Key
 from tests.fakes.virtual_time import VirtualClock
 
 FLOW = frozenset({parse_flow("A->B")})
@@ -42,11 +42,10 @@ class Partition:
         self.copier.tally.bytes += round(count)
 
 
-class Told(Alone):
+class Told:
     """The group, as far as it is told of loads: of those that changed, as a member does."""
 
     def __init__(self, known: dict[Key, float]) -> None:
-        super().__init__()
         self.known = known
         self.said: dict[Key, float] = {}
 
@@ -62,7 +61,7 @@ class Told(Alone):
 
 
 def loads_of(parts: dict[Key, Partition], told: Told) -> Loads:
-    return Loads(cast("Any", parts), told, VirtualClock())
+    return Loads(cast("Any", parts), cast("Any", told), VirtualClock())
 
 
 def test_a_partition_that_nobody_knows_is_measured_over_its_own_time() -> None:

@@ -39,7 +39,6 @@ OURS = StoredPosition(
     producer_epoch=2,
     next_sequence=17,
     by="mm2py-mm2py-45854f8c194d-0-A->B",
-    generation=5,
     skipped=((10, 12), (20, 20)),
 )
 
@@ -61,7 +60,6 @@ positions = st.builds(
     producer_epoch=st.none() | st.integers(0, 2**15 - 1),
     next_sequence=st.none() | int32s,
     by=st.none() | texts,
-    generation=int64s,
     skipped=st.lists(st.tuples(int64s, int64s), max_size=4).map(tuple),
     drained=st.booleans(),
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
@@ -148,7 +146,6 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "producer_epoch": 2,
         "next_sequence": 17,
         "by": "mm2py-mm2py-45854f8c194d-0-A->B",
-        "generation": 5,
         "skipped": "10-12,20-20",
         "drained": False,
     }

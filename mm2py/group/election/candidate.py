@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 from mm2py.clock import Clock
 from mm2py.group.election.backend import CandidateState, ElectionBackend
 from mm2py.kafka.gate import Gate
 from mm2py.worker.terms import Terms
-from mm2py.worker.voice import Voice
+
+if TYPE_CHECKING:
+    from mm2py.worker.member import Member
 
 
 class Candidate:
     """One member as a candidate. ``run`` it while the member takes part."""
 
-    def __init__(self, backend: ElectionBackend, member: Voice, gate: Gate, terms: Terms, clock: Clock) -> None:
+    def __init__(self, backend: ElectionBackend, member: Member, gate: Gate, terms: Terms, clock: Clock) -> None:
         self._backend = backend
         self._member = member
         self._gate = gate

@@ -18,7 +18,7 @@ from kio.schema.metadata.v12.response import MetadataResponseBroker
 from kio.static.primitive import i32
 
 from mm2py.cli import make_herder
-from mm2py.config.configuration import load_configuration
+from mm2py.config.configuration import read_settings_file
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut
@@ -225,9 +225,9 @@ def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -
             }
             file = tmp_path / "mm2.properties"
             file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
-            configuration = load_configuration(file, None)
-            assert configuration.warnings == ()
-            _, opened = make_herder(configuration, {}, make_logger("info", "text", io.StringIO()))
+            settings_file = read_settings_file(file, None)
+            assert settings_file.configuration().warnings == ()
+            _, opened = make_herder(settings_file, {}, make_logger("info", "text", io.StringIO()))
             waits = {
                 cluster.alias: [
                     str(await refused(cluster.send(ANY_BROKER, asked), RequestTimedOut)).split(" within ")[1][:5]
@@ -256,7 +256,7 @@ def test_a_group_waits_for_no_answer_longer_than_a_session_whatever_the_flow_may
             }
             file = tmp_path / "mm2.properties"
             file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
-            _, opened = make_herder(load_configuration(file, None), {}, make_logger("info", "text", io.StringIO()))
+            _, opened = make_herder(read_settings_file(file, None), {}, make_logger("info", "text", io.StringIO()))
             of_group = opened()[0]
             assert of_group.alias == "B"
             assert "Metadata within 0.3 s" in await refused(of_group.send(ANY_BROKER, METADATA), RequestTimedOut)
@@ -280,8 +280,8 @@ def clusters_of(folder: Path, port: int, **lines: str) -> list[Cluster]:
     addresses = {f"{alias}.bootstrap.servers": f"127.0.0.1:{port}" for alias in "AB"}
     file = folder / "mm2.properties"
     file.write_text("\n".join(f"{name} = {value}" for name, value in {**LINES, **addresses, **lines}.items()))
-    configuration = load_configuration(file, None)
-    _, opened = make_herder(configuration, {}, make_logger("info", "text", io.StringIO()))
+    settings_file = read_settings_file(file, None)
+    _, opened = make_herder(settings_file, {}, make_logger("info", "text", io.StringIO()))
     return list(opened())
 
 
@@ -399,7 +399,7 @@ def test_a_broker_that_grants_no_fetch_session_is_named_once_whoever_reads_from_
             file = tmp_path / "mm2.properties"
             file.write_text("\n".join(f"{name} = {value}" for name, value in lines.items()))
             log = io.StringIO()
-            _, opened = make_herder(load_configuration(file, None), {}, make_logger("info", "text", log))
+            _, opened = make_herder(read_settings_file(file, None), {}, make_logger("info", "text", log))
             clusters = [cluster for cluster in opened() if cluster.alias in {"A", "B"}]
             assert [cluster.alias for cluster in clusters].count("A") == 2
             for cluster in clusters:

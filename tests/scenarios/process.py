@@ -1,0 +1,272 @@
+"""One worker as ``mm2py FILE`` starts it, between two cluster models: begun, frozen, cut off, stopped and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import io
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO, cast, overload
+
+from kio.static.protocol import Payload
+
+from connectors.composition import Means, make_herder
+from connectors.source.connector import SourceConnector
+from connectors.source.task import SourceTask
+from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings
+from mm2py.connector import Kind, Side
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.errors import BrokerUnreachable, KafkaError
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.logs import _one_line, _text_line, make_logger
+from mm2py.records.control_record import Share
+from mm2py.replication.memory import MemoryBudget
+from mm2py.worker.group import Group
+from mm2py.worker.member import Member
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.network_model import frozen
+from tests.fakes.virtual_time import VirtualClock
+from tests.scenarios.gate import Request
+from tests.simulation.life import Life
+
+if TYPE_CHECKING:
+    from tests.scenarios.world import World
+
+AT_LEAST_ONCE = ("writer.unfenced", "producer.degraded", "member.unfenced")
+"""What a worker says that cannot promise that each record is there once."""
+
+Key = tuple[str, int]
+
+
+class MachineClock:
+    """The clock of a worker whose machine may sleep: meanwhile its monotonic clock stands still."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.slept_s = 0.0
+        self._readings = 0
+
+    def monotonic(self) -> float:
+        self._readings += 1  # a clock moves on: else who sleeps for a rest that rounding left would never wake
+        return self._clock.monotonic() - self.slept_s + self._readings * 1e-10
+
+    def boottime(self) -> float:
+        return self._clock.monotonic()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+class Wire:
+    """One worker's way to one cluster, on connections of its own. A ``Brokers``."""
+
+    def __init__(self, process: Process, cluster: ClusterModel, channels: str, timeout_s: float) -> None:
+        self.name = cluster.name
+        self._process = process
+        self._cluster = cluster
+        self._channels = channels
+        self._timeout_s = timeout_s
+        self._outside = contextvars.copy_context()
+
+    @overload
+    async def send(self, broker: BrokerId, request: FetchRequest, *, channel: str = ...) -> FetchReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: ProduceRequest, *, channel: str = ...) -> ProduceReply: ...
+    @overload
+    async def send(self, broker: BrokerId, request: Payload, *, channel: str = ...) -> Payload: ...
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        await self._pass()
+        late_s = self._process.late_s(self._cluster.name, request)
+        sending = asyncio.get_running_loop().create_task(
+            self._send(broker, request, channel, late_s), name=f"{self._channels} {channel}", context=self._outside
+        )
+        reply = await sending
+        await self._pass()
+        return reply
+
+    async def _send(self, broker: BrokerId, request: Request, channel: str, late_s: float) -> object:
+        timeout_s = min(self._timeout_s, self._cluster.request_timeout_s)
+        if late_s:
+            request = frozen(request) if isinstance(request, ProduceRequest) else request
+            later = asyncio.create_task(self._send_late(broker, request, late_s), name="late")
+            self._process.under_way.append(later)
+            await asyncio.sleep(timeout_s)
+            raise BrokerUnreachable(self._cluster.name, f"no answer within {timeout_s} s")
+        if slow_s := self._process.slow_s(self._cluster.name, request):
+            request = frozen(request) if isinstance(request, ProduceRequest) else request
+            await asyncio.sleep(slow_s)
+        name = f"{self._channels} {channel}"
+        return await self._cluster.send(broker, cast("Any", request), channel=name, timeout_s=timeout_s)
+
+    async def _send_late(self, broker: BrokerId, request: Request, late_s: float) -> None:
+        await asyncio.sleep(late_s)
+        with contextlib.suppress(KafkaError):
+            await self._cluster.send(broker, cast("Any", request), channel=f"late {self._channels} {late_s}")
+
+    async def _pass(self) -> None:
+        if self._process.life.dead:
+            await asyncio.get_running_loop().create_future()  # whoever is dead waits for the cancellation under way
+        if self._cluster.name in self._process.cut_off_from:
+            await asyncio.sleep(self._timeout_s)
+            raise BrokerUnreachable(self._cluster.name, "no way there")
+
+
+class LogStream(io.StringIO):
+    """Takes JSON lines, and passes them on as the text that an operator reads."""
+
+    def __init__(self, text: TextIO) -> None:
+        super().__init__()
+        self._as_text = text
+
+    def write(self, line: str) -> int:
+        if line.strip():
+            self._as_text.write(_text_line(None, "", _one_line(None, "", json.loads(line))) + "\n")
+        return super().write(line)
+
+
+class Process:
+    """One worker: a process with a clock, connections and a log of its own."""
+
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        file: SettingsFile,
+        clusters: Mapping[str, ClusterModel],
+        *,
+        apply: bool = False,
+        through: Callable[[Wire], Brokers] = lambda wire: wire,
+        clock: Clock | None = None,
+    ) -> None:
+        """``through``: what stands between this worker and a cluster. ``clock``: another one than the world's."""
+        self.number = number
+        self.name = f"w{number}"
+        self.life = Life(number)
+        self.clock = MachineClock(world.clock)
+        self.cut_off_from: set[str] = set()
+        self.late_s: Callable[[str, Request], float] = lambda *_: 0.0
+        """How long a request is on its way, by the cluster's name. It arrives also when the worker is gone by then."""
+        self.slow_s: Callable[[str, Request], float] = lambda *_: 0.0
+        """How long a request takes to get there that is answered then."""
+        self.under_way: list[asyncio.Task[None]] = []
+        self.budget = MemoryBudget(world.memory_max_bytes)
+        self._world = world
+        self._clusters = clusters
+        self._through = through
+        self._text = LogStream(world.log_text)
+        self._frozen_at_s: float | None = None
+        self._suspended = False
+        self._wires = 0
+        means = Means(
+            self._connect,
+            clock or self.clock,
+            random.Random(world.rng.random()),
+            self.budget,
+            make_logger("info", "json", self._text),
+            name=self.name,
+            metrics=world.metrics,
+        )
+        self.herder = make_herder(file, world.recopies, means, apply=apply)
+        group = self.herder._groups.get(ClusterAlias("B"))
+        assert group is None or isinstance(group, Group)
+        self.group = group
+        self.life.begin(asyncio.get_running_loop(), self.herder.run())
+
+    def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
+        self._wires += 1
+        wire = Wire(self, self._clusters[cluster.alias], f"{self.number} {self._wires}", timeout_s)
+        brokers = self._through(wire)
+
+        async def identify() -> str | None:
+            return (await fetch_metadata(brokers, [])).cluster_id
+
+        return Side(ClusterAlias(cluster.alias), brokers, identify)
+
+    # What it is
+
+    @property
+    def is_up(self) -> bool:
+        return not (self.life.dead or self.life.over)
+
+    @property
+    def member(self) -> Member | None:
+        """The member that it is of its group, if its group knows it."""
+        member = None if self.group is None else self.group.member
+        return member if member is not None and member.takes_part else None
+
+    def owns(self, flow: Flow) -> set[Key]:
+        member = self.member
+        if not self.is_up or member is None:
+            return set()
+        return set(member.shares(flow).mine())
+
+    def is_head(self, flow: Flow) -> bool:
+        member = self.member
+        return self.is_up and member is not None and member.view.may_run(Share(flow, Kind.SOURCE), member.id)
+
+    @property
+    def is_leader(self) -> bool:
+        return self.is_up and self.member is not None and self.member.is_leader
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._text.getvalue().splitlines()]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events if line["event"] == event]
+
+    @property
+    def promises_once(self) -> bool:
+        guarantees = [line["guarantee"] for line in self.said("flow.ready")]
+        guarantees += [flow.guarantee for flow in self.herder.status() if flow.guarantee]
+        return not any(map(self.said, AT_LEAST_ONCE)) and not any(
+            text.startswith("at-least-once") for text in guarantees
+        )
+
+    # What is done to it
+
+    def kill(self) -> None:
+        """End it as kill -9 does: what it had sent may still arrive."""
+        if self.is_up:
+            self.life.die(asyncio.get_running_loop())
+            for cluster in self._clusters.values():
+                cluster.hang_up(f"{self.number} ")
+
+    @property
+    def connector(self) -> SourceConnector | None:
+        """The source connector that runs just now, or ran last."""
+        connector = self.herder.connectors[0].connector
+        assert connector is None or isinstance(connector, SourceConnector)
+        return connector
+
+    @property
+    def task(self) -> SourceTask | None:
+        return None if self.connector is None else self.connector._task
+
+    def freeze(self, *, suspended: bool = False) -> None:
+        """Stop its process; or suspend its machine, and with it one of its clocks."""
+        if self.is_up and self._frozen_at_s is None:
+            self._frozen_at_s, self._suspended = self._world.clock.monotonic(), suspended
+            self.life.pause()
+
+    def thaw(self) -> None:
+        if self._frozen_at_s is not None:
+            if self._suspended:
+                self.clock.slept_s += self._world.clock.monotonic() - self._frozen_at_s
+            self._frozen_at_s = None
+            self.life.go_on(asyncio.get_running_loop())
+
+    async def stop(self) -> int:
+        """Stop it as SIGTERM does, and return its exit code."""
+        self.herder.stop()
+        assert self.life.task is not None
+        await asyncio.wait({self.life.task}, timeout=120)
+        assert self.life.over, f"{self.name} does not stop"
+        return int(self.life.task.result())
