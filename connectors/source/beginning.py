@@ -29,7 +29,8 @@ from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import Brokers, ProducerIdentity
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.copier import Copier
+from mm2py.replication.copier import FENCING, Copier
+from mm2py.replication.events import CopySettings, TargetLed
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.reconcile import Writer
@@ -456,16 +457,15 @@ class Beginning:
                 target_leader_epoch=stored.target_leader_epoch,
                 skipped=stored.skipped,
             )
+        lookup = FENCING if self._is_continued(key) else SEARCHING if self._is_behind_mm2(key) else None
         copier = Copier(
             f"{name}-{number}",
             position,
             identity,
-            ready_max_bytes=self._settings.fetch_partition_max_bytes,
-            reconciling=self._is_looked_up(key),
-            quarantines=self._settings.quarantines,
+            CopySettings(self._settings.fetch_partition_max_bytes, quarantines=self._settings.quarantines),
+            lookup=lookup,
         )
-        copier.reason = SEARCHING if self._is_behind_mm2(key) else copier.reason
-        copier.target_leader_epoch = remote.partitions[number].leader_epoch
+        copier.handle(TargetLed(remote.partitions[number].leader_epoch))
         return CopiedPartition(
             source_topic=name,
             target_topic=remote.name,

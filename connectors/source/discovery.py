@@ -39,7 +39,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import Lead
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Stalled
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.replication_policy import remote_name_problem
 from mm2py.topics.selection import should_replicate
@@ -319,8 +319,8 @@ class Discovery:
         self._gaps.begun(begun.partitions, self._beginning)
         self._task.add(
             begun.partitions,
-            [job for job in begun.jobs if job.part.copier.phase is not Phase.STALLED],
-            [part for part in begun.behind_mm2 if part.copier.phase is not Phase.STALLED],
+            [job for job in begun.jobs if not isinstance(job.part.copier.state, Stalled)],
+            [part for part in begun.behind_mm2 if not isinstance(part.copier.state, Stalled)],
         )
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})

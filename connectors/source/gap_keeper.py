@@ -23,7 +23,7 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.replication.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
+from mm2py.replication.events import GapFound, SettingsChanged, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.gaps import decide
 from mm2py.replication.lane import CopiedPartition
 
@@ -69,7 +69,8 @@ class GapKeeper(KeptGaps):
     def tell_policy(self, partitions: Iterable[CopiedPartition]) -> None:
         """Let partitions know whether they may pass over what has expired."""
         for part in partitions:
-            part.copier.stops_when_expired = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
+            stops = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
+            part.copier.handle(SettingsChanged(replace(part.copier.settings, stops_when_expired=stops)))
 
     def met(self, part: CopiedPartition, found: GapFound) -> None:
         """Take in what a copier met. Where it stalled and policy lets it go on, it begins again in the next round."""

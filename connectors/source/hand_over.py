@@ -26,7 +26,7 @@ from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.errors import KafkaError
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Drained
 from mm2py.replication.lane import CopiedPartition
 from mm2py.worker.ownership import Key, Ownership
 
@@ -168,7 +168,7 @@ class HandOver:
             if task.partitions.get(part.key) is not part:
                 del self._leaving[part]  # its topic was deleted meanwhile: it was drained for that
                 continue
-            if not leaving.is_drained and part.copier.phase is Phase.DRAINED:
+            if not leaving.is_drained and isinstance(part.copier.state, Drained):
                 leaving.is_drained, leaving.until_s = True, now_s + FINAL_POSITIONS_S
                 task.positions.owe_final([part])
             if leaving.is_drained and part.copier.is_unsettled:

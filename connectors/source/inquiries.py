@@ -14,7 +14,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import Brokers
-from mm2py.replication.events import OffsetsFound, Poison, Quarantined, Tick
+from mm2py.replication.events import LimitsFound, OffsetsFound, Poison, Quarantined, Tick
 from mm2py.replication.lane import CopiedPartition, Handler
 
 
@@ -62,10 +62,12 @@ class Inquiries:
             limit = next((int(entry.value or limit) for entry in found if entry.name == "max.message.bytes"), limit)
         for other in self._partitions.values():
             if other.target_topic == topic:
-                refused, other.copier.refused_bytes = other.copier.refused_bytes, 0
+                refused = other.copier.refused_bytes
                 allowed = min(limit, refused - 1) if refused else limit
                 merged = min(other.rules.merged_max_bytes, refused // 2) if refused else other.rules.merged_max_bytes
                 other.rules = replace(other.rules, max_message_bytes=allowed, merged_max_bytes=merged)
+                if refused:
+                    self._handle(other, LimitsFound())
 
     async def retry_blocked(self, part: CopiedPartition) -> None:
         """Look the limits up, as an operator may have raised them, and let the copier try again."""

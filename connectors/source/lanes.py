@@ -152,7 +152,7 @@ class Lanes:
                 broker,
                 self._target,
                 timeout_ms=max(request_ms // 2, request_ms - 5_000),
-                covered_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
+                retained_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
                 clock=self._clock,
                 handle=self._handle,
                 sent=self.offer_read,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Reconciling, Storing
 from mm2py.replication.lane import CopiedPartition
 from mm2py.worker.ownership import Key, Ownership
 
-BEFORE_COPYING: Final = (Phase.RECONCILING, Phase.STORING)
+BEFORE_COPYING: Final = (Reconciling, Storing)
 MEASURE_EVERY_S: Final = 5.0
 HALF_LIFE_S: Final = 30.0
 """A burst counts half after so long: partitions are not to follow every wave."""
@@ -64,7 +64,8 @@ class Loads:
         for key, part in self._partitions.items():
             copied = part.copier.tally.bytes
             one = measured[key] = self._measured.get(key) or self._begun(key)
-            if one.part is part and part.copier.phase not in BEFORE_COPYING:  # else it was not copied all that time
+            was_copied = not isinstance(part.copier.state, BEFORE_COPYING)
+            if one.part is part and was_copied:  # else it was not copied all that time
                 one.carried = one.carried * keeps + copied - one.copied
                 one.over_s = one.over_s * keeps + passed_s
             one.part, one.copied = part, copied

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Storing
 from mm2py.replication.events import PositionStored
 from mm2py.replication.lane import CopiedPartition, Handler
 from mm2py.replication.position import Position
@@ -141,7 +141,7 @@ class PositionKeeper:
         for part in parts:
             writing = self._under_way.get(self._number_of(part.key))
             is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
-            if not part.copier.owns_position or part.copier.stop.is_pending:
+            if not part.copier.may_store_position:
                 continue
             drained = not part.copier.is_unsettled
             if drained or is_first or self._stored.get(part.key) != part.copier.position:
@@ -253,7 +253,7 @@ class PositionKeeper:
         changed = []
         for key, part in self._partitions.items():
             copier = part.copier
-            if part in first or part in self._first_acts or not copier.owns_position or copier.stop.is_pending:
+            if part in first or part in self._first_acts or not copier.may_store_position:
                 continue
             if self._stored.get(key) != part.copier.position:
                 self._behind_since_s.setdefault(key, now_s)
@@ -266,7 +266,7 @@ class PositionKeeper:
                 await self._before_first()
                 write.since_s = self._clock.monotonic()
             owed = {key: self._owed[key] for key in write.owed if key in self._owed}
-            still = (part for part in write.changed if not part.copier.stop.is_pending)  # a gap may have come up
+            still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have come up
             changed = [part for part in still if part not in self._first_acts]
             parts = [part for part in (*write.first_acts, *changed) if self._partitions.get(part.key) is part]
             seen = [(part, part.copier.position, part.copier.identity) for part in parts]
@@ -336,7 +336,7 @@ class PositionKeeper:
         if self._times_made_anew != self._store.times_made_anew:
             return False
         owned = (part for part in self._partitions.values() if part.copier.owns_position)
-        return all(part.key in self._stored or part.copier.stop.is_pending for part in owned)
+        return all(part.key in self._stored or part.copier.has_untold_gaps for part in owned)
 
     def _say_held_up(self, now_s: float) -> None:
         """One line for each reason: a dead broker leads many partitions of the topic."""
@@ -359,7 +359,7 @@ class PositionKeeper:
         fresh = {number: why for number, why in self._held_up.items() if number not in self._said_held_up}
         for why, numbers in _by_reason(fresh).items():
             kept = [part for number in numbers for part in parts.get(number, ())]
-            begin = sum(part.copier.phase is Phase.STORING for part in kept)
+            begin = sum(isinstance(part.copier.state, Storing) for part in kept)
             self._log.warning(
                 "positions.held_up",
                 topic=self._store.topic,

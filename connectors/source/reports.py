@@ -13,7 +13,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import FlowSettings
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Copying, Reconciling, Stalled
 from mm2py.replication.events import Report
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.repack import PASS_REFUSED
@@ -59,11 +59,11 @@ class Reports:
 
     def pass_on(self, part: CopiedPartition, report: Report) -> None:
         """Log what a copier reports, with the way out where there is one."""
-        if report.event in {SOURCE_DENIED, TARGET_DENIED} and part.copier.phase is not Phase.STALLED:
+        if report.event in {SOURCE_DENIED, TARGET_DENIED} and not isinstance(part.copier.state, Stalled):
             self._count_denied(part, report)
             return
         way_out = {}
-        if part.copier.phase is Phase.STALLED:
+        if isinstance(part.copier.state, Stalled):
             remedy = f"Restart with --allow-recopy {self._flow}:{part.source_topic} to copy it once more."
             way_out = {"remedy": remedy}
         write = self._log.error if report.severe else self._log.warning
@@ -104,8 +104,8 @@ class Reports:
         self._forgive()
         waits: dict[tuple[str, str], int] = {}
         for part in self._partitions.values():
-            begins = part.copier.phase is Phase.RECONCILING or part.waits_for_position
-            held_up = part.lacks_leader or begins or part.copier.target_is_in_doubt
+            begins = isinstance(part.copier.state, Reconciling) or part.waits_for_position
+            held_up = part.lacks_leader or begins or part.copier.is_end_unverified
             since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
             if not held_up:
                 self._held_up.pop(part, None)
@@ -158,6 +158,6 @@ class Reports:
 def _why_it_waits(part: CopiedPartition) -> str:
     if part.waits_for_position:
         return f"{NOT_STORED}: {part.position_problem}"
-    if part.copier.phase is Phase.COPYING and part.copier.target_is_in_doubt:
+    if isinstance(part.copier.state, Copying) and part.copier.is_end_unverified:
         return LOOKED_AT
     return part.copier.kind_of_reason

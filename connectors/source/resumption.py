@@ -20,7 +20,7 @@ from connectors.source.task import SourceTask
 from mm2py.flow import Flow
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.records.status_record import Command, Done, GapKind
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Stalled
 from mm2py.replication.gaps_found import expired_text
 from mm2py.replication.lane import CopiedPartition
 
@@ -127,7 +127,7 @@ class Resumption:
         part, stored = parts.task.partitions.get(key), parts.beginning.positions.get(key)
         if part is None and stored is None:
             return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
-        if part.copier.stop.is_pending if part is not None else key in self._gaps.stalled:
+        if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
             return None  # nobody knows yet where it stands
         position = part.copier.position.source_offset if part is not None else stored.next_source if stored else -1
         if position != command.expected_position:
@@ -136,12 +136,12 @@ class Resumption:
                 f"it stands at source offset {position}, not at {command.expected_position} any more; list the gaps"
                 " again.",
             )
-        if part is not None and part.copier.phase is not Phase.STALLED:
+        if part is not None and not isinstance(part.copier.state, Stalled):
             if part.copier.end_offset is None and is_open:
                 return None  # it has not been read since it began: the gap may be met again
             return _Verdict(False, "nothing stops it: it is being copied.")
         if part is not None and key not in self._gaps.stalled:
-            return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.phase.value}.")
+            return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.state.label}.")
         if part is not None:
             return _GoOn(self._gaps.stalled[key].go_on_at)
         if key not in self._gaps.held:
@@ -168,10 +168,10 @@ class Resumption:
         ready: dict[Key, CopiedPartition] = {}
         for key in wanted:
             part = parts.task.partitions.get(key)
-            if part is None or part.copier.phase is not Phase.STALLED:
+            if part is None or not isinstance(part.copier.state, Stalled):
                 if self._gaps.stalled.pop(key, None) is not None:
                     self._has_begun = True  # the last call came so far and no further
-            elif not part.copier.stop.is_pending:
+            elif not part.copier.has_untold_gaps:
                 ready[key] = part
         at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
         unproven = await parts.beginning.shut_out([key for key in at if self._may_be_open(ready[key])])

@@ -14,12 +14,12 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka.list_offsets import LATEST, find_offsets
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Drained, Draining
 from mm2py.replication.lane import CopiedPartition
 
 LOOK_EVERY_S: Final = 5.0
 """How often each leader is asked, in one request for all its partitions that are not read."""
-_ENDING: Final = frozenset({Phase.DRAINING, Phase.DRAINED})
+_ENDING: Final = (Draining, Drained)
 
 
 class SourceEnds:
@@ -68,7 +68,7 @@ class SourceEnds:
                 part.asked_end = 0
                 continue
             known_end = max(part.copier.end_offset or 0, part.log_end)
-            if part.source_leader is None or part.copier.phase in _ENDING:
+            if part.source_leader is None or isinstance(part.copier.state, _ENDING):
                 continue
             if part.copier.position.source_offset >= known_end:
                 found.setdefault(part.source_leader, []).append(part)

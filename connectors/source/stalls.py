@@ -15,14 +15,14 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.flow import Flow
 from mm2py.kafka.port import BrokerId
 from mm2py.metrics import Metrics
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Drained, Draining, Reconciling, Stalled, Storing, Waiting
 from mm2py.replication.fetch_lane import FetchLane
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.watchdog import Circumstances, Watch, why_stalled
 
-_ENDING = frozenset({Phase.DRAINING, Phase.DRAINED})
-_SAYS_WHY = frozenset({Phase.RECONCILING, Phase.WAITING, Phase.STALLED})
+_ENDING = (Draining, Drained)
+_SAYS_WHY = (Reconciling, Waiting, Stalled)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Stalls:
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
-            if waited_s < self.timeout_s or part.copier.phase in _ENDING:
+            if waited_s < self.timeout_s or isinstance(part.copier.state, _ENDING):
                 continue
             part.stalled = why_stalled(circumstances(part))
             known = self._said[part] = said.get(part) or _Said()
@@ -100,8 +100,8 @@ def circumstances_of(
     target = None if part.target_leader is None else produce_lanes.get(part.target_leader)
     return Circumstances(
         lacks_leader=part.lacks_leader,
-        reason=copier.kind_of_reason if copier.phase in _SAYS_WHY else "",
-        is_storing=copier.phase is Phase.STORING,
+        reason=copier.kind_of_reason if isinstance(copier.state, _SAYS_WHY) else "",
+        is_storing=isinstance(copier.state, Storing),
         position_problem=part.position_problem,
         has_unacknowledged=not copier.is_idle,
         hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mm2py.connector import TopicStatus
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Reconciling, Stalled, Waiting
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.watchdog import NOT_STORED
 
@@ -44,8 +44,8 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
 
 
 def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
-    waiting = {Phase.RECONCILING, Phase.WAITING, Phase.STALLED}
-    reasons = {part.copier.reason for part in parts if part.copier.phase in waiting}
+    waiting = (Reconciling, Waiting, Stalled)
+    reasons = {part.copier.reason for part in parts if isinstance(part.copier.state, waiting)}
     reasons |= {f"{NOT_STORED}: {part.position_problem}" for part in parts if part.waits_for_position}
     return reasons | {f"stalled: {part.stalled}" for part in parts if part.stalled}
 

@@ -16,7 +16,7 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Copying
 from mm2py.replication.events import TargetLost, TargetShort, TargetWhole
 from mm2py.replication.lane import CopiedPartition, Handler
 
@@ -57,14 +57,14 @@ class TargetEnds:
         self._clock = clock
         self._wanted: dict[CopiedPartition, None] = {}
         self._asked: set[BrokerId | None] = set()
-        """Leaders that are being asked about partitions in doubt."""
+        """Leaders that are being asked."""
         self._in_vain: dict[BrokerId | None, int] = {}
         self._short_since_s: dict[CopiedPartition, float] = {}
         self._seen: dict[CopiedPartition, int | None] = {}
         self._news = asyncio.Event()
 
     def look(self, part: CopiedPartition) -> None:
-        """Find out whether this partition is whole; it waits for that (``Copier.target_is_in_doubt``)."""
+        """Find out whether this partition is whole; it waits for that (``Copier.is_end_unverified``)."""
         self._wanted[part] = None
         self._news.set()
 
@@ -87,10 +87,10 @@ class TargetEnds:
             raise group.exceptions[0] from None
 
     async def _settle(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
-        """Ask about partitions in doubt; about those that are still in doubt soon once more."""
+        """Ask about partitions whose end is unverified; soon once more about those of which it still is."""
         try:
             await self._ask(leader, parts)
-            again = [part for part in parts if part.copier.target_is_in_doubt and self._is_asked(part)]
+            again = [part for part in parts if part.copier.is_end_unverified and self._is_asked(part)]
             times = self._in_vain[leader] = self._in_vain.get(leader, -1) + 1 if again else -1
             if again:
                 if leader is not None:  # of those without a leader the watch takes care
@@ -113,13 +113,13 @@ class TargetEnds:
                 for part, offset in self._seen.items()
                 if offset is not None
                 and before.get(part) == offset
-                and part.copier.phase is Phase.COPYING
-                and not part.copier.target_is_in_doubt
+                and isinstance(part.copier.state, Copying)
+                and not part.copier.is_end_unverified
             ]
             for leader, parts in _by_leader(idle).items():
                 await self._ask(leader, parts)
                 for part in parts:
-                    if part.copier.target_is_in_doubt:
+                    if part.copier.is_end_unverified:
                         self.look(part)
 
     def _is_asked(self, part: CopiedPartition) -> bool:
@@ -130,7 +130,7 @@ class TargetEnds:
         if leader is None:
             return
         asked = {
-            (part.target_topic, part.partition): (part, part.copier.vouched_offset or 0, part.copier.doubt)
+            (part.target_topic, part.partition): (part, part.copier.vouched_offset or 0, part.copier.end_checks)
             for part in parts
             if self._is_asked(part)
         }
@@ -142,17 +142,17 @@ class TargetEnds:
         leaders = dict.fromkeys(asked, leader)
         answers = await list_offsets(self._target, leaders, LATEST, leader_epochs=epochs, skip_silent=True)
         for key, answer in answers.items():
-            part, expected, doubt = asked[key]
+            part, expected, check = asked[key]
             if answer.error_code == 0 and self._is_asked(part):
-                self._judge(part, expected, answer.offset, doubt)
+                self._judge(part, expected, answer.offset, check)
 
-    def _judge(self, part: CopiedPartition, expected: int, end: int, doubt: int) -> None:
+    def _judge(self, part: CopiedPartition, expected: int, end: int, check: int) -> None:
         if end >= expected:
             self._short_since_s.pop(part, None)
-            self._handle(part, TargetWhole(doubt))
+            self._handle(part, TargetWhole(check))
             return
         now_s = self._clock.monotonic()
-        if not part.copier.target_is_in_doubt:
+        if not part.copier.is_end_unverified:
             self._handle(part, TargetShort())
         if now_s - self._short_since_s.setdefault(part, now_s) < END_PATIENCE_S:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -35,17 +35,18 @@ from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import Copying, Drained, Waiting
 from mm2py.replication.events import (
     Displaced,
     Drain,
+    DrainGivenUp,
     Effect,
     Event,
     GapFound,
     Need,
     Poison,
-    Reconciled,
     Report,
+    SettingsChanged,
     TargetLed,
     Tick,
 )
@@ -151,7 +152,7 @@ class SourceTask:
                 rng=rng,
                 log=log,
                 wanted=lambda part: self.partitions.get(part.key) is part,
-                resumed=lambda part, position: self._handle(part, Reconciled(part.copier.identity, position)),
+                handle=self._handle,
             ),
             incarnation,
             previous,
@@ -295,9 +296,7 @@ class SourceTask:
     def settle_gaps(self, leaving: Iterable[CopiedPartition]) -> None:
         """No answer will come for these: what is known of their gaps is said."""
         for part in leaving:
-            if part.copier.stop.is_pending:
-                for effect in part.copier.stop.settle(part.copier.position):
-                    self._carry_out(part, effect)
+            self._handle(part, DrainGivenUp())
 
     async def drain(self) -> None:
         """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing.
@@ -328,8 +327,12 @@ class SourceTask:
 
     def _let_know(self, part: CopiedPartition) -> None:
         """Also of one that begins: it may have been made by the settings before."""
-        part.copier.read_ahead(self._settings.fetch_partition_max_bytes)
-        part.copier.quarantine(self._settings.quarantines)
+        now = replace(
+            part.copier.settings,
+            ready_max_bytes=self._settings.fetch_partition_max_bytes,
+            quarantines=self._settings.quarantines,
+        )
+        part.copier.handle(SettingsChanged(now))
 
     def stored_form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""
@@ -394,15 +397,15 @@ class SourceTask:
         copier = part.copier
         for effect in copier.handle(event):
             self._carry_out(part, effect)
-        phase = copier.phase
-        if phase is Phase.COPYING:
+        state = copier.state
+        if isinstance(state, Copying):
             self._lanes.offer_batches(part)
             self._lanes.offer_read(part)
-        elif phase is Phase.WAITING:
+        elif isinstance(state, Waiting):
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()
             self._waiting_changed.set()
-        elif phase is Phase.DRAINED:
+        elif isinstance(state, Drained):
             self._settled.set()
 
     def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
@@ -472,7 +475,7 @@ class SourceTask:
                     self._once(("limits", part.target_topic), self._inquiries.retry_blocked(part))
                     continue
                 self._handle(part, Tick(now_s))
-                if part.copier.phase is not Phase.WAITING and not part.copier.is_failing:
+                if not isinstance(part.copier.state, Waiting) and not part.copier.is_failing:
                     del self._waiting[part]
             due = [part.copier.resume_at_s for part in self._waiting]
             pause_s = max(0.01, min((at_s - now_s for at_s in due if at_s is not None), default=0.5))
@@ -499,7 +502,7 @@ class SourceTask:
         self.begin_to_drain(leaving)
         try:
             async with asyncio.timeout(DRAIN_S):
-                while any(part.copier.phase is not Phase.DRAINED for part in leaving):
+                while any(not isinstance(part.copier.state, Drained) for part in leaving):
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
@@ -508,4 +511,4 @@ class SourceTask:
         # Those handed over meanwhile have another owner by now, who alone says where they stand.
         ours = [part for part in leaving if self.partitions.get(part.key) is part]
         not_stored = await self.positions.store_final(ours, patience_s=patience_s)
-        return sum(part.copier.phase is not Phase.DRAINED for part in leaving), not_stored
+        return sum(not isinstance(part.copier.state, Drained) for part in leaving), not_stored

@@ -78,8 +78,8 @@ class ProduceLost:
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtAged:
-    """A batch that may be stored waits to be sent again, and the target would perhaps not know it any more (C1)."""
+class TooOldToResend:
+    """A batch that may be stored waits to be sent again, and the target may not recognise it any more (C1)."""
 
     now_s: float
 
@@ -100,6 +100,13 @@ class Reconciled:
 
     identity: ProducerIdentity
     position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class LookupWaits:
+    """What an earlier writer stored is still being looked up, and this is why it takes long."""
+
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +136,10 @@ class TargetShort:
 class TargetWhole(NamedTuple):
     """Answer to ``Need.TARGET_END``: the remote partition holds all that was acknowledged.
 
-    ``doubt`` names what was in doubt when that was asked (``Copier.doubt``); what came up since is still open.
+    ``check`` is ``Copier.end_checks`` when that was asked: a check that came up since is still open.
     """
 
-    doubt: int
+    check: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +169,35 @@ class UnexpectedMet:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsFound:
+    """Answer to ``Need.LIMITS``: how large a batch may be was looked up, and will be obeyed in reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings:
+    """What an operator may change while a partition is copied."""
+
+    ready_max_bytes: int
+    """Size of the batches that may wait to be sent; nothing more is read then."""
+    quarantines: bool = False
+    """A record that the target refuses is kept elsewhere, and not waited for."""
+    stops_when_expired: bool = False
+    """If records were deleted before they were copied it stops there, instead of going on behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    settings: CopySettings
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop reading; settle what is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainGivenUp:
+    """No answer is waited for any longer: what is known of gaps is to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +213,10 @@ Event = (
     | Acked
     | ProduceRefused
     | ProduceLost
-    | DoubtAged
+    | TooOldToResend
     | PositionStored
     | Reconciled
+    | LookupWaits
     | TargetLost
     | TargetLed
     | TargetShort
@@ -189,7 +224,10 @@ Event = (
     | SourceRewritten
     | UnexpectedMet
     | Quarantined
+    | LimitsFound
+    | SettingsChanged
     | Drain
+    | DrainGivenUp
     | Tick
 )
 

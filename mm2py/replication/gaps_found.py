@@ -1,13 +1,14 @@
 """The gaps that a copier finds: what is missing where, in words for the operator, and where copying can go on. Pure.
 
-Answers to nothing in MM2: its consumer goes on at the earliest record, or in the middle, and says nothing. Where
-``done`` says STOPPED the partition stalls, and ``gaps`` decides what becomes of it.
+Answers to nothing in MM2: its consumer goes on at the earliest record, or in the middle, and says nothing. If ``done``
+says STOPPED the partition stalls, and ``gaps`` decides what becomes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.events import Diverged, Effect, GapFound, Need, SourceRewritten, TargetLost, UnexpectedMet
@@ -88,43 +89,41 @@ def out_of_order(refused_offset: int) -> str:
     )
 
 
-class Stop:
-    """The gaps that stall a partition, from when they are met until all that was sent before is settled.
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The gaps that stop a partition, from when they are met until all that was sent before is settled.
 
-    The story: a cut of the source shows while two batches are on their way. They are stored and acknowledged, and a gap
-    that was said before names a position that the partition has left: what an operator accepts would copy them again.
+    The story: a cut of the source shows while two batches are in flight. They are stored and acknowledged, and a gap
+    that was told before names a position that the partition has left: what an operator accepts would copy them again.
 
-    The target offset of a position is always as if the target had lost nothing: a next life that reads it finds the
+    The target offset of a position is always as if the target had lost nothing: a new owner that reads it finds the
     remote partition short once more. How much is lost is kept here until all is settled.
     """
 
-    def __init__(self) -> None:
-        self.is_looked_up = False
-        """The target was read already, and that is how the gap came to light: it tells no more."""
-        self._met: list[GapFound] = []
-        self._met_at: Position | None = None
-        self._go_on_at: int | None = None
-        """Where the source makes it go on; None where only the copy is not what it should be."""
-        self._lost = 0
+    met: tuple[GapFound, ...] = ()
+    """Those that are not told yet."""
+    is_looked_up: bool = False
+    """The target was read already, and that is how the gap came to light: it tells no more."""
+    _met_at: Position | None = None
+    _go_on_at: int | None = None
+    """Where the source makes it go on; None where only the copy is not what it should be."""
+    _lost: int = 0
 
-    @property
-    def is_pending(self) -> bool:
-        """Gaps were met that are not said yet: nobody knows where the partition stands, and what is stored stays."""
-        return bool(self._met)
-
-    def meet(self, gap: GapFound, position: Position, *, lost: int, is_looked_up: bool) -> None:
-        """Take in a gap.
+    def add(self, gap: GapFound, position: Position, *, lost: int, is_looked_up: bool) -> Gaps:
+        """Return these gaps with one more.
 
         Args:
             position: where the partition stands, as if nothing were lost.
-            lost: so many more offsets the remote partition is short of it.
-            is_looked_up: it was found by looking up what was sent and not acknowledged.
+            lost: how many more offsets the remote partition is short of it.
+            is_looked_up: the gap was found by looking up what was sent and not acknowledged.
         """
-        if not self._met:
-            self._met_at = position
-        self._met.append(gap)
-        self._lost += lost
-        self.is_looked_up |= is_looked_up
+        return replace(
+            self,
+            met=(*self.met, gap),
+            is_looked_up=self.is_looked_up or is_looked_up,
+            _met_at=self._met_at if self.met else position,
+            _lost=self._lost + lost,
+        )
 
     def as_it_is(self, position: Position) -> Position:
         """Return the position with the target offset of the remote partition as it really is."""
@@ -134,24 +133,27 @@ class Stop:
         """Return a position, read from the remote partition as it really is, as if nothing were lost."""
         return position.cut_back(-self._lost) if self._lost else position
 
-    def outdo(self) -> None:
-        """Take in that a batch is missing from the copy: nobody can go on behind what was met in the source.
+    def behind_a_hole(self) -> Gaps:
+        """Return what is left to tell if a batch is missing from the copy: nobody can go on behind a gap of the source.
 
-        What the target has lost is said all the same: by where the log ends the next life may not find out.
+        What the target has lost is told all the same: the new owner may not see it by where the log ends.
         """
-        self._met = [gap for gap in self._met if gap.kind is GapKind.TARGET_TRUNCATED]
-        self._go_on_at = None
-        self.is_looked_up = self.is_pending
+        met = tuple(gap for gap in self.met if gap.kind is GapKind.TARGET_TRUNCATED)
+        return replace(self, met=met, _go_on_at=None, is_looked_up=bool(met))
 
-    def settle(self, position: Position) -> Sequence[Effect]:
-        """Return the gaps with where the partition can go on, now that it is known where it stands."""
-        for gap in self._met:
+    def tell(self, position: Position) -> tuple[Gaps, Sequence[Effect]]:
+        """Return what is to be told, each with where the partition can go on, and what is left: it is known by now
+        that the partition stands at ``position``."""
+        go_on_at = self._go_on_at
+        for gap in self.met:
             if gap.first_offset is not None:
                 at = max(gap.go_on_at, min(gap.first_offset, position.source_offset))
-                self._go_on_at = at if self._go_on_at is None else min(at, self._go_on_at)
-        go_on_at = position.source_offset if self._go_on_at is None else self._go_on_at
-        effects: list[Effect] = [replace(gap, go_on_at=go_on_at) for gap in self._met]
+                go_on_at = at if go_on_at is None else min(at, go_on_at)
+        at = position.source_offset if go_on_at is None else go_on_at
+        effects: list[Effect] = [replace(gap, go_on_at=at) for gap in self.met]
         if position != self._met_at:
             effects.append(Need.STORE_POSITION)
-        self._met, self._lost = [], 0
-        return effects
+        return replace(self, met=(), _go_on_at=go_on_at, _lost=0), effects
+
+
+NO_GAPS: Final = Gaps()

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mm2py.kafka.port import BrokerId
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Storing
 from mm2py.replication.events import Event
 from mm2py.replication.repack import PASS_ALL, MergeRule
 from mm2py.replication.steps import TargetRules
@@ -66,7 +67,7 @@ class CopiedPartition:
     @property
     def waits_for_position(self) -> bool:
         """It may send nothing before its position is stored, and that cannot be done just now."""
-        return self.copier.phase is Phase.STORING and bool(self.position_problem)
+        return isinstance(self.copier.state, Storing) and bool(self.position_problem)
 
     @property
     def key(self) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
 from mm2py.records.batch import stamp
-from mm2py.replication.events import Acked, DoubtAged, ProduceLost, ProduceRefused
+from mm2py.replication.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.replication.lane import CopiedPartition, Handler, LaneProblem
 
 REQUESTS_IN_FLIGHT: Final = 5
@@ -40,7 +40,7 @@ class ProduceLane:
         brokers: Brokers,
         *,
         timeout_ms: int,
-        covered_after_ms: Callable[[], int],
+        retained_after_ms: Callable[[], int],
         clock: Clock,
         handle: Handler,
         sent: Callable[[CopiedPartition], None],
@@ -48,7 +48,7 @@ class ProduceLane:
         """Make a lane; ``run`` starts it.
 
         Args:
-            covered_after_ms: tells from which record timestamp on the target remembers what it stored (C1).
+            retained_after_ms: tells from which record timestamp on the target remembers what it stored (C1).
             handle: gets every event.
             sent: called when a batch of a partition has left; it may be read again.
         """
@@ -56,7 +56,7 @@ class ProduceLane:
         self.problem = LaneProblem()
         self._brokers = brokers
         self._timeout_ms = timeout_ms
-        self._covered_after_ms = covered_after_ms
+        self._retained_after_ms = retained_after_ms
         self._clock = clock
         self._handle = handle
         self._sent = sent
@@ -113,17 +113,17 @@ class ProduceLane:
         """Take one batch from each partition that may send one, oldest offer first, and stamp it."""
         batches: list[tuple[CopiedPartition, int, memoryview | bytearray]] = []
         size = 0
-        covered_after_ms = self._covered_after_ms()
+        retained_after_ms = self._retained_after_ms()
         again: list[CopiedPartition] = []
         while self._maybe_ready and size < REQUEST_BYTES:
             partition = next(iter(self._maybe_ready))
             del self._maybe_ready[partition]
             if partition.target_leader != self.broker:
                 continue
-            sending = partition.copier.next_batch(self.broker, covered_after_ms)
+            sending = partition.copier.next_batch(self.broker, retained_after_ms)
             if sending is None:
-                if partition.copier.doubt_has_aged(covered_after_ms):
-                    self._handle(partition, DoubtAged(self._clock.monotonic()))
+                if partition.copier.is_too_old_to_resend(retained_after_ms):
+                    self._handle(partition, TooOldToResend(self._clock.monotonic()))
                 continue
             data = sending.batch.data
             stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)

@@ -128,10 +128,10 @@ def test_what_waits_for_an_earlier_life_to_be_shut_out_is_named_in_log_and_statu
         held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and "A.orders" in str(request))
         held.shut()
         async with world.worker(through=held) as herder:
-            await until(lambda: bool(said(world, "partitions.waiting", "an earlier life is being shut out")), world)
+            await until(lambda: bool(said(world, "partitions.waiting", "previous producers are being fenced")), world)
             (status,) = herder.status()
             assert any(
-                "an earlier life is being shut out" in text for topic in status.topics for text in topic.problems
+                "previous producers are being fenced" in text for topic in status.topics for text in topic.problems
             )
             held.open()
             await all_copied(world)

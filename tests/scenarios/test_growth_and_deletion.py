@@ -15,6 +15,7 @@ from connectors.source.vanished import Vanished
 from mm2py.kafka.cluster import PartitionMetadata, TopicMetadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier
+from mm2py.replication.events import CopySettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.steps import TargetRules
@@ -251,7 +252,7 @@ def test_brokers_that_begin_to_name_topic_ids_have_not_made_their_topics_anew() 
     """A cluster of old brokers is upgraded: its topics get ids, and are the topics they were."""
 
     def copied(topic_id: uuid.UUID | None) -> CopiedPartition:
-        copier = Copier("orders-0", Position(0), ProducerIdentity(1, 0, None), ready_max_bytes=1)
+        copier = Copier("orders-0", Position(0), ProducerIdentity(1, 0, None), CopySettings(1))
         return CopiedPartition(
             source_topic="orders",
             target_topic="A.orders",

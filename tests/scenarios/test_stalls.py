@@ -239,7 +239,7 @@ def test_a_partition_that_is_reconciled_for_long_while_records_wait_is_stalled()
                 world.source.append("orders", 0, [b"2"])
                 await asyncio.sleep(1)
             (line,) = lines(world, "partition.stalled")
-            assert "partitions=1" in line and "an earlier life is being shut out" in line
+            assert "partitions=1" in line and "previous producers are being fenced" in line
             gate.open()
             await until(lambda: bool(lines(world, "partition.moving")))
 

@@ -20,7 +20,6 @@ from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
 from mm2py.replication.memory import MemoryBudget
-from mm2py.replication.phase import Phase
 from mm2py.worker.group import Group
 from mm2py.worker.member import Member
 from tests.fakes.broker_model import ClusterModel
@@ -121,7 +120,7 @@ class Worker:
         """Whether it has found out how far earlier lives got: only then it can say what is gone."""
         connector = self.herder.connectors[0].connector
         task = connector._task if isinstance(connector, SourceConnector) else None
-        return task is not None and not any(part.copier.phase is Phase.RECONCILING for part in task.partitions.values())
+        return task is not None and all(part.copier.owns_position for part in task.partitions.values())
 
     @property
     def was_taken_over(self) -> bool:

@@ -2,16 +2,18 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Copying, Drained, Draining, Reconciling, Stalled, Waiting
 from mm2py.replication.events import (
     Acked,
+    CopySettings,
     Displaced,
     Diverged,
     Drain,
@@ -27,10 +29,11 @@ from mm2py.replication.events import (
     ProduceRefused,
     Reconciled,
     Report,
+    SettingsChanged,
     TargetWhole,
     Tick,
 )
-from mm2py.replication.line import MAX_IN_FLIGHT, MAX_QUEUED, Sending
+from mm2py.replication.in_flight import MAX_IN_FLIGHT, MAX_QUEUED, Sending
 from mm2py.replication.position import Position
 from mm2py.replication.steps import DAMAGED_READS_MAX, Dropped, Fault, Outgoing, Plan
 
@@ -72,27 +75,27 @@ def fetched(copier: Copier, steps: Sequence[Outgoing | Dropped], **changes: obje
 
 
 def copying(start: int = 0, **arguments: int) -> Copier:
-    copier = Copier("t-0", Position(start), IDENTITY, ready_max_bytes=arguments.get("ready_max_bytes", 1 << 20))
+    copier = Copier("t-0", Position(start), IDENTITY, CopySettings(arguments.get("ready_max_bytes", 1 << 20)))
     copier.handle(PositionStored(IDENTITY))
-    assert copier.phase is Phase.COPYING
+    assert type(copier.state) is Copying
     return copier
 
 
-def send_all(copier: Copier, covered_after_ms: int = ALL_COVERED) -> list[Sending]:
+def send_all(copier: Copier, retained_after_ms: int = ALL_COVERED) -> list[Sending]:
     sent = []
-    while sending := copier.next_batch(BROKER, covered_after_ms):
+    while sending := copier.next_batch(BROKER, retained_after_ms):
         sent.append(sending)
     return sent
 
 
 def seen_whole(copier: Copier) -> None:
     """Let the target be looked at, and hold what it acknowledged."""
-    assert copier.target_is_in_doubt
-    copier.handle(TargetWhole(copier.doubt))
+    assert copier.is_end_unverified
+    copier.handle(TargetWhole(copier.end_checks))
 
 
 def test_nothing_is_read_or_sent_before_the_position_is_stored() -> None:
-    copier = Copier("t-0", Position(5), IDENTITY, ready_max_bytes=100)
+    copier = Copier("t-0", Position(5), IDENTITY, CopySettings(100))
     assert not copier.wants_fetch
     copier.handle(PositionStored(ProducerIdentity(7, 1, None)))
     assert not copier.wants_fetch, "the position of another epoch says nothing"
@@ -132,7 +135,7 @@ def test_an_old_batch_among_young_ones_waits_for_those_before_it_and_holds_back_
     steps = [batch(at * 10, 10)._replace(max_timestamp_ms=time) for at, time in enumerate([young, young, old, young])]
     copier.handle(fetched(copier, steps))
     for first_offset in (0, 10, 20, 30):
-        (alone,) = send_all(copier, covered_after_ms=5_000)
+        (alone,) = send_all(copier, retained_after_ms=5_000)
         assert alone.batch.first_offset == first_offset
         copier.handle(Acked(alone.token, first_offset, 0.0))
 
@@ -202,7 +205,7 @@ def test_a_partition_that_is_done_holds_no_memory(events: tuple[Event, Event]) -
     assert copier.next_batch(BROKER, ALL_COVERED) is not None
     for event in events:
         copier.handle(event)
-    assert copier.phase in {Phase.DRAINED, Phase.STALLED}
+    assert type(copier.state) in {Drained, Stalled}
     assert (lease.holders, lease.extra) == (0, 0)
 
 
@@ -214,10 +217,10 @@ def test_after_a_pause_in_which_the_target_may_have_forgotten_us_one_batch_goes_
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
     later = [step._replace(max_timestamp_ms=9_000) for step in batches(10, 3) if isinstance(step, Outgoing)]
     copier.handle(fetched(copier, later))
-    alone = send_all(copier, covered_after_ms=5_000)
+    alone = send_all(copier, retained_after_ms=5_000)
     assert len(alone) == 1
     copier.handle(Acked(alone[0].token, 10, 0.0))
-    assert len(send_all(copier, covered_after_ms=5_000)) == 2
+    assert len(send_all(copier, retained_after_ms=5_000)) == 2
 
 
 def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -> None:
@@ -226,7 +229,7 @@ def test_a_retriable_refusal_sends_the_same_batches_under_the_same_sequences() -
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
     second, third, *_ = send_all(copier)
     assert copier.handle(ProduceRefused(second.token, 6, None, 1.0)) == [Need.TARGET_END, Need.METADATA]
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
     assert copier.resume_at_s is None, "others are still in flight"
     for token in range(third.token, third.token + 4):
         copier.handle(ProduceRefused(token, 45, None, 1.0))
@@ -250,7 +253,7 @@ def test_a_lost_answer_holds_back_what_follows() -> None:
     assert send_all(copier) == []
     copier.handle(Acked(third.token, 20, 0.0))
     assert copier.position.source_offset == 10, "the third is stored, but the second's fate is unknown: both go again"
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
 
 
 def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
@@ -260,7 +263,7 @@ def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
     second, third = send_all(copier)
     copier.handle(ProduceRefused(second.token, 19, None, 0.0))
     effects = copier.handle(Acked(third.token, 10, 0.0))
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
@@ -273,7 +276,7 @@ def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recogn
     second, third = send_all(copier)
     copier.handle(ProduceRefused(second.token, 6, None, 0.0))
     copier.handle(Acked(third.token, 20, 0.0))
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, batches(10, 2)))
     seen_whole(copier)
@@ -281,10 +284,10 @@ def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recogn
     assert again.sequence == second.sequence
     if is_known:
         copier.handle(Acked(again.token, 10, 1e6))
-        assert (copier.phase, copier.position.source_offset) == (Phase.COPYING, 20)
+        assert (type(copier.state), copier.position.source_offset) == (Copying, 20)
     else:
         effects = copier.handle(ProduceRefused(again.token, 45, None, 1e6))
-        assert copier.phase is Phase.STALLED, "a reconciliation by sequences would take it for stored"
+        assert type(copier.state) is Stalled, "a reconciliation by sequences would take it for stored"
         assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
@@ -303,7 +306,7 @@ def test_a_repeat_that_is_refused_while_the_next_one_is_stored_leaves_no_hole() 
     third, *behind = send_all(copier)
     copier.handle(ProduceRefused(third.token, 19, None, 1e6))
     assert copier.handle(Acked(behind[0].token, 30, 1e6)) == ()
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
     assert copier.position.source_offset == 20, "both are sent again, and recognised"
 
 
@@ -315,7 +318,7 @@ def test_lost_producer_state_is_reconciled_and_starts_at_sequence_0(code: int) -
     (second,) = send_all(copier)
     assert Need.RECONCILE in copier.handle(ProduceRefused(second.token, code, None, 0.0))
     copier.handle(Tick(1e9))
-    assert copier.phase is Phase.WAITING, "no pause ends before the epoch is there"
+    assert type(copier.state) is Reconciling, "no pause ends before the epoch is there"
     newer = ProducerIdentity(7, 1, "mm2py-test")
     assert copier.handle(Reconciled(newer, Position(10, target_offset=11))) == [Need.STORE_POSITION]
     assert not copier.wants_fetch, "the position under the new epoch comes first"
@@ -333,7 +336,7 @@ def test_a_fenced_copier_asks_for_a_new_incarnation_and_sends_nothing_more(code:
     assert Need.NEW_INCARNATION in copier.handle(ProduceRefused(first.token, code, None, 0.0))
     copier.handle(Tick(1e9))
     assert send_all(copier) == []
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Reconciling
 
 
 def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_cut_back() -> None:
@@ -346,7 +349,7 @@ def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.last_offset, gap.go_on_at) == ("target-truncated", 9, 20), "that one is stored"
     assert copier.position.target_offset == 120, "as if nothing were lost: the next life finds it short"
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
 
 
 def test_a_batch_that_is_stored_further_on_tells_of_somebody_else_and_copying_goes_on() -> None:
@@ -355,7 +358,7 @@ def test_a_batch_that_is_stored_further_on_tells_of_somebody_else_and_copying_go
     copier.handle(Acked(send_all(copier)[0].token, 100, 0.0))
     (second,) = send_all(copier)
     assert copier.handle(Acked(second.token, 113, 0.0)) == [Displaced(110, 113)]
-    assert (copier.phase, copier.position.target_offset) == (Phase.COPYING, 123)
+    assert (type(copier.state), copier.position.target_offset) == (Copying, 123)
 
 
 def test_an_old_batch_whose_answer_was_lost_is_not_sent_again() -> None:
@@ -377,7 +380,7 @@ def test_a_new_epoch_waits_for_what_is_on_its_way_under_the_old_one() -> None:
     copier.handle(ProduceRefused(second.token, 45, None, 0.0))
     newer = ProducerIdentity(7, 1, None)
     assert copier.handle(Reconciled(newer, Position(10, target_offset=11))) == ()
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Reconciling
     assert copier.handle(Acked(third.token, 10, 0.0)) == [Need.STORE_POSITION]
     assert (copier.identity, copier.position.source_offset) == (newer, 10)
 
@@ -422,7 +425,7 @@ def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
     seen_whole(copier)
     (sending,) = send_all(copier)
     copier.handle(ProduceRefused(sending.token, 19, None, 3e6))
-    assert copier.phase is Phase.WAITING, "what fails from now on is a failure of its own"
+    assert type(copier.state) is Waiting, "what fails from now on is a failure of its own"
 
 
 def test_dropped_batches_carry_the_epoch_to_read_on_from() -> None:
@@ -442,7 +445,7 @@ def test_draining_ends_whatever_is_learned_meanwhile(event: Reconciled | Diverge
     copier.handle(Drain())
     copier.handle(event)
     copier.handle(Acked(first.token, 0, 0.0))
-    assert copier.phase is Phase.DRAINED
+    assert type(copier.state) is Drained
 
 
 def test_a_missing_right_is_reported_once_and_tried_again() -> None:
@@ -477,12 +480,12 @@ def test_expired_offsets_are_reported_with_their_range_and_copying_goes_on() -> 
 
 def test_where_expired_data_is_to_stop_a_partition_the_position_stays_and_nothing_is_read() -> None:
     copier = copying(100)
-    copier.stops_when_expired = True
+    copier.handle(SettingsChanged(replace(copier.settings, stops_when_expired=True)))
     copier.handle(FetchRefused(1, 0.0))
     (gap,) = copier.handle(OffsetsFound(150, 300, 0.0))
     assert isinstance(gap, GapFound)
     assert (gap.first_offset, gap.last_offset, gap.done, gap.go_on_at) == (100, 149, "stopped", 150)
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     assert copier.position.source_offset == 100
     copier.handle(Tick(1e6))
     assert not copier.wants_fetch
@@ -492,7 +495,7 @@ def test_a_log_that_ends_below_the_position_stalls() -> None:
     copier = copying(100)
     copier.handle(FetchRefused(1, 0.0))
     (gap,) = copier.handle(OffsetsFound(0, 60, 0.0))
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 60, 99, 60)
     assert "60" in gap.text
@@ -510,7 +513,7 @@ def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None
 def test_a_truncated_source_stalls() -> None:
     copier = copying(100)
     (gap,) = copier.handle(Diverged(3, 80))
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 80, 99, 80)
     assert "80" in gap.text
@@ -534,7 +537,7 @@ def test_a_fault_is_met_when_all_before_it_is_stored() -> None:
     effects = copier.handle(Acked(first.token, 0, 0.0))
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["source.too_large"]
     assert "source offset 10" in copier.reason
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
     copier.handle(Tick(1e6))
     assert copier.wants_fetch, "the operator may have raised the limit"
 
@@ -575,10 +578,10 @@ def test_draining_waits_for_what_is_in_flight_and_forgets_the_rest() -> None:
     copier.handle(fetched(copier, batches(0, 3), lease=lease))
     (first,) = send_all(copier)
     copier.handle(Drain())
-    assert copier.phase is Phase.DRAINING
+    assert type(copier.state) is Draining
     assert send_all(copier) == []
     copier.handle(Acked(first.token, 0, 0.0))
-    assert copier.phase is Phase.DRAINED
+    assert type(copier.state) is Drained
     assert copier.position.source_offset == 10
     assert lease.holders == 0
 
@@ -591,7 +594,7 @@ def test_draining_ends_also_when_the_last_answer_is_bad(answer: str) -> None:
     copier.handle(Drain())
     event = ProduceRefused(first.token, 6, None, 0.0) if answer == "refused" else ProduceLost(first.token, "reset", 0.0)
     copier.handle(event)
-    assert copier.phase is Phase.DRAINED
+    assert type(copier.state) is Drained
     assert copier.position.source_offset == 0
 
 
@@ -677,7 +680,7 @@ def test_whatever_happens_each_record_is_stored_once_and_in_order(seed: int) -> 
             elif effect is Need.STORE_POSITION:
                 carry_out(copier.handle(PositionStored(identity)))
             elif effect is Need.TARGET_END:
-                carry_out(copier.handle(TargetWhole(copier.doubt)))
+                carry_out(copier.handle(TargetWhole(copier.end_checks)))
             assert not isinstance(effect, Report), f"seed {seed}: {effect}"
 
     for _ in range(5_000):
@@ -715,6 +718,6 @@ def test_whatever_happens_each_record_is_stored_once_and_in_order(seed: int) -> 
                 carry_out(copier.handle(event))
         if copier.position.source_offset == end:
             break
-    assert copier.position.source_offset == end, f"seed {seed}: stuck, {copier.phase} {copier.reason}"
+    assert copier.position.source_offset == end, f"seed {seed}: stuck, {type(copier.state)} {copier.reason}"
     assert target.log == list(range(end)), f"seed {seed}"
     assert (lease.holders, lease.extra) == (0, 0)

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Drained, Waiting
 from mm2py.replication.events import (
     Acked,
+    CopySettings,
     Drain,
     Effect,
     Fetched,
@@ -26,7 +28,7 @@ from mm2py.replication.events import (
     Report,
     Tick,
 )
-from mm2py.replication.line import Sending
+from mm2py.replication.in_flight import Sending
 from mm2py.replication.position import RANGES_MAX, Position
 from mm2py.replication.repack import MERGE_ALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan
@@ -56,7 +58,7 @@ class PoisonedPartition(Partition):
 
     def __init__(self, source: Source, target: Target, *, quarantines: bool = True, rules: TargetRules | None = None):
         super().__init__(source, target)
-        self.copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20, quarantines=quarantines)
+        self.copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20, quarantines=quarantines))
         self.copier.handle(PositionStored(IDENTITY))
         self.rules = rules or self.rules
         self.quarantine: list[int] = []
@@ -98,7 +100,7 @@ class PoisonedPartition(Partition):
 
 def four_on_their_way() -> tuple[Copier, list[Sending]]:
     """Return a copier that has stored offset 0, and its batches 1 to 4, of one record each."""
-    copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20, quarantines=True)
+    copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20, quarantines=True))
     copier.handle(PositionStored(IDENTITY))
     copier.handle(fetched(copier, batches(0, 5, size=1)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
@@ -175,14 +177,14 @@ def test_what_the_settings_of_the_target_refuse_is_poison_without_being_sent() -
 
 @pytest.mark.parametrize("kind", ["crc mismatch", "corrupt records", "decompression bomb", "unknown codec"])
 def test_damage_is_no_poison(kind: str) -> None:
-    copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20, quarantines=True)
+    copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20, quarantines=True))
     copier.handle(PositionStored(IDENTITY))
     fault, effects = Fault(kind, 0, 5, "It is damaged."), list[Effect]()  # type: ignore[arg-type]
     for _ in range(DAMAGED_READS_MAX + 1):
         effects += copier.handle(Tick(1e6))
         effects += copier.handle(fetched(copier, [], fault=fault))
     assert [type(effect) for effect in effects] == [Report]
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is Waiting
 
 
 def test_copying_goes_on_only_when_nothing_sent_behind_the_bad_record_is_unanswered() -> None:
@@ -226,7 +228,7 @@ def test_a_drain_leaves_a_record_that_is_not_yet_in_quarantine_where_it_is() -> 
     part.answer(part.send()[0])
     part.copier.handle(Drain())
     part.carry_out(part.copier.handle(part.answers_late[0]))
-    assert part.copier.phase is Phase.DRAINED
+    assert type(part.copier.state) is Drained
     assert part.copier.position.source_offset == 0
 
 
@@ -290,7 +292,7 @@ def test_whatever_goes_wrong_each_record_is_stored_or_kept_and_nothing_overtakes
                 part.answer(sending)
         if copier.position.source_offset == source.end:
             break
-    assert part.copier.position.source_offset == source.end, f"stuck: {part.copier.phase} {part.copier.reason}"
+    assert part.copier.position.source_offset == source.end, f"stuck: {type(part.copier.state)} {part.copier.reason}"
     good = [offset for offset in range(at) if offset not in refused]
     seen: list[int] = []
     for offset in target.log:

@@ -18,9 +18,11 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier
 from mm2py.replication.events import (
     Acked,
+    CopySettings,
     Effect,
     Fetched,
     FetchRefused,
+    LimitsFound,
     Need,
     PositionStored,
     ProduceLost,
@@ -29,7 +31,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
-from mm2py.replication.line import MAX_CUT_READS, Sending
+from mm2py.replication.in_flight import MAX_CUT_READS, Sending
 from mm2py.replication.position import Position
 from mm2py.replication.repack import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule
 from mm2py.replication.rewrite import plan
@@ -78,7 +80,7 @@ class Partition:
     def __init__(self, source: Source, target: Target) -> None:
         self.source, self.target = source, target
         self.rules = TargetRules(1 << 20)
-        self.copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20)
+        self.copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20))
         self.lease = CountingLease()
         self.identity = IDENTITY
         self.now_s = 0.0
@@ -98,9 +100,10 @@ class Partition:
                 case Need.STORE_POSITION:
                     self.carry_out(self.copier.handle(PositionStored(self.identity)))
                 case Need.TARGET_END:
-                    self.carry_out(self.copier.handle(TargetWhole(self.copier.doubt)))
+                    self.carry_out(self.copier.handle(TargetWhole(self.copier.end_checks)))
                 case Need.LIMITS:
-                    refused, self.copier.refused_bytes = self.copier.refused_bytes, 0
+                    refused = self.copier.refused_bytes
+                    self.copier.handle(LimitsFound())
                     limit = self.described_max_bytes or self.rules.max_message_bytes
                     self.rules = replace(
                         self.rules,
@@ -159,7 +162,7 @@ class Partition:
                 self.answer(sending)
             if self.copier.position.source_offset == self.source.end:
                 return
-        raise AssertionError(f"stuck: {self.copier.phase} {self.copier.reason}")
+        raise AssertionError(f"stuck: {self.copier.state} {self.copier.reason}")
 
 
 def ten_small() -> Source:
@@ -408,7 +411,7 @@ def test_changing_rules_and_lost_answers_never_cost_an_epoch_nor_repeat_anything
                 part.answer(sending)
         if copier.position.source_offset == source.end:
             break
-    assert part.copier.position.source_offset == source.end, f"stuck: {part.copier.phase} {part.copier.reason}"
+    assert part.copier.position.source_offset == source.end, f"stuck: {part.copier.state} {part.copier.reason}"
     there = [offset for end, data in source.batches for offset in range(end - data[60], end)]
     numbers = {offset: number for number, offset in enumerate(there)}
     target.log = [numbers[offset] for offset in target.log if offset in numbers]

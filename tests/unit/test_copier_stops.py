@@ -6,9 +6,11 @@ import pytest
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.status_record import GapKind
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Drained, Stalled
 from mm2py.replication.events import (
     Acked,
+    CopySettings,
     Diverged,
     Drain,
     Effect,
@@ -23,7 +25,7 @@ from mm2py.replication.events import (
     TargetLost,
     UnexpectedMet,
 )
-from mm2py.replication.line import Sending
+from mm2py.replication.in_flight import Sending
 from mm2py.replication.position import Position
 from tests.unit.test_copier import batches, copying, fetched, send_all
 
@@ -47,10 +49,10 @@ def gaps(effects: object) -> list[tuple[str, int | None, int]]:
 def test_a_gap_is_said_when_what_was_on_its_way_is_acknowledged() -> None:
     copier, second, third = two_on_their_way()
     assert copier.handle(Diverged(3, 25)) == ()
-    assert copier.phase is Phase.STALLED and copier.stop.is_pending
+    assert type(copier.state) is Stalled and copier.has_untold_gaps
     assert copier.handle(Acked(second.token, 10, 0.0)) == ()
     assert gaps(copier.handle(Acked(third.token, 20, 0.0))) == [("truncated", 29, 25)]
-    assert not copier.stop.is_pending and copier.position.source_offset == 30
+    assert not copier.has_untold_gaps and copier.position.source_offset == 30
     assert not copier.is_unsettled
 
 
@@ -68,24 +70,24 @@ def test_what_is_in_doubt_is_looked_up_before_the_gap_is_said(stored: int) -> No
     copier.handle(Diverged(3, 25))
     copier.handle(ProduceLost(second.token, "reset", 0.0))
     assert Need.RECONCILE in copier.handle(ProduceLost(third.token, "reset", 0.0))
-    assert copier.stop.is_pending and copier.is_unsettled
+    assert copier.has_untold_gaps and copier.is_unsettled
     effects = copier.handle(Reconciled(NEWER, Position(stored, target_offset=stored)))
     assert gaps(effects) == [("truncated", 29, min(stored, 25))]
     assert Need.STORE_POSITION in effects, "it names who may write from now on"
-    assert (copier.phase, copier.identity, copier.position.source_offset) == (Phase.STALLED, NEWER, stored)
+    assert (type(copier.state), copier.identity, copier.position.source_offset) == (Stalled, NEWER, stored)
     assert not copier.is_unsettled
 
 
 def test_a_gap_that_shows_before_an_earlier_life_is_looked_up_waits_for_that() -> None:
-    copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
+    copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert copier.handle(UnexpectedMet("somebody")) == ()
     assert gaps(copier.handle(Reconciled(NEWER, Position(14, target_offset=15)))) == [("foreign-records", None, 14)]
 
 
 def test_a_gap_that_an_earlier_life_has_said_is_said_at_once() -> None:
-    copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
+    copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert gaps(copier.handle(UnexpectedMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
-    assert copier.phase is Phase.STALLED and not copier.stop.is_pending
+    assert type(copier.state) is Stalled and not copier.has_untold_gaps
 
 
 def test_where_what_was_copied_is_rewritten_it_goes_on_at_the_first_of_those() -> None:
@@ -121,7 +123,7 @@ def test_a_hole_in_the_copy_outdoes_a_gap() -> None:
     copier.handle(ProduceRefused(second.token, 19, None, 0.0))
     effects: list[Effect] = [*copier.handle(Acked(third.token, 10, 0.0))]
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
-    assert not gaps(effects) and not copier.stop.is_pending
+    assert not gaps(effects) and not copier.has_untold_gaps
 
 
 def test_a_hole_in_the_copy_does_not_hide_what_the_target_has_lost() -> None:
@@ -133,7 +135,7 @@ def test_a_hole_in_the_copy_does_not_hide_what_the_target_has_lost() -> None:
     effects = [*copier.handle(Acked(third.token, 6, 0.0))]
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
     assert gaps(effects) == [("target-truncated", 9, 10)]
-    assert copier.position.target_offset == 10 and not copier.stop.is_pending
+    assert copier.position.target_offset == 10 and not copier.has_untold_gaps
 
 
 def test_a_position_never_holds_what_the_target_has_lost() -> None:
@@ -151,11 +153,11 @@ def test_a_position_never_holds_what_the_target_has_lost() -> None:
 
 @pytest.mark.parametrize("met", [Diverged(3, 5), UnexpectedMet("somebody")], ids=["source", "target"])
 def test_a_target_that_is_short_before_a_stalled_partition_is_looked_up_ends_the_wait(met: Event) -> None:
-    copier = Copier("t-0", Position(10, target_offset=10), NEWER, ready_max_bytes=100, reconciling=True)
+    copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert copier.handle(met) == ()
     effects = copier.handle(TargetLost(10, 6))
     assert [kind for kind, _, _ in gaps(effects)][1:] == [GapKind.TARGET_TRUNCATED]
-    assert not copier.stop.is_pending
+    assert not copier.has_untold_gaps
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -166,5 +168,5 @@ def test_a_drain_says_what_it_knows_of_a_gap(is_lost: bool) -> None:
     copier.handle(Acked(second.token, 10, 0.0))
     last = ProduceLost(third.token, "reset", 0.0) if is_lost else Acked(third.token, 20, 0.0)
     assert gaps(copier.handle(last)) == [("truncated", 29, 15)]
-    assert copier.phase is Phase.DRAINED
+    assert type(copier.state) is Drained
     assert copier.is_unsettled is is_lost

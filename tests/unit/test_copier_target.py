@@ -6,9 +6,11 @@ import pytest
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.status_record import GapKind
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Stalled
 from mm2py.replication.events import (
     Acked,
+    CopySettings,
     Fetched,
     GapFound,
     Need,
@@ -22,7 +24,7 @@ from mm2py.replication.events import (
     TargetWhole,
     Tick,
 )
-from mm2py.replication.line import Sending
+from mm2py.replication.in_flight import Sending
 from mm2py.replication.position import Position
 from mm2py.replication.steps import Outgoing, Plan
 
@@ -49,8 +51,8 @@ def send(copier: Copier) -> list[Sending]:
 
 def copying(acknowledged: int = 1) -> Copier:
     """A copier that has got so many records acknowledged, under leader epoch 4 of the target, and has more to send."""
-    copier = Copier("t-0", Position(0), IDENTITY, ready_max_bytes=1 << 20)
-    copier.target_leader_epoch = 4
+    copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20))
+    copier.handle(TargetLed(4))
     copier.handle(PositionStored(IDENTITY))
     read(copier, acknowledged)
     for at in range(acknowledged):
@@ -64,7 +66,7 @@ def test_behind_another_leader_epoch_nothing_is_sent_until_the_end_was_seen() ->
     assert copier.handle(TargetLed(4)) == ()
     assert copier.handle(TargetLed(5)) == [Need.TARGET_END]
     assert send(copier) == []
-    copier.handle(TargetWhole(copier.doubt))
+    copier.handle(TargetWhole(copier.end_checks))
     assert len(send(copier)) == 3
 
 
@@ -77,11 +79,11 @@ def test_where_nothing_was_acknowledged_there_is_nothing_to_lose() -> None:
 def test_what_was_seen_before_the_last_doubt_does_not_settle_it() -> None:
     copier = copying()
     copier.handle(TargetLed(5))
-    asked = copier.doubt
+    asked = copier.end_checks
     copier.handle(TargetLed(6))
     copier.handle(TargetWhole(asked))
     assert send(copier) == []
-    copier.handle(TargetWhole(copier.doubt))
+    copier.handle(TargetWhole(copier.end_checks))
     assert len(send(copier)) == 3
 
 
@@ -98,7 +100,7 @@ def test_whoever_does_not_answer_or_does_not_lead_may_come_back_with_less(event:
 def test_a_leader_that_only_asks_for_patience_is_believed(code: int) -> None:
     copier = copying()
     assert copier.handle(ProduceRefused(send(copier)[0].token, code, None, 0.0)) == []
-    assert not copier.target_is_in_doubt
+    assert not copier.is_end_unverified
 
 
 def test_an_end_that_is_too_low_stops_the_partition_with_a_gap() -> None:
@@ -107,7 +109,7 @@ def test_an_end_that_is_too_low_stops_the_partition_with_a_gap() -> None:
     assert send(copier) == [], "nothing while it is looked at once more"
     (gap,) = copier.handle(TargetLost(2, 1))
     assert isinstance(gap, GapFound) and gap.kind is GapKind.TARGET_TRUNCATED
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     assert send(copier) == []
 
 
@@ -115,7 +117,7 @@ def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
     copier = copying(3)
     sending, *others = send(copier)
     effects = copier.handle(Acked(sending.token, 2, 0.0))
-    assert copier.phase is Phase.STALLED
+    assert type(copier.state) is Stalled
     for at, other in enumerate(others, start=3):
         assert not effects, "it is said once it is known where the partition stands"
         effects = copier.handle(Acked(other.token, at, 0.0))
@@ -138,6 +140,6 @@ def test_a_doubt_that_came_up_during_a_reconciliation_is_settled_after_it() -> N
     read(copier, 2)
     assert copier.vouched_offset == 3
     assert send(copier) == []
-    copier.handle(TargetWhole(copier.doubt))
+    copier.handle(TargetWhole(copier.end_checks))
     copier.handle(Tick(1e6))
     assert len(send(copier)) == 1

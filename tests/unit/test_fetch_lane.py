@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
-from mm2py.replication.events import Diverged, Event, PositionStored
+from mm2py.replication.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.memory import TAIL_READS, MemoryBudget
@@ -61,7 +61,7 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
         )
 
         async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
-            copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+            copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
             copier.handle(PositionStored(copier.identity))
             copier.end_offset = end_offset
             part = CopiedPartition(
@@ -140,7 +140,7 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
             handle=lambda part, event: None,
             lost=lambda: None,
         )
-        copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+        copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
         part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
         lane.partitions[part.key] = part
@@ -161,7 +161,7 @@ def test_what_a_read_of_a_partition_tells_is_nothing_to_one_that_began_anew_mean
     handled: list[tuple[CopiedPartition, Event]] = []
 
     def partition() -> CopiedPartition:
-        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), ready_max_bytes=1 << 20)
+        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
         return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
 

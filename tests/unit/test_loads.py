@@ -11,7 +11,7 @@ import pytest
 
 from connectors.source.loads import MEASURE_EVERY_S, SETTLED_S, Loads
 from mm2py.flow import parse_flow
-from mm2py.replication.copier import Phase
+from mm2py.replication.copier_states import COPYING, Reconciling, State, Storing
 from mm2py.replication.tally import Tally
 from mm2py.worker.assignment import Piece, assign, steady_load
 from mm2py.worker.member import LOADS_EVERY_S, _differs
@@ -28,7 +28,7 @@ ONE: Key = ("t", 0)
 class Copied:
     """What of a copier is looked at."""
 
-    phase: Phase = Phase.COPYING
+    state: State = COPYING
     tally: Tally = field(default_factory=Tally)
 
 
@@ -108,8 +108,8 @@ def test_another_life_of_a_partition_neither_counts_twice_nor_makes_it_idle() ->
 def test_while_a_partition_is_reconciled_it_keeps_what_it_carried() -> None:
     part, told = Partition(), Told({ONE: MB})
     loads = loads_of({ONE: part}, told)
-    for phase in [Phase.RECONCILING] * 20 + [Phase.STORING] * 2:
-        part.copier.phase = phase
+    for state in [Reconciling()] * 20 + [Storing()] * 2:
+        part.copier.state = state
         loads.measure(MEASURE_EVERY_S)
         assert told.said[ONE] == MB
 

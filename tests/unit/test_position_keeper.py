@@ -15,8 +15,9 @@ from connectors.source.position_keeper import HELD_UP_S, PositionKeeper
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.logs import make_logger
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copier import Copier, Phase
-from mm2py.replication.events import Diverged, Event
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Copying
+from mm2py.replication.events import CopySettings, Diverged, Event
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.position_budget import PER_SECOND_MAX, PositionBudget
@@ -98,7 +99,7 @@ class Rig:
 
 
 def _partition(number: int) -> CopiedPartition:
-    copier = Copier(f"t-{number}", Position(0), IDENTITY, ready_max_bytes=1)
+    copier = Copier(f"t-{number}", Position(0), IDENTITY, CopySettings(1))
     return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20))
 
 
@@ -136,7 +137,7 @@ def test_a_thousand_busy_partitions_are_at_most_a_second_behind() -> None:
         return rig
 
     rig = run_virtual(scenario(), limit_s=100)
-    assert all(part.copier.phase is Phase.COPYING for part in rig.parts.values()), "first acts were acknowledged"
+    assert all(type(part.copier.state) is Copying for part in rig.parts.values()), "first acts were acknowledged"
     times = [at_s for at_s, written in rig.store.writes if ("t", 0) in written]
     assert max(after - before for before, after in itertools.pairwise(times)) <= 1.1
 
@@ -200,7 +201,7 @@ def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_be
     async def scenario() -> Any:
         rig = Rig(1)
         part = rig.parts["t", 0]
-        part.copier = Copier("t-0", Position(5), IDENTITY, ready_max_bytes=1, reconciling=True)
+        part.copier = Copier("t-0", Position(5), IDENTITY, CopySettings(1), lookup="it is looked up")
         async with _running(rig):
             await asyncio.sleep(3)
             await rig.keeper.store_final([part])
@@ -358,7 +359,7 @@ def _stop_with_a_batch_on_its_way(part: CopiedPartition) -> None:
     part.copier.handle(fetched(part.copier, batches(part.copier.fetch_offset, 1)))
     assert send_all(part.copier)
     part.copier.handle(Diverged(3, 0))
-    assert part.copier.stop.is_pending
+    assert part.copier.has_untold_gaps
 
 
 def test_of_a_partition_that_a_gap_stops_meanwhile_what_is_stored_stays() -> None:

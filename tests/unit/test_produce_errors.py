@@ -11,9 +11,10 @@ from kio.schema.errors import ErrorCode
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Reconciling, Stalled, Storing, Waiting
 from mm2py.replication.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
-from mm2py.replication.line import Sending
+from mm2py.replication.in_flight import Sending
 from mm2py.replication.position import Position
 from mm2py.replication.produce_errors import PRODUCE_ERRORS, ProduceError, ProduceReaction, Stored, produce_error
 from tests.unit.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
@@ -23,12 +24,12 @@ ALL: Final = [int(code) for code in ErrorCode if code is not ErrorCode.none]
 WRITER: Final = ProducerIdentity(7, 1, "mm2py-test")
 
 
-def one_on_its_way(covered_after_ms: int = -1) -> tuple[Copier, Sending]:
+def one_on_its_way(retained_after_ms: int = -1) -> tuple[Copier, Sending]:
     """Return a copier of which the first batch is stored and the second is under way."""
     copier = copying()
     copier.handle(fetched(copier, batches(0, 2)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
-    (second,) = send_all(copier, covered_after_ms)
+    (second,) = send_all(copier, retained_after_ms)
     return copier, second
 
 
@@ -59,7 +60,7 @@ FOR_GOOD: Final = {ProduceReaction.NEW_LIFE, ProduceReaction.RECONCILE}
 def test_each_answer_has_its_reaction(code: int, reaction: ProduceReaction, stored: Stored) -> None:
     copier, second = one_on_its_way()
     assert refused(copier, second, code) == NEEDS[reaction]
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is (Reconciling if reaction in FOR_GOOD else Waiting)
     assert copier.resume_at_s == (None if reaction in FOR_GOOD else PAUSES_S.get(reaction, RESUME_PAUSES_S[0]))
 
 
@@ -73,9 +74,9 @@ def test_what_is_sent_again_keeps_its_sequence_and_after_a_fence_sequences_begin
         copier.handle(Tick(1e6))
         assert not copier.wants_fetch
         copier.handle(Reconciled(WRITER, Position(10, 0, 10)))
-        assert (copier.phase, copier.position.sequence) == (Phase.STORING, 0)
+        assert (type(copier.state), copier.position.sequence) == (Storing, 0)
         return
-    copier.handle(TargetWhole(copier.doubt))
+    copier.handle(TargetWhole(copier.end_checks))
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, [batch(10, 10)]))
     (again,) = send_all(copier)
@@ -122,7 +123,8 @@ def test_a_batch_stored_behind_one_that_was_surely_refused_leaves_a_hole(
     refused(copier, second, code)
     copier.handle(Acked(third.token, 10, 0.0))
     leaves_hole = stored is Stored.NO and reaction not in FOR_GOOD
-    assert copier.phase is (Phase.STALLED if leaves_hole else Phase.WAITING)
+    otherwise = Reconciling if reaction in FOR_GOOD else Waiting
+    assert type(copier.state) is (Stalled if leaves_hole else otherwise)
 
 
 @pytest.mark.parametrize("code", ALL)
@@ -134,7 +136,7 @@ def test_a_code_that_is_not_in_the_table_leaves_its_batch_in_doubt(code: int) ->
         assert error.reaction in wanted
     copier, second = one_on_its_way()
     refused(copier, second, code)
-    assert copier.phase is Phase.WAITING
+    assert type(copier.state) is (Reconciling if error.reaction in FOR_GOOD else Waiting)
     assert copier.position.source_offset == 10
 
 

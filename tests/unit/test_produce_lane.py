@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest, ProducerIdentity
 from mm2py.replication.copier import Copier
-from mm2py.replication.events import Event, Fetched, PositionStored
+from mm2py.replication.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
@@ -85,7 +85,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
             BROKER,
             world,  # type: ignore[arg-type]
             timeout_ms=1000,
-            covered_after_ms=lambda: -1,
+            retained_after_ms=lambda: -1,
             clock=world,
             handle=handle,
             sent=lambda partition: world.read_again.append(partition.partition),
@@ -113,7 +113,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
 
 
 def _partition(number: int) -> CopiedPartition:
-    copier = Copier(f"t-{number}", Position(0), IDENTITY, ready_max_bytes=1 << 30)
+    copier = Copier(f"t-{number}", Position(0), IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(IDENTITY))
     return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 30), target_leader=BROKER)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from connectors.source.reconciliation import rounds_of
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copier import Copier
-from mm2py.replication.events import Displaced
+from mm2py.replication.events import CopySettings, Displaced
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.steps import TargetRules
 
 
 def partition(number: int) -> CopiedPartition:
-    copier = Copier(f"t-{number}", Position(0), ProducerIdentity(7, 0, "mm2py-test"), ready_max_bytes=1)
+    copier = Copier(f"t-{number}", Position(0), ProducerIdentity(7, 0, "mm2py-test"), CopySettings(1))
     return CopiedPartition("t", "A.t", number, copier, TargetRules(1))
 
 

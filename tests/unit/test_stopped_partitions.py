@@ -9,6 +9,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.replication.copier import Copier
+from mm2py.replication.events import CopySettings
 from mm2py.replication.lane import CopiedPartition
 from mm2py.replication.position import Position
 from mm2py.replication.steps import TargetRules
@@ -18,7 +19,13 @@ from tests.unit.kafka.producer.test_fencing import begin, make
 
 
 def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = False) -> CopiedPartition:
-    copier = Copier(f"s-{partition}", Position(0), identity, ready_max_bytes=1 << 20, reconciling=reconciling)
+    copier = Copier(
+        f"s-{partition}",
+        Position(0),
+        identity,
+        CopySettings(1 << 20),
+        lookup="it is looked up" if reconciling else None,
+    )
     return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20))
 
 

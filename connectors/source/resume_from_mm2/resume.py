@@ -24,7 +24,8 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import CorruptBatch
-from mm2py.replication.lane import CopiedPartition
+from mm2py.replication.events import LookupWaits, Reconciled
+from mm2py.replication.lane import CopiedPartition, Handler
 from mm2py.replication.log_reader import LogReader, Stretch
 from mm2py.replication.planned_stretch import PlannedStretch
 from mm2py.replication.position import Position
@@ -96,13 +97,13 @@ class ResumeFromMm2:
         rng: random.Random,
         log: FilteringBoundLogger,
         wanted: Callable[[CopiedPartition], bool],
-        resumed: Callable[[CopiedPartition, Position], None],
+        handle: Handler,
     ) -> None:
         """Make one; nothing is asked yet.
 
         Args:
             wanted: tells whether a partition is still to be copied.
-            resumed: gets each partition with its position, as soon as that is known.
+            handle: gets ``Reconciled`` for each partition, as soon as its position is known.
         """
         self._flow = settings.flow
         self._exactly_once = settings.exactly_once == "enabled"
@@ -115,7 +116,7 @@ class ResumeFromMm2:
         self._rng = rng
         self._log = log
         self._wanted = wanted
-        self._resumed = resumed
+        self._handle = handle
 
     async def run(self, parts: Sequence[CopiedPartition]) -> None:
         """Find out where partitions go on, and log what was found.
@@ -135,7 +136,7 @@ class ResumeFromMm2:
             count.records += found.records
             count.ambiguous += found.is_ambiguous
             count.unproven += not found.is_proven
-            self._resumed(found.part, found.position)
+            self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
 
         await self._find(parts, done)
         if not count.partitions:
@@ -198,7 +199,7 @@ class ResumeFromMm2:
     def _read_target(self, tasks: asyncio.TaskGroup, jobs: Sequence[_Job], done: Done) -> None:
         """Read the ends of remote partitions."""
         if jobs:
-            stretches = [_TargetEnd(job, self._clock) for job in jobs]
+            stretches = [_TargetEnd(job, self._handle, self._clock) for job in jobs]
             read = self._target_reader.read(stretches, lambda read: self._read_source(tasks, read, done))
             tasks.create_task(read, name="read ends of remote partitions")
 
@@ -234,7 +235,7 @@ def _tell(read: Sequence[Stretch], done: Done) -> None:
 class _TargetEnd(PlannedStretch):
     """The end of a remote partition. If it is not whole in the end, it could not be read, or is gone."""
 
-    def __init__(self, job: _Job, clock: Clock) -> None:
+    def __init__(self, job: _Job, handle: Handler, clock: Clock) -> None:
         self.first_offset = max(job.target_start, job.target_end - job.width)
         part = job.part
         super().__init__(
@@ -246,13 +247,14 @@ class _TargetEnd(PlannedStretch):
             clock=clock,
         )
         self.job = job
+        self._handle = handle
         self.last_records = LastRecords()
         self.is_whole = False
 
     def take(self, fetched: FetchedPartition) -> bool:
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
-        before, copier = self._offset, self.job.part.copier
+        before = self._offset
         planned = self._plan(fetched)
         try:
             self.last_records.take(fetched.records, planned.steps)
@@ -262,7 +264,7 @@ class _TargetEnd(PlannedStretch):
         if self.is_whole or self._offset > before:
             return self.is_whole
         is_undecided = not len(fetched.records) and fetched.last_stable_offset < self.job.target_end
-        copier.reason = UNDECIDED if is_undecided else SEARCHING
+        self._handle(self.job.part, LookupWaits(UNDECIDED if is_undecided else SEARCHING))
         if self._is_patient(UNDECIDED_PATIENCE_S if is_undecided else END_PATIENCE_S):
             return False
         self.is_whole = not len(fetched.records)  # the transaction stays undecided, or the end holds no batch any more

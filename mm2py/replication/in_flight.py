@@ -1,12 +1,12 @@
-"""The line: the batches of one partition on their way from its source to its target, oldest first. Pure.
+"""The batches of one partition that were read and are not stored yet, oldest first. Pure.
 
     take --> ready --next_batch--> in flight --settle--> leave
                                        |
-                                       +--doubt--> in doubt, until it comes again as it was, or is stored after all
+                                       +--fail--> outcome unknown, until it is sent again as it was, or is stored
 
-Answers to RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition. The line has the rule
-of what may be in flight together, and knows what was sent and may be stored although nobody has acknowledged it (C1, H2
-of docs/broker-facts.md). What follows from an answer is decided by the copier.
+Answers to RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition. This module has
+the rule of what may be in flight together, and knows what was sent and may be stored although the target has not
+acknowledged it (C1, H2 of docs/broker-facts.md). The copier decides what follows from an answer.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ MAX_QUEUED = 5
 """At the end of its log a partition is not read while so many batches wait behind those under way."""
 
 MAX_CUT_READS = 20
-"""So often a batch in doubt is read again that was made of several which do not come together in one read any more."""
+"""How often a batch of unknown outcome is read again, if it was made of several that no longer come in one read."""
 
 _Shape = tuple[int, int, int, int]
-"""First and next source offset, record count, leader epoch: what must be the same when a batch in doubt is sent again.
+"""First and next source offset, record count, leader epoch: what must be the same when a batch is sent again.
 
 The story: a batch is stored, the answer is lost, and the source's cleaner removes it before it is read again. The next
 batch would take its sequence; the target would take it for the one it has, acknowledge it, and drop it."""
 
 
-class _InDoubt(NamedTuple):
+class _OutcomeUnknown(NamedTuple):
     """A batch that was sent, and of which nobody knows whether it is stored."""
 
     shape: _Shape
@@ -70,7 +70,7 @@ class Entry:
     """It may have been sent before."""
     not_stored: bool = False
     """It was not sent before, and refused: its sequence is free for another batch."""
-    covered: bool = True
+    retained: bool = True
     """The target would have known it again when it was sent (C1)."""
 
     @property
@@ -85,12 +85,12 @@ class Entry:
         self.not_stored = stored is Stored.NO and not self.repeated
 
 
-class Line:
+class InFlightBatches:
     """The batches of one partition on their way from its source to its target, oldest first.
 
-    They are read and waiting, then sent and unanswered; after a failure those that were sent are *in doubt*, and must
-    come again as they were. Dropped steps stand among them, so that the position passes them in their order. The lease
-    is held for each step from ``take`` until it has left or was let go.
+    They are read and waiting, then sent and unanswered. After a failure the outcome of those that were sent is unknown,
+    and they must be sent again as they were. Dropped steps stand among them, so that the position passes them in their
+    order. The lease is held for each step from ``take`` until it has left or was let go.
     """
 
     def __init__(self, name: str, *, ready_max_bytes: int) -> None:
@@ -104,7 +104,7 @@ class Line:
         self._ready: deque[Entry] = deque()
         self.ready_max_bytes = ready_max_bytes
         self._in_flight: deque[Entry] = deque()
-        self._uncovered_in_flight = False
+        self._unretained_in_flight = False
         self._sent_to: int | None = None
         self._token = 0
         self._sequence = 0
@@ -112,7 +112,7 @@ class Line:
         """Nothing is known to be stored that the broker would remember us by."""
         self._stored_timestamp_ms = -1
         """Newest timestamp of the batch that was acknowledged last: by it the broker remembers what it stored."""
-        self._in_doubt: list[_InDoubt] = []
+        self._unknown: list[_OutcomeUnknown] = []
         self._cut_reads = 0
         self._left_behind = -1
         """First source offset of a batch of which the target left open whether it stored it, and then stored another
@@ -168,43 +168,44 @@ class Line:
 
     # Sent and unanswered
 
-    def next_batch(self, broker: int, covered_after_ms: int, identity: ProducerIdentity) -> Sending | None:
+    def next_batch(self, broker: int, retained_after_ms: int, identity: ProducerIdentity) -> Sending | None:
         """Return the next batch if one may be sent now to ``broker``; it is in flight from then on.
 
         Args:
             broker: who leads the remote partition. What is in flight to an earlier leader must be answered first.
-            covered_after_ms: a batch whose newest record is older is *uncovered*: the broker may forget that it stored
-                it (C1), so nothing else is in flight beside it, and it is not sent again: see ``doubt_has_aged``.
+            retained_after_ms: a batch whose newest record is older is *unretained*: the broker may forget that it
+                stored it (C1). So nothing else is in flight beside it, and it is not sent again: see
+                ``is_too_old_to_resend``.
             identity: under which it is sent.
         """
         if not self._ready:
             return None
         entry = self._ready[0]
         batch = entry.step
-        if isinstance(batch, Dropped):  # settled as soon as it is first in line, see _skip_dropped
+        if isinstance(batch, Dropped):  # settled as soon as it is the oldest, see _skip_dropped
             raise AssertionError(f"{self._name}: a dropped step waits at the head")
-        covered = batch.max_timestamp_ms > covered_after_ms
-        if self._stored_timestamp_ms <= covered_after_ms:
+        retained = batch.max_timestamp_ms > retained_after_ms
+        if self._stored_timestamp_ms <= retained_after_ms:
             self._alone = True  # the broker may have forgotten us meanwhile: as for the first batch of all (H2, C1)
         if self.unanswered and (
             self.unanswered >= MAX_IN_FLIGHT
             or self._alone
-            or not covered
-            or self._uncovered_in_flight
+            or not retained
+            or self._unretained_in_flight
             or self._sent_to != broker
             or batch.first_offset < self.careful_until
         ):
             return None
-        if batch.first_offset < self.careful_until and self.doubt_has_aged(covered_after_ms):
+        if batch.first_offset < self.careful_until and self.is_too_old_to_resend(retained_after_ms):
             return None
         self._ready.popleft()
         self.ready_bytes -= len(batch.data)
         self._token += 1
         entry.token, entry.sequence = self._token, self._sequence
         entry.repeated = batch.first_offset < self.careful_until
-        entry.covered = covered
+        entry.retained = retained
         self._sequence = next_sequence(self._sequence, batch.record_count)
-        self._uncovered_in_flight = not covered
+        self._unretained_in_flight = not retained
         self._sent_to = broker
         self._in_flight.append(entry)
         self.unanswered += 1
@@ -240,8 +241,8 @@ class Line:
         batch = entry.batch
         entry.settled = True
         self._stored_timestamp_ms = batch.max_timestamp_ms
-        if self._in_doubt and self._in_doubt[0].shape == _shape(batch):  # answered after a failure, not sent again
-            del self._in_doubt[0]
+        if self._unknown and self._unknown[0].shape == _shape(batch):  # answered after a failure, not sent again
+            del self._unknown[0]
         self._alone = False
 
     def leave(self) -> Dropped | None:
@@ -267,48 +268,53 @@ class Line:
         self._in_flight.clear()
 
     def rewind(self, sequence: int) -> None:
-        """Let go of everything; what is read next is sent from this sequence on. What is in doubt stays so."""
+        """Let go of everything; what is read next is sent from this sequence on. Unknown outcomes stay so."""
         self.let_go()
         self.unanswered = 0
         self.forget()
         self._sequence = sequence
 
-    # In doubt
+    # Outcome unknown
 
     @property
-    def is_in_doubt(self) -> bool:
+    def has_unknown_outcomes(self) -> bool:
         """Of something that was sent, and has not come again, nobody knows whether it is stored."""
-        return bool(self._in_doubt)
+        return bool(self._unknown)
 
     @property
     def sent_before(self) -> Sequence[tuple[int, int]]:
-        """(first, next) source offset of each batch whose outcome is in doubt: it must be cut in the same way again."""
-        return [one.shape[:2] for one in self._in_doubt]
+        """(first, next) source offset of each batch whose outcome is unknown: it must be cut in the same way again."""
+        return [one.shape[:2] for one in self._unknown]
 
-    def doubt(self) -> None:
-        """Take in a failure: what was sent and is not settled is in doubt, and so is what waits and was sent before.
-        What waits is let go; what was sent stays, for its answers."""
+    def fail(self) -> None:
+        """Take in a failure: the outcome of what was sent and is not settled is unknown. So is that of what waits and
+        was sent before. What waits is let go; what was sent stays, for its answers."""
         sent = [entry.step.next_offset for entry in self._in_flight]
         self.careful_until = max([self.careful_until, *sent])
         entries = [*self._in_flight, *(entry for entry in self._ready if entry.step.next_offset <= self.careful_until)]
-        self._in_doubt = [
-            *(_as_doubtful(entry.step) for entry in entries if isinstance(entry.step, Outgoing) and not entry.settled),
-            *self._in_doubt,
+        self._unknown = [
+            *(
+                _unknown_outcome(entry.step)
+                for entry in entries
+                if isinstance(entry.step, Outgoing) and not entry.settled
+            ),
+            *self._unknown,
         ]
         self.forget()
 
     def reads_otherwise(self, plan: Plan) -> str | None:
-        """Hold what was read against what is in doubt. What comes again as it was sent is in doubt no more: its answer
-        will tell. Otherwise returns why no resend can tell, in words for the operator.
+        """Compare what was read with what was sent and has an unknown outcome.
 
-        What is dropped by now, and was sent, comes in another way, too. The story: a batch is in doubt, the source's
-        cleaner empties it, and a read brings its header alone. The position must not pass it: it may be stored.
+        If a batch comes again as it was sent, its answer will tell. Otherwise returns why no resend can tell, in words
+        for the operator. What is dropped by now, and was sent, comes in another way, too. The story: the outcome of a
+        batch is unknown, the source's cleaner empties it, and a read brings its header alone. The position must not
+        pass it: it may be stored.
         """
         again = 0
         for step in plan.steps:
-            if again == len(self._in_doubt):
+            if again == len(self._unknown):
                 break
-            shape = self._in_doubt[again].shape
+            shape = self._unknown[again].shape
             if isinstance(step, Dropped):
                 comes_otherwise = step.next_offset > shape[0]
             else:
@@ -316,7 +322,7 @@ class Line:
                 again += 1
             if comes_otherwise:
                 return "the source reads differently from what was sent and not acknowledged"
-        del self._in_doubt[:again]
+        del self._unknown[:again]
         if plan.steps:
             self._cut_reads = 0
         elif plan.cut_batch_bytes:
@@ -325,8 +331,8 @@ class Line:
             return "what was sent as one batch cannot be read as a whole again"
         return None
 
-    def doubt_has_aged(self, covered_after_ms: int) -> bool:
-        """Whether what waits to be sent again is uncovered by now, or something is that was sent behind it: it may be
+    def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
+        """Whether what waits to be sent again is unretained by now, or something is that was sent behind it: it may be
         stored, and the target may have forgotten that (C1).
 
         The story: a batch is stored, its answer is lost, and the source's broker is away for a day. Sent again, as it
@@ -341,27 +347,27 @@ class Line:
                 if step.first_offset >= self.careful_until:
                     break
                 times.append(step.max_timestamp_ms)
-        return bool(times) and min([*times, *(one.max_timestamp_ms for one in self._in_doubt)]) <= covered_after_ms
+        return bool(times) and min([*times, *(one.max_timestamp_ms for one in self._unknown)]) <= retained_after_ms
 
     @property
     def may_be_forgotten(self) -> bool:
         """Something was sent that may be stored, and that the target would not know again (C1)."""
-        return any(not (entry.settled or entry.covered or entry.not_stored) for entry in self._in_flight)
+        return any(not (entry.settled or entry.retained or entry.not_stored) for entry in self._in_flight)
 
     def trust_refusals(self) -> None:
-        """Where nothing of what was sent can be stored, nothing is in doubt: it may be cut in another way.
+        """If nothing of what was sent can be stored, no outcome is unknown: it may be cut in another way.
 
         The story: a batch made of several is too large for the target; those sent behind it are out of order. They
         would come back as they were, which no longer fits, and a new epoch would have to be asked for.
         """
         sent = [entry for entry in self._in_flight if not entry.settled]
-        if sent and all(entry.not_stored for entry in sent) and len(self._in_doubt) == len(sent):
-            self._in_doubt.clear()
+        if sent and all(entry.not_stored for entry in sent) and len(self._unknown) == len(sent):
+            self._unknown.clear()
             self.careful_until = -1
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Take in that what was sent is shut out: under the producer id and epoch to come nothing was sent yet."""
-        self._in_doubt.clear()
+        self._unknown.clear()
         self.careful_until = self._left_behind = -1
         self._cut_reads = 0
         self._alone = True
@@ -372,8 +378,8 @@ def _rebuilt_bytes(step: Step) -> int:
     return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
 
 
-def _as_doubtful(batch: Outgoing) -> _InDoubt:
-    return _InDoubt(_shape(batch), batch.max_timestamp_ms)
+def _unknown_outcome(batch: Outgoing) -> _OutcomeUnknown:
+    return _OutcomeUnknown(_shape(batch), batch.max_timestamp_ms)
 
 
 def _shape(batch: Outgoing) -> _Shape:

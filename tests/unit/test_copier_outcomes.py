@@ -6,23 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from mm2py.replication.copier import Copier, Phase
+from mm2py.replication.copier import Copier
+from mm2py.replication.copier_states import Copying, Drained, Draining, Reconciling
 from mm2py.replication.events import (
     Acked,
-    DoubtAged,
     Drain,
     Need,
     ProduceLost,
     ProduceRefused,
     Reconciled,
     Tick,
+    TooOldToResend,
 )
-from mm2py.replication.line import Sending
+from mm2py.replication.in_flight import Sending
 from mm2py.replication.steps import Dropped, Outgoing
 from tests.unit.test_copier import BROKER, batch, copying, fetched, seen_whole, send_all
 
 YOUNG_MS, OLD_MS = 9_000, 1_000
-NOW_COVERED_AFTER_MS, LATER_COVERED_AFTER_MS = 500, 5_000
+NOW_RETAINED_AFTER_MS, LATER_RETAINED_AFTER_MS = 500, 5_000
 NOT_ENOUGH_REPLICAS = 19
 INVALID_RECORD = 87
 
@@ -42,13 +43,13 @@ def begun() -> Copier:
 def lose(copier: Copier, steps: list[Outgoing]) -> list[Sending]:
     """Send batches, none of which is answered, and let the pause be over; they wait to be read again."""
     copier.handle(fetched(copier, steps))
-    sent = send_all(copier, NOW_COVERED_AFTER_MS)
+    sent = send_all(copier, NOW_RETAINED_AFTER_MS)
     assert len(sent) == len(steps)
     for each in sent:
         copier.handle(ProduceLost(each.token, "reset", 0.0))
     copier.handle(Tick(1e6))
     seen_whole(copier)
-    assert copier.phase is Phase.COPYING
+    assert type(copier.state) is Copying
     return sent
 
 
@@ -66,17 +67,17 @@ def test_a_batch_in_doubt_that_has_aged_is_looked_for_and_not_sent_again(
     steps = [batch_of(10 + 10 * at, time) for at, time in enumerate(times)]
     sent = lose(copier, steps)
     copier.handle(fetched(copier, steps if read_together else steps[:1]))
-    again = copier.next_batch(BROKER, LATER_COVERED_AFTER_MS)
-    assert copier.doubt_has_aged(LATER_COVERED_AFTER_MS) == has_aged
+    again = copier.next_batch(BROKER, LATER_RETAINED_AFTER_MS)
+    assert copier.is_too_old_to_resend(LATER_RETAINED_AFTER_MS) == has_aged
     if not has_aged:
         assert again is not None
         assert (again.batch, again.sequence) == (sent[0].batch, sent[0].sequence)
         return
     assert again is None
-    assert Need.RECONCILE in copier.handle(DoubtAged(0.0))
+    assert Need.RECONCILE in copier.handle(TooOldToResend(0.0))
     assert copier.position.source_offset == 10
     assert not copier.wants_fetch
-    assert not copier.doubt_has_aged(LATER_COVERED_AFTER_MS), "once is enough"
+    assert not copier.is_too_old_to_resend(LATER_RETAINED_AFTER_MS), "once is enough"
     assert copier.is_unsettled
 
 
@@ -85,10 +86,10 @@ def test_a_batch_that_waits_behind_one_in_doubt_may_be_as_old_as_it_likes() -> N
     young, old = batch_of(10, YOUNG_MS), batch_of(20, OLD_MS)
     lose(copier, [young])
     copier.handle(fetched(copier, [young, old]))
-    again = copier.next_batch(BROKER, LATER_COVERED_AFTER_MS)
+    again = copier.next_batch(BROKER, LATER_RETAINED_AFTER_MS)
     assert again is not None
     copier.handle(Acked(again.token, 110, 0.0))
-    alone = copier.next_batch(BROKER, LATER_COVERED_AFTER_MS)
+    alone = copier.next_batch(BROKER, LATER_RETAINED_AFTER_MS)
     assert alone is not None
     assert alone.batch == old
 
@@ -97,25 +98,25 @@ def test_what_was_refused_for_certain_is_no_doubt_that_ages() -> None:
     """A partition lacks replicas for a day: what waits there was never stored, and is sent again without a fence."""
     copier = begun()
     step = batch_of(10, OLD_MS)
-    for covered_after_ms in (NOW_COVERED_AFTER_MS, LATER_COVERED_AFTER_MS, LATER_COVERED_AFTER_MS):
+    for retained_after_ms in (NOW_RETAINED_AFTER_MS, LATER_RETAINED_AFTER_MS, LATER_RETAINED_AFTER_MS):
         copier.handle(fetched(copier, [step]))
-        (sent,) = send_all(copier, covered_after_ms)
+        (sent,) = send_all(copier, retained_after_ms)
         assert sent.sequence == 10
         assert Need.RECONCILE not in copier.handle(ProduceRefused(sent.token, NOT_ENOUGH_REPLICAS, None, 0.0))
         assert Need.RECONCILE not in copier.handle(Tick(1e6))
 
 
-def test_while_the_target_is_in_doubt_itself_nothing_is_looked_for_in_it() -> None:
+def test_while_the_is_end_unverified_itself_nothing_is_looked_for_in_it() -> None:
     copier = begun()
     step = batch_of(10, OLD_MS)
     copier.handle(fetched(copier, [step]))
-    (sent,) = send_all(copier, NOW_COVERED_AFTER_MS)
+    (sent,) = send_all(copier, NOW_RETAINED_AFTER_MS)
     copier.handle(ProduceLost(sent.token, "reset", 0.0))
     copier.handle(Tick(1e6))
     copier.handle(fetched(copier, [step]))
-    assert not copier.doubt_has_aged(LATER_COVERED_AFTER_MS)
+    assert not copier.is_too_old_to_resend(LATER_RETAINED_AFTER_MS)
     seen_whole(copier)
-    assert copier.doubt_has_aged(LATER_COVERED_AFTER_MS)
+    assert copier.is_too_old_to_resend(LATER_RETAINED_AFTER_MS)
 
 
 def test_the_position_does_not_pass_a_batch_in_doubt_that_was_emptied_meanwhile() -> None:
@@ -124,20 +125,20 @@ def test_the_position_does_not_pass_a_batch_in_doubt_that_was_emptied_meanwhile(
     copier = begun()
     lose(copier, [batch_of(10, YOUNG_MS)])
     assert Need.RECONCILE in copier.handle(fetched(copier, [Dropped(20, 0, "empty", 0)], end=40))
-    assert (copier.position.source_offset, copier.phase) == (10, Phase.WAITING)
+    assert (copier.position.source_offset, type(copier.state)) == (10, Reconciling)
 
 
 def test_what_was_dropped_before_a_batch_in_doubt_is_passed_as_before() -> None:
     copier = begun()
     step = batch_of(12, YOUNG_MS)
     copier.handle(fetched(copier, [Dropped(12, 2, "aborted", 0), step]))
-    (sent,) = send_all(copier, NOW_COVERED_AFTER_MS)
+    (sent,) = send_all(copier, NOW_RETAINED_AFTER_MS)
     copier.handle(ProduceLost(sent.token, "reset", 0.0))
     copier.handle(Tick(1e6))
     seen_whole(copier)
     copier.handle(fetched(copier, [Dropped(12, 2, "aborted", 0)], end=22))
     copier.handle(fetched(copier, [step]))
-    assert send_all(copier, NOW_COVERED_AFTER_MS)[0].sequence == sent.sequence
+    assert send_all(copier, NOW_RETAINED_AFTER_MS)[0].sequence == sent.sequence
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -148,13 +149,13 @@ def test_a_drain_that_is_given_up_with_requests_unanswered_leaves_something_to_s
     copier.handle(fetched(copier, [batch_of(10, YOUNG_MS)]))
     (sent,) = send_all(copier)
     copier.handle(Drain())
-    assert (copier.phase, copier.is_unsettled) == (Phase.DRAINING, True)
+    assert (type(copier.state), copier.is_unsettled) == (Draining, True)
     if answered:
         copier.handle(Acked(sent.token, 110, 0.0))
-        assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, False)
+        assert (type(copier.state), copier.is_unsettled) == (Drained, False)
     else:
         copier.handle(ProduceLost(sent.token, "gone", 0.0))
-        assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, True)
+        assert (type(copier.state), copier.is_unsettled) == (Drained, True)
 
 
 def test_what_is_in_doubt_when_a_partition_is_drained_stays_so_whatever_is_found_later() -> None:
@@ -164,9 +165,9 @@ def test_what_is_in_doubt_when_a_partition_is_drained_stays_so_whatever_is_found
     copier = begun()
     lose(copier, [step := batch_of(10, YOUNG_MS)])
     copier.handle(fetched(copier, [step]))
-    (again,) = send_all(copier, NOW_COVERED_AFTER_MS)
+    (again,) = send_all(copier, NOW_RETAINED_AFTER_MS)
     assert Need.RECONCILE in copier.handle(ProduceRefused(again.token, INVALID_RECORD, None, 0.0))
     copier.handle(Drain())
     found = copier.position._replace(source_offset=20, target_offset=110)
     copier.handle(Reconciled(replace(copier.identity, epoch=1), found))
-    assert (copier.phase, copier.is_unsettled) == (Phase.DRAINED, True)
+    assert (type(copier.state), copier.is_unsettled) == (Drained, True)
