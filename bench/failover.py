@@ -24,7 +24,7 @@ from bench.paced import percentile
 from bench.pages import beginning
 from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
-from mm2py.records.control_record import Fenced, Ownership, PutOut
+from mm2py.records.control_record import Evicted, Fenced, Ownership
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import create_topic, new_name
 from tests.cluster.running import Value, one_way_properties
@@ -37,7 +37,7 @@ GOALS_S: Final[Mapping[float, float]] = {0.5: 1.0, 0.99: 2.0}
 """By percentile: how long after the session time-out partitions are copied again."""
 DEADLINE_S: Final = 60.0
 STEPS: Final[Mapping[str, str]] = {
-    "put_out_s": "until the group knows that it is gone",
+    "evicted_s": "until the group knows that it is gone",
     "given_s": "until others own its partitions",
     "fenced_s": "until it is shut out of the positions",
     "first_s": "until the first of its partitions is copied again",
@@ -113,11 +113,11 @@ def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, flo
     for entry in group.entries():
         at_s = entry.time_ms / 1000 - killed_s
         match entry.record:
-            case PutOut(dead=who) if who == name:
-                measures.setdefault("put_out_s", at_s)
+            case Evicted(dead=who) if who == name:
+                measures.setdefault("evicted_s", at_s)
             case Fenced(of=who) if who == name:
                 measures.setdefault("fenced_s", at_s)
-            case Ownership() if "put_out_s" in measures:
+            case Ownership() if "evicted_s" in measures:
                 measures.setdefault("given_s", at_s)
     dead.wait()
     group.start_another()

@@ -24,7 +24,7 @@ def is_shared(view: View, topic: str, *, partitions: int, workers: int) -> bool:
         len(owners) == partitions
         and len(set(owners.values())) == len(view.members) == workers
         and view.leader is not None
-        and not view.out
+        and not view.to_fence
         and all(owned.waits_for is None for owned in view.owners.values())
     )
 

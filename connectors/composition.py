@@ -244,7 +244,7 @@ def _entrance(configuration: Configuration, settings: GroupSettings, means: Mean
     """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat.
 
     They have a client id of their own as well, the same in all workers: a broker that holds records back for a quota
-    would else hold back the beats, and the group would put out workers that are well.
+    would else hold back the beats, and the group would evict workers that are well.
     """
     flows = [one for one in configuration.flows if one.flow.target == settings.target]
     beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]

@@ -21,6 +21,7 @@ from mm2py.records.control_record import (
     Beat,
     Claim,
     ControlRecord,
+    Evicted,
     Fenced,
     Joined,
     Lead,
@@ -29,7 +30,6 @@ from mm2py.records.control_record import (
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Resigned,
     Skipped,
@@ -253,8 +253,8 @@ def _read_released(member: MemberId, fields: Fields) -> Released:
     return Released(member, _count(fields, "generation"), frozenset(unpack(fields["shares"])))
 
 
-def _put_out_fields(put_out: PutOut) -> Fields:
-    return {"leader_epoch": put_out.leader_epoch, "dead": put_out.dead}
+def _evicted_fields(evicted: Evicted) -> Fields:
+    return {"leader_epoch": evicted.leader_epoch, "dead": evicted.dead}
 
 
 def _fenced_fields(fenced: Fenced) -> Fields:
@@ -294,7 +294,7 @@ _WRITE: Final[dict[type, Callable[[Any], Fields]]] = {
     Resigned: lambda resigned: {"leader_epoch": resigned.leader_epoch},
     Ownership: ownership_fields,
     Released: _released_fields,
-    PutOut: _put_out_fields,
+    Evicted: _evicted_fields,
     Fenced: _fenced_fields,
     Left: lambda left: {"in_doubt": left.in_doubt},
     Snapshot: _snapshot_fields,
@@ -309,7 +309,7 @@ _READ: Final[dict[str, Callable[[MemberId, Fields], ControlRecord]]] = {
     "Resigned": lambda member, fields: Resigned(member, _count(fields, "leader_epoch")),
     "Ownership": read_ownership,
     "Released": _read_released,
-    "PutOut": lambda member, fields: PutOut(member, _count(fields, "leader_epoch"), MemberId(_name(fields, "dead"))),
+    "Evicted": lambda member, fields: Evicted(member, _count(fields, "leader_epoch"), MemberId(_name(fields, "dead"))),
     "Fenced": _read_fenced,
     "Left": lambda member, fields: Left(member, _flag(fields, "in_doubt")),
     "Snapshot": _read_snapshot,

@@ -185,7 +185,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOut:
+class Evicted:
     """The leader declares a silent member dead: whatever it still writes to the control log is void."""
 
     member: MemberId
@@ -250,7 +250,7 @@ ControlRecord = (
     | Resigned
     | Ownership
     | Released
-    | PutOut
+    | Evicted
     | Fenced
     | Left
     | Snapshot

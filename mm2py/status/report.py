@@ -232,7 +232,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
         state.leader_epoch,
         state.generation,
         tuple(members),
-        tuple(sorted(state.out)),
+        tuple(sorted(state.to_fence)),
         dict(state.unfenced),
     )
 
@@ -337,7 +337,7 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
                 text = f"{member.name} is silent, last seen {ago(member.last_seen_ms)} ago."
                 yield Problem(ProblemKind.MEMBER, where, text)
         for name in group.being_fenced:
-            yield Problem(ProblemKind.MEMBER, where, f"{name} was put out and is not fenced yet: what it had waits.")
+            yield Problem(ProblemKind.MEMBER, where, f"{name} was evicted and is not fenced yet: what it had waits.")
 
 
 def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:

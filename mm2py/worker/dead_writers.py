@@ -1,4 +1,4 @@
-"""Shuts members that were put out from the positions: the leader's part of taking their shares over.
+"""Shuts members that were evicted from the positions: the leader's part of taking their shares over.
 
 Once the producers of a dead member can change no position any more, its shares may begin elsewhere; their new owners
 fence each remote partition by itself, with the epoch that was raised here. Connect trusts in members to stop when the

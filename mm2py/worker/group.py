@@ -116,7 +116,7 @@ class Group:
     def begin_no_more(self) -> None:
         """Let the present life be the last: ``run`` returns when it ends.
 
-        The story: w1 drains, and is cut off meanwhile; the others put it out. Came it back, they would give partitions
+        The story: w1 drains, and is cut off meanwhile; the others evict it. If it came back, they would give partitions
         to it that nobody copies as long as it drains.
         """
         self._leaving = True

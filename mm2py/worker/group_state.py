@@ -38,7 +38,7 @@ from mm2py.worker.leads import Leads
 
 @dataclass(slots=True)
 class Member:
-    """One that joined, and was neither put out nor left."""
+    """One that joined, and was neither evicted nor left."""
 
     joined: Joined
     last_offset: int
@@ -97,8 +97,8 @@ class GroupState:
         """How many partitions each of these topics had when its flow first copied it, as heads said."""
         self.loads: dict[Share, int] = {}
         """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
-        self.out: dict[MemberId, dict[int, Writer]] = {}
-        """What members were writing under that were put out or left in doubt, until all of it is fenced."""
+        self.to_fence: dict[MemberId, dict[int, Writer]] = {}
+        """Members that were evicted or left in doubt, and what they wrote under, until all of it is fenced."""
         self.gone: dict[MemberId, int] = {}
         """Members that were fenced whole or left drained, and since when; oldest first."""
         self.drained: dict[MemberId, None] = {}
@@ -246,7 +246,9 @@ class GroupState:
             },
             "widths": {str(flow): widths for flow, widths in self.widths.items()},
             "loads": pack(self.loads),
-            "out": [[name, [writer_fields(each) for each in writers.values()]] for name, writers in self.out.items()],
+            "to_fence": [
+                [name, [writer_fields(each) for each in writers.values()]] for name, writers in self.to_fence.items()
+            ],
             "gone": list(self.gone.items()),
             "drained": list(self.drained),
             "retired": [[*writer_fields(writer), since_ms] for writer, since_ms in self.retired.values()],
@@ -306,7 +308,7 @@ class GroupState:
         self.leads = Leads.of({flow: read_leads(lead, self.topics.get(flow, ())) for flow, lead in leads.items()})
         self.widths = {parse_flow(flow): widths for flow, widths in fields["widths"].items()}
         self.loads = unpack(fields["loads"])
-        self.out = {name: _writers(writers) for name, writers in fields["out"]}
+        self.to_fence = {name: _writers(writers) for name, writers in fields["to_fence"]}
         self.gone = dict(fields["gone"])
         self.drained = dict.fromkeys(fields["drained"])
         retired = [(read_writer(writer), since_ms) for *writer, since_ms in fields["retired"]]

@@ -1,8 +1,8 @@
-"""Who owns which share, and for whose end its owner still waits: promise 2 between workers. Pure.
+"""Which member owns which share, and whether it must still wait for the previous owner. Pure.
 
-Connect revokes tasks in one rebalance and gives them away in the next; here a share is given at once, and its new owner
-waits until the earlier one has drained it (``Released``) or nothing of it can be appended any more (``Fenced``).
-At most one member was ever free to run a share without having ended since: its owner, or whom its owner waits for.
+Connect revokes tasks in one rebalance and assigns them in the next. Here a share is assigned at once, and its new owner
+waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``).
+Invariant: at most one member may run a share. It is the owner, or the previous owner until it has released the share.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mm2py.records.share_ranges import pack, unpack
 
 
 class Owned(NamedTuple):
-    """How it stands with one share. A share with neither a member nor anybody to wait for is not kept."""
+    """The owner of one share. A share with neither an owner nor a previous one to wait for is not kept."""
 
     member: MemberId | None
     waits_for: MemberId | None
     generation: int
-    """In which the waiting began; where nobody is waited for, in which it got this owner."""
+    """In which the waiting began; without waiting, in which it got this owner."""
 
 
 class HandOvers:
@@ -45,7 +45,7 @@ class HandOvers:
         return self._awaited.get(member, {}).keys()
 
     def give(self, share: Share, to: MemberId | None, generation: int) -> None:
-        """Move a share. Whoever may be at it is waited for; owners in between have not begun, and do not matter.
+        """Move a share. Its new owner waits for the member that may run it; owners in between have not begun.
 
         The story of the share that came back: w1's goes to w2, and before w1 has drained it to w1 again. w1 still
         waits for itself: it may have stopped copying already, and has to say so before it begins anew.
@@ -69,13 +69,13 @@ class HandOvers:
             if old is not None and old.waits_for == member and old.generation <= generation:
                 self._set(share, old, old._replace(waits_for=None))
 
-    def put_out(self, dead: MemberId, generation: int) -> None:
-        """A member may still be at what it owns, and will not say when it has ended."""
+    def evict(self, dead: MemberId, generation: int) -> None:
+        """A member may still run what it owns, and will not say when it has stopped."""
         for share in list(self.owned_by(dead)):
             self.give(share, None, generation)
 
     def forget(self, ended: MemberId) -> None:
-        """A member is at nothing any more: it was fenced whole, or left drained."""
+        """A member runs nothing any more: all that it wrote under was fenced, or it left drained."""
         for share in list(self.owned_by(ended)):
             old = self.owners[share]
             self._set(share, old, old._replace(member=None))

@@ -91,7 +91,7 @@ class Group(Protocol):
         ...
 
     def begin_no_more(self) -> None:
-        """This worker drains: should the others put it out meanwhile, it does not come back."""
+        """This worker drains: if the others evict it meanwhile, it does not come back."""
         ...
 
     async def leave(self, *, in_doubt: bool) -> None:
@@ -175,7 +175,7 @@ class Herder:
             await self._all_ended(awaited, stopping)
             if not self._stopping.is_set():
                 await self._switch_off_in_time(stopping)
-                await self._cancel([running.task for running in self.connectors])  # heartbeats that would be put out
+                await self._cancel([running.task for running in self.connectors])  # no more heartbeats
                 await asyncio.gather(*map(self._leave, self._groups))
                 await self._cancel(members)
                 self._log.error("worker.nothing_left", why="Every flow was refused.")  # the last word

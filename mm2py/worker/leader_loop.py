@@ -20,9 +20,9 @@ from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.control_record import (
     Claim,
     ControlRecord,
+    Evicted,
     Fenced,
     MemberId,
-    PutOut,
     Resigned,
     Share,
     Writer,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mm2py.worker.member import Member
 
 CLAIM_SPREAD: Final = 0.3
-"""Members that see the leader fall silent claim within this part of a heartbeat interval: few in vain, none late."""
+"""Members that see a silent leader claim within this part of a heartbeat interval: few in vain, none late."""
 
 
 class LeaderLoop:
@@ -55,7 +55,7 @@ class LeaderLoop:
     ) -> None:
         """``bundle_of`` as in ``role.Situation``."""
         self.joined = terms.joined(member.id)
-        """What the group is to know of the member."""
+        """What the group shall know of the member."""
         self.news = asyncio.Event()
         self._member = member
         self._tick_s = terms.heartbeat_interval_s
@@ -118,9 +118,9 @@ class LeaderLoop:
     async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
         actions = self._decide()
         claims = any(isinstance(action, Append) and isinstance(action.record, Claim) for action in actions)
-        if claims and len(self._member.view.members) > 1:  # nobody else would claim beside a lone one
+        if claims and len(self._member.view.members) > 1:  # a lone member has no rival
             await asyncio.sleep(self._rng.uniform(0, CLAIM_SPREAD * self._tick_s))
-            actions = self._decide()  # somebody else's claim may stand there by now
+            actions = self._decide()  # another member's claim may stand there by now
         records = []
         for action in actions:
             match action:
@@ -155,29 +155,29 @@ class LeaderLoop:
             match record:
                 case Claim(leader_epoch=epoch):
                     self._log.info("member.claims", leader_epoch=epoch, instead_of=self._member.view.leader)
-                case PutOut(dead=dead):
+                case Evicted(dead=dead):
                     silent_ms = self._member.view.log_time_ms - self._member.view.members[dead].last_time_ms
                     self._log.warning(
-                        "member.put_out",
+                        "member.evicted",
                         dead=dead,
                         silent_s=round(silent_ms / 1000, 1),
-                        effect="it is shut out, and others go on with what was its",
+                        effect="it is fenced, and others copy its partitions on",
                     )
                 case _:
                     pass
 
     def _drop_fences(self) -> None:
-        """Whoever leads now fences them. What was said in vain, as the leader of an older epoch, is done once more.
+        """End fences that are done, or that we may not go on with. The leader begins them again.
 
-        Who is suspended stops as well. A fence that is begun anew goes on with the epoch that was raised before.
+        A fence that begins again goes on with the epoch that was raised before.
         """
         for dead, task in list(self._fencing.items()):
-            if task.done() or not self._may_act or dead not in self._member.view.out:
+            if task.done() or not self._may_act or dead not in self._member.view.to_fence:
                 task.cancel()
                 del self._fencing[dead]
 
     async def _fence(self, dead: MemberId, writers: Mapping[int, Writer]) -> None:
-        """Shut a member that is out from the positions, and say so. What it may not say any more is void."""
+        """Fence a member in the positions, and say so. If we lead no more by then, what we say is void."""
         leader_epoch = self._member.view.leader_epoch
         told = {
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers

@@ -190,7 +190,7 @@ class Member:
         self._leader_loop.joined = terms.joined(self.id)
         self._leader_loop.news.set()
 
-    def let_go(self, flow: Flow, *, in_doubt: bool) -> None:
+    def flow_ended(self, flow: Flow, *, in_doubt: bool) -> None:
         """Tell that what ran of a flow in our name has ended; ``in_doubt``: something it sent may be stored later."""
         self._apply(FlowEnded(flow, in_doubt))
 

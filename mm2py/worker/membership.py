@@ -1,9 +1,9 @@
-"""Who is alive, who leads and who owns what: the rules by which all readers of the control log agree. Pure.
+"""Which members live, which leads, and what each owns: the rules by which all readers of the control log agree. Pure.
 
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
-A record that its writer had no right to is void, for everybody; so a leader that slept may wake and write without harm.
-Which shares may run says ``hand_overs.py``; what a member does about all this, ``role.py``.
+A record that its writer had no right to is void for every reader, so a leader that slept may wake and write without
+harm. ``hand_overs.py`` says which shares may run, ``role.py`` what a member does about all this.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mm2py.records.control_record import (
     Beat,
     Claim,
     Entry,
+    Evicted,
     Fenced,
     Joined,
     Left,
@@ -22,7 +23,6 @@ from mm2py.records.control_record import (
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Resigned,
     Share,
@@ -38,7 +38,7 @@ REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 STEP_MOST_MS: Final = 3_600_000
 """Of log time, between two records."""
 OUTAGES_MOST: Final = 4
-"""So many outages of the log in a row are taken for why a member has written nothing."""
+"""So many outages of the log in a row excuse that a member has written nothing."""
 UNFENCED_MOST: Final = 1000
 
 
@@ -84,9 +84,8 @@ class View(GroupState):
                 self._lose_leader()
             case Ownership():
                 self._collect(record)
-            case PutOut(dead=dead):
-                # It may have woken while the leader wrote this. And whoever writes this is not silent: nobody puts
-                # itself out.
+            case Evicted(dead=dead):
+                # It may have woken while the leader wrote this. A leader cannot evict itself: it is not silent.
                 if self.is_silent(dead):
                     self._end(dead, in_doubt=True)
             case Fenced():
@@ -135,7 +134,7 @@ class View(GroupState):
         member.last_offset, member.last_time_ms = offset, now
 
     def _join(self, joined: Joined) -> None:
-        if joined.member in self.out or joined.member in self.gone:
+        if joined.member in self.to_fence or joined.member in self.gone:
             return  # a late duplicate
         member = self.members.get(joined.member)
         if member is None:
@@ -147,7 +146,7 @@ class View(GroupState):
         self._note_members()
 
     def _end(self, name: MemberId, *, in_doubt: bool) -> None:
-        """A member is put out or leaves. One that never announced a producer has written nothing: no fence needed."""
+        """A member is evicted or leaves. One that never announced a producer has written nothing: no fence needed."""
         writers = self.members.pop(name).writers
         for other in self.members.values():
             other.heard.pop(name, None)
@@ -155,8 +154,8 @@ class View(GroupState):
             self.retired.pop(producer_id, None)
             self.retired[producer_id] = writer, self.log_time_ms
         if in_doubt and writers:
-            self.out[name] = writers
-            self.hand_overs.put_out(name, self.generation)
+            self.to_fence[name] = writers
+            self.hand_overs.evict(name, self.generation)
         else:
             self.gone[name] = self.log_time_ms
             self.drained[name] = None
@@ -259,7 +258,7 @@ class View(GroupState):
             self.unfenced[producer_id] = why
             if len(self.unfenced) > UNFENCED_MOST:
                 del self.unfenced[next(iter(self.unfenced))]
-        if fenced.of is not None and self.out.pop(fenced.of, None) is not None:
+        if fenced.of is not None and self.to_fence.pop(fenced.of, None) is not None:
             self.gone[fenced.of] = self.log_time_ms
             self.hand_overs.forget(fenced.of)
         self.member_changes += 1

@@ -128,10 +128,10 @@ class Ownership:
 
     def _find_fates(self, view: View) -> Fates:
         writers = [writer for member in view.members.values() for writer in member.writers.values()]
-        out = {producer_id for writers_of_one in view.out.values() for producer_id in writers_of_one}
+        out = {producer_id for writers_of_one in view.to_fence.values() for producer_id in writers_of_one}
         return Fates(
             live=frozenset(view.members),
-            known=frozenset({*view.members, *view.out, *view.gone}),
+            known=frozenset({*view.members, *view.to_fence, *view.gone}),
             drained=frozenset(view.drained),
             writing=self._writing(writers),
             producers=frozenset({*(writer.producer_id for writer in writers), *out, *view.retired, *view.fences}),
@@ -206,7 +206,7 @@ class Ownership:
     async def announce(self, identity: ProducerIdentity) -> None:
         """Let the group know of a producer id; returns when it is known, so that writing may begin.
 
-        From here on that producer is fenced as well when this member is put out.
+        From here on that producer is fenced as well when this member is evicted.
 
         Raises: KafkaError.
         """

@@ -1,4 +1,4 @@
-"""What a member does about what it has read: claims to lead; and as leader puts out, fences, plans and remembers. Pure.
+"""What a member does about what it has read: it claims leadership; a leader evicts, fences, plans, and snapshots. Pure.
 
 Answers to the part of Connect's group that its leader plays (performTaskAssignment). Whatever is decided here is only
 written to the control log; it counts, or is void, by the rules of ``membership.py`` at the place where it then stands.
@@ -19,10 +19,10 @@ from mm2py.records.control_record import (
     NOBODY,
     Claim,
     ControlRecord,
+    Evicted,
     Joined,
     MemberId,
     Ownership,
-    PutOut,
     Resigned,
     Share,
     Snapshot,
@@ -40,15 +40,15 @@ PART_BYTES_MOST: Final = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """On what the leader's last plan rested. The shell keeps it; None of it is needed by another leader."""
+    """What the leader's last plan was made from. The shell keeps it; another leader needs nothing of it."""
 
     leader_epoch: int
     changes: int
     """``View.plan_changes`` then."""
     generation: int
-    """The one that the view reaches if what was published counted."""
+    """The one that the view reaches if what was published was accepted."""
     members: frozenset[MemberId]
-    """Those that it gave something to, if that was to be."""
+    """Those that it was to give something to."""
     balanced_ms: int
     """When ``loads`` were taken."""
     keeps: bool = False
@@ -70,7 +70,7 @@ class Situation:
     evidence: str = ""
     """Why it may lead."""
     fencing: frozenset[MemberId] = frozenset()
-    """Those which it is fencing already."""
+    """Members that it is fencing already."""
     plan: Planned | None = None
     """The last one that ``decide`` returned."""
     bundle_of: Callable[[Share], Share] = lambda share: share
@@ -86,7 +86,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Shut a member out of the internal topics of its flows, and append ``Fenced`` when that is proven."""
+    """Fence a member in the internal topics of its flows, and append ``Fenced`` when that is proven."""
 
     member: MemberId
     writers: Mapping[int, Writer]
@@ -96,9 +96,9 @@ Action = Append | Fence | Planned
 
 
 def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
-    """Return what to do, in this order; nothing for who is no member.
+    """Return what to do, in this order; nothing if we are no member.
 
-    To be asked again when all that it said to append has been read back, or could not be appended: not before, else it
+    Ask again when all records that it said to append have been read back, or could not be appended. If asked before, it
     says the same again. A plan of 50,000 shares takes up to a second.
     """
     member = view.members.get(me)
@@ -119,10 +119,10 @@ def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 
 def _lead(view: View, me: MemberId, now: Situation) -> list[Action]:
-    actions: list[Action] = [Fence(dead, writers) for dead, writers in view.out.items() if dead not in now.fencing]
+    actions: list[Action] = [Fence(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing]
     if silent := [name for name in view.members if name != me and view.is_silent(name)]:
-        # What they owned is planned when they are out: a moment later, and once.
-        return [*actions, *(Append(PutOut(me, view.leader_epoch, name)) for name in silent)]
+        # What they owned is planned once they are evicted: a moment later.
+        return [*actions, *(Append(Evicted(me, view.leader_epoch, name)) for name in silent)]
     if _is_plan_due(view, now.plan):
         actions += _plan(view, me, now)
     if view.snapshot_ms is None or view.log_time_ms - view.snapshot_ms >= SNAPSHOT_EVERY_MS:

@@ -47,7 +47,7 @@ class MemberTurn:
 
     async def over(self, *, in_doubt: bool) -> None:
         """See ``Turn``: the member may wait for that before it leaves."""
-        self.member.let_go(self._flow, in_doubt=in_doubt)
+        self.member.flow_ended(self._flow, in_doubt=in_doubt)
 
     def give_way(self) -> None:
         """See ``Turn``: the group gives what this worker has of the flow to others, who wait until it is let go."""

@@ -133,7 +133,7 @@ class Group:
                 and len(found) == partitions
                 and set(found.values()) == alive
                 and not any(owned.waits_for for owned in view.owners.values())
-                and not view.out
+                and not view.to_fence
             )
 
         wait_until(shared, f"{partitions} partitions are shared by {wanted} workers", deadline_s=deadline_s)
@@ -144,7 +144,7 @@ class Group:
         return int(admin(self._target).list_topics(self.log, timeout=30).topics[self.log].partitions[0].leader)
 
     def assert_steady(self, *, but: tuple[Mm2py, ...] = ()) -> None:
-        """No flow has failed anywhere, and no worker was put out but those."""
+        """No flow has failed anywhere, and no worker was evicted but those."""
         for worker in self.workers:
             assert not worker.events("flow.crashed"), worker.tail()
             if worker not in but:

@@ -21,7 +21,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
 from mm2py.records.control_codec import encode
-from mm2py.records.control_record import Beat, Claim, Fenced, Joined, Left, MemberId, PutOut, Share
+from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Joined, Left, MemberId, Share
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, bounds_of, make_topic, new_topic, now_ms, send
@@ -47,7 +47,7 @@ SHARED = PARTITIONS * len(ALIASES) * len(AGES_MS)
 PER_SECOND = 300
 SESSION_S = 3.0
 UNHURRIED: dict[str, Value] = {"B.session.timeout.ms": 15_000}
-"""Where nobody is to be put out: a machine that is busy may hold a worker up for three seconds."""
+"""Where nobody is to be evicted: a machine that is busy may hold a worker up for three seconds."""
 
 
 class Copies:
@@ -163,7 +163,7 @@ def test_a_leader_that_is_killed_is_followed_by_another_that_takes_its_partition
         group.wait_until_shared(SHARED)
         copies.wait_until_all_grow()
         assert group.leader is not leader
-        assert [record.dead for record in group.records(PutOut)] == [group.member_of(leader)]
+        assert [record.dead for record in group.records(Evicted)] == [group.member_of(leader)]
         assert [record.of for record in group.records(Fenced)] == [group.member_of(leader)]
     group.assert_steady()
 
@@ -184,11 +184,11 @@ def test_a_worker_that_joins_and_one_that_stops_in_order_cost_no_fence(
             (group.member_of(stopped), False)
         ]
     assert copies.markers() == {}, "nobody was fenced there"
-    assert group.records(Fenced) == group.records(PutOut) == []
+    assert group.records(Fenced) == group.records(Evicted) == []
     group.assert_steady()
 
 
-def test_a_worker_that_froze_writes_nothing_after_it_was_put_out_and_comes_back_as_another(
+def test_a_worker_that_froze_writes_nothing_after_it_was_evicted_and_comes_back_as_another(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     with sharing(source_cluster, target_cluster, "frozen") as (group, copies):
@@ -207,7 +207,7 @@ def test_a_worker_that_froze_writes_nothing_after_it_was_put_out_and_comes_back_
         group.wait_until_shared(SHARED)
         copies.wait_until_all_grow()
     assert before
-    (out,) = group.records(PutOut)
+    (out,) = group.records(Evicted)
     assert out.dead == was
     group.assert_steady(but=(frozen,))
 
@@ -246,7 +246,7 @@ def test_all_workers_restarted_in_turn_and_stopped_at_once_cost_no_fence(
         group.wait_until_shared(SHARED)
         copies.wait_until_all_grow()
     assert copies.markers() == {}
-    assert group.records(Fenced) == group.records(PutOut) == []
+    assert group.records(Fenced) == group.records(Evicted) == []
     group.assert_steady()
 
 
@@ -353,7 +353,7 @@ def test_a_control_log_that_is_away_for_long_is_nobodys_silence(
         copies.assert_exact(group.workers[0])
         assert {record.leader_epoch for record in group.records(Claim)} == {1}
         assert all(worker.terminate() == 0 for worker in group.workers)
-    assert group.records(PutOut) == group.records(Fenced) == []
+    assert group.records(Evicted) == group.records(Fenced) == []
     group.assert_steady()
 
 

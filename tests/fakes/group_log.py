@@ -13,12 +13,12 @@ from mm2py.records.control_record import (
     Claim,
     ControlRecord,
     Entry,
+    Evicted,
     Fenced,
     Joined,
     Listed,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Share,
     Writer,
@@ -96,9 +96,9 @@ class GroupLog:
         self.add(released)
         return released
 
-    def put_out(self, dead: MemberId) -> None:
+    def evict(self, dead: MemberId) -> None:
         assert self.view.leader is not None
-        self.add(PutOut(self.view.leader, self.view.leader_epoch, dead))
+        self.add(Evicted(self.view.leader, self.view.leader_epoch, dead))
 
     def fenced(self, of: MemberId | None, epochs: Mapping[int, int] | None = None) -> None:
         assert self.view.leader is not None

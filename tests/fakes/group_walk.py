@@ -18,6 +18,7 @@ from mm2py.records.control_record import (
     Beat,
     ControlRecord,
     Entry,
+    Evicted,
     Fenced,
     Joined,
     Left,
@@ -25,7 +26,6 @@ from mm2py.records.control_record import (
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Share,
     Snapshot,
@@ -86,7 +86,7 @@ class Walk:
         self.topics = topics
         self.faults = True
         self.counts: dict[str, int] = dict.fromkeys(
-            ("begun", "fenced", "put out", "claims", "rejoined", "snapshots"), 0
+            ("begun", "fenced", "evicted", "claims", "rejoined", "snapshots"), 0
         )
         self._ids = itertools.count()
         self._order = itertools.count()
@@ -128,7 +128,7 @@ class Walk:
     def check_all_is_owned(self) -> None:
         view = self.truth
         assert view.leader in view.members
-        assert not view.out
+        assert not view.to_fence
         for share in view.shares():
             owner = view.owner(share)
             assert owner in view.members, share
@@ -174,7 +174,7 @@ class Walk:
         for entry in self.entries[view.next_offset :][: self.rng.choice((0, 1, 5, 1000))]:
             view.take(entry)
             self._compare(view)
-        if me in view.out or me in view.gone:
+        if me in view.to_fence or me in view.gone:
             worker.left = True
             self.counts["rejoined"] += 1
             if self.faults or self.rng.random() < 0.9:
@@ -266,7 +266,7 @@ class Walk:
             read = decode(encode(record), where="the walk")
             entry = Entry(len(self.entries), self.now_ms + self.skew_ms, read)
             self.entries.append(entry)
-            self.counts["put out"] += isinstance(read, PutOut)
+            self.counts["evicted"] += isinstance(read, Evicted)
             epoch = self.truth.leader_epoch
             self.truth.take(entry)
             self.counts["claims"] += self.truth.leader_epoch != epoch

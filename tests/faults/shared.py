@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.records.control_record import PutOut
+from mm2py.records.control_record import Evicted
 from mm2py.worker.membership import View
 from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S, bounds_of
@@ -133,9 +133,9 @@ class SharedScene:
 
     # Judging
 
-    def put_out(self) -> list[str]:
-        """Return who was put out, in that order."""
-        return [str(record.dead) for record in self.group.records(PutOut) if isinstance(record, PutOut)]
+    def evicted(self) -> list[str]:
+        """Return who was evicted, in that order."""
+        return [str(record.dead) for record in self.group.records(Evicted) if isinstance(record, Evicted)]
 
     def conclude(self, *, crashes: bool = False, ends_well: bool = True) -> None:
         """End the load and judge. Both clusters are whole by then.
@@ -184,7 +184,7 @@ def assert_led_by_one(group: Group) -> None:
             leader = epochs.setdefault(all_of_it.leader_epoch, str(all_of_it.leader))
             assert leader == all_of_it.leader, f"epoch {all_of_it.leader_epoch} had two leaders"
         assert all_of_it.owners == without.owners, f"a leader of old was heard at {entry.offset}"
-        assert all_of_it.out.keys() == without.out.keys(), f"a leader of old put somebody out at {entry.offset}"
+        assert all_of_it.to_fence.keys() == without.to_fence.keys(), f"an old leader evicted a member at {entry.offset}"
 
 
 # Faults within one process

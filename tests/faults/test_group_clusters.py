@@ -83,7 +83,7 @@ def test_a_rolling_restart_of_a_cluster_starts_no_election_and_no_fence(pair: Pa
             broker.restart()
             await_in_sync(cluster)
             scene.wait_until_all_grow()
-        assert scene.put_out() == scene.group.records(Fenced) == []
+        assert scene.evicted() == scene.group.records(Fenced) == []
         assert scene.group.view().leader_epoch == 1
         scene.conclude()
 
@@ -120,7 +120,7 @@ def made(cluster: KafkaCluster, topic: str) -> bool:
 
 @pytest.mark.parametrize("how", ["refused", "unanswered"])
 def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pair, how: str) -> None:
-    """F26: it can do nothing wrong, so nobody is put out; the partitions of the others do not wait."""
+    """F26: it can do nothing wrong, so nobody is evicted; the partitions of the others do not wait."""
     with SharedScene(pair, f"no-source-{how}", workers=2) as scene, proxied(pair, "source", scene) as (worker, proxy):
         own = {share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)}
         rule = cut(proxy, how)
@@ -135,7 +135,7 @@ def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pa
         assert rule.fired
         rule.end()
         scene.wait_until_all_grow()
-        assert scene.put_out() == []
+        assert scene.evicted() == []
         scene.conclude()
 
 
@@ -175,7 +175,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_by_itself_before_other
         worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
         scene.wait_until_shared()
         scene.wait_until_all_grow()
-        assert scene.put_out() == [was]
+        assert scene.evicted() == [was]
         scene.conclude()
 
 
@@ -200,7 +200,7 @@ def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair
         wait_until(lambda: all(scene.ends()[at] > before[at] for at in free), "what others lead is copied")
         rule.end()
         scene.wait_until_all_grow()
-        assert scene.put_out() == []
+        assert scene.evicted() == []
         scene.conclude()
 
 
@@ -216,7 +216,7 @@ def lead_from(cluster: KafkaCluster, topic: str, partition: int, node_id: int) -
     wait_until(leads, f"broker {node_id} leads {topic}-{partition}")
 
 
-def test_a_worker_whose_cable_is_pulled_is_put_out_and_comes_back(pair: Pair) -> None:
+def test_a_worker_whose_cable_is_pulled_is_evicted_and_comes_back(pair: Pair) -> None:
     """F26, F27, F39 by the kernel: it lives in a network namespace, and nobody is told of the cut."""
     with (
         Cable() as cable,
@@ -239,7 +239,7 @@ def test_a_worker_whose_cable_is_pulled_is_put_out_and_comes_back(pair: Pair) ->
         worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
         scene.wait_until_shared()
         scene.wait_until_all_grow()
-        assert scene.put_out() == [was]
+        assert scene.evicted() == [was]
         scene.conclude()
 
 
@@ -293,7 +293,7 @@ def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partitio
             second.kill()
             time.sleep(CUT_S)
             scene.wait_until_all_grow()
-            assert scene.put_out() == scene.group.records(Fenced) == []
+            assert scene.evicted() == scene.group.records(Fenced) == []
             for server in (first, second):
                 server.launch()
             for server in (first, second):
@@ -303,7 +303,7 @@ def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partitio
             dead.kill()
             scene.wait_until_shared()
             scene.wait_until_all_grow()
-            assert scene.put_out() == [scene.group.member_of(dead)]
+            assert scene.evicted() == [scene.group.member_of(dead)]
             scene.conclude()
 
 

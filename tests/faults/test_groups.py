@@ -24,12 +24,12 @@ from tests.faults.scene import BEGIN_S, Pair, rounds
 from tests.faults.shared import PER_SECOND, SESSION_S, Failpoint, SharedScene, cpu_s, limited
 
 LONGER_S: Final = SESSION_S + 3 * PATIENCE
-"""Longer than a session: what is silent for so long is put out."""
+"""Longer than a session: what is silent for so long is evicted."""
 HOUR_S: Final = 3_600.0
 
 
 def again(scene: SharedScene, worker: Mm2py) -> None:
-    """Wait until a worker that was put out shares the partitions once more, as another member."""
+    """Wait until a worker that was evicted shares the partitions once more, as another member."""
     rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
     scene.wait_until_shared()
@@ -55,15 +55,15 @@ def test_all_workers_bounced_in_turn_cost_no_record(pair: Pair, how: str) -> Non
                 scene.wait_until_all_grow()
                 bounces += 1
         if how == "clean":
-            assert scene.put_out() == scene.group.records(Fenced) == []
+            assert scene.evicted() == scene.group.records(Fenced) == []
             assert len(scene.group.records(Left)) == bounces
         else:
-            assert len(scene.put_out()) == len(scene.group.records(Fenced)) == bounces
+            assert len(scene.evicted()) == len(scene.group.records(Fenced)) == bounces
         scene.conclude()
 
 
 def test_all_workers_killed_at_once_go_on_where_they_were(pair: Pair) -> None:
-    """F05: nobody is left who could put them out; the first that comes back waits for its former self, and does."""
+    """F05: nobody is left who could evict them; the first that comes back waits for its former self, and does."""
     with SharedScene(pair, "all-killed") as scene:
         before = [scene.group.member_of(worker) for worker in scene.workers]
         for worker in scene.workers:
@@ -75,7 +75,7 @@ def test_all_workers_killed_at_once_go_on_where_they_were(pair: Pair) -> None:
             worker.start()
         scene.wait_until_shared()
         scene.wait_until_all_grow()
-        assert sorted(scene.put_out()) == sorted(before)
+        assert sorted(scene.evicted()) == sorted(before)
         scene.conclude()
 
 
@@ -138,13 +138,13 @@ def test_a_leader_that_freezes_through_an_election_is_heard_no_more(pair: Pair) 
             )
             scene.wait_until_shared()
             scene.wait_until_all_grow()
-            assert was in scene.put_out()
-        assert len(scene.put_out()) == rounds(2)
+            assert was in scene.evicted()
+        assert len(scene.evicted()) == rounds(2)
         scene.conclude()
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
-def test_short_stalls_over_and_over_put_nobody_out(pair: Pair, leads: bool) -> None:
+def test_short_stalls_over_and_over_evict_nobody(pair: Pair, leads: bool) -> None:
     """F09: two seconds of every five. More than half of what comes meanwhile is copied meanwhile."""
     with SharedScene(pair, "stalls") as scene:
         stalled = scene.group.leader if leads else scene.follower
@@ -157,7 +157,7 @@ def test_short_stalls_over_and_over_put_nobody_out(pair: Pair, leads: bool) -> N
         during, sent = copied(scene) - before, 2 * PER_SECOND * (time.monotonic() - begun_s)
         scene.wait_until_all_grow()
         assert during > sent / 2, f"{during} of {sent:.0f}"
-        assert scene.put_out() == []
+        assert scene.evicted() == []
         assert scene.group.view().leader_epoch == 1
         scene.conclude()
 
@@ -173,7 +173,7 @@ def test_an_event_loop_that_is_blocked_costs_a_membership_and_no_record(pair: Pa
         scene.wait_until_shared(among=2)
         scene.wait_until_all_grow()
         again(scene, blocked)
-        assert scene.put_out() == [was]
+        assert scene.evicted() == [was]
         scene.conclude()
 
 
@@ -199,7 +199,7 @@ def test_a_machine_that_slept_for_seven_hours_wakes_without_a_lease(pair: Pair, 
 # Clocks
 
 
-def test_clocks_that_jump_and_disagree_put_nobody_out(pair: Pair, tmp_path: Path) -> None:
+def test_clocks_that_jump_and_disagree_evict_nobody(pair: Pair, tmp_path: Path) -> None:
     """F62, F63: ten minutes ahead, ten minutes behind; one of them jumps by an hour, and back by two."""
     ahead, behind = Failpoint(tmp_path), Failpoint(tmp_path)
     ahead.set_clocks(wall_s=600)
@@ -212,7 +212,7 @@ def test_clocks_that_jump_and_disagree_put_nobody_out(pair: Pair, tmp_path: Path
             ahead.set_clocks(wall_s=wall_s)
             time.sleep(LONGER_S)
             scene.wait_until_all_grow()
-        assert scene.put_out() == []
+        assert scene.evicted() == []
         assert scene.group.view().leader_epoch == 1
         assert not any(worker.events("group.rejoining") for worker in scene.workers)
         scene.conclude()
@@ -229,8 +229,8 @@ def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_right(pair: Pair) 
             time.sleep(20)
         scene.wait_until_shared()
         scene.wait_until_all_grow()
-        print(f"put out {len(scene.put_out())} times")
-        assert len(scene.put_out()) <= 2
+        print(f"evicted {len(scene.evicted())} times")
+        assert len(scene.evicted()) <= 2
         scene.conclude()
 
 
@@ -245,7 +245,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_followed_by_the_others
             assert greedy.wait() == -signal.SIGKILL
         scene.wait_until_shared(among=2)
         scene.wait_until_all_grow()
-        assert scene.put_out() == [scene.group.member_of(greedy)]
+        assert scene.evicted() == [scene.group.member_of(greedy)]
         scene.conclude()
 
 
@@ -289,7 +289,7 @@ def test_a_worker_that_can_write_no_log_and_no_file_copies_its_part(pair: Pair) 
         assert silent.alive
         assert silent.terminate() == 0
         scene.wait_until_shared(among=2)
-        assert scene.put_out() == []
+        assert scene.evicted() == []
         scene.conclude()
 
 
@@ -323,7 +323,7 @@ def test_a_rolling_upgrade_and_back_costs_no_record_and_no_fence(pair: Pair, tmp
                 assert leaving.terminate() == 0
                 scene.wait_until_shared()
                 scene.wait_until_all_grow()
-        assert scene.put_out() == scene.group.records(Fenced) == []
+        assert scene.evicted() == scene.group.records(Fenced) == []
         scene.conclude()
 
 

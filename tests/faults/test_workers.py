@@ -187,7 +187,7 @@ def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(pair: Pair, at_ta
 
 
 def comes_back_as_another(zombie: Mm2py) -> None:
-    """Let a frozen worker wake behind its successor: it says that it was put out, and joins as another member."""
+    """Let a frozen worker wake behind its successor: it says that it was evicted, and joins as another member."""
     zombie.signal(signal.SIGCONT)
     said = zombie.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     assert "was silent for longer than its session time-out" in said["why"]

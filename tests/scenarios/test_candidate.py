@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mm2py.group.election.backend import CandidateState
-from mm2py.records.control_record import Claim, PutOut, Resigned
+from mm2py.records.control_record import Claim, Evicted, Resigned
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
 
@@ -83,7 +83,7 @@ def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: flo
                 pass
             await asyncio.sleep(3 * SESSION_S)
             assert leader.member.is_leader
-            assert (len(world.written(Claim)), world.written(Resigned), world.written(PutOut)) == (1, [], [])
+            assert (len(world.written(Claim)), world.written(Resigned), world.written(Evicted)) == (1, [], [])
             assert leader.election.state is CandidateState.MAY_LEAD, "it stands first again, and leads on"
             dead = world.others(workers)[0]
             await dead.kill()
@@ -126,7 +126,7 @@ def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_sessio
             await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)
             line.remove("somebody else")
             await world.until(lambda: world.copied([leader, other]) == list(range(12)))
-            assert {put_out.leader_epoch for put_out in world.written(PutOut)} == {2}
+            assert {evicted.leader_epoch for evicted in world.written(Evicted)} == {2}
 
     run(scenario(), seed)
 

@@ -88,7 +88,7 @@ def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_se
         assert max(world.pauses.values()) < 1.0, world.pauses
         await world.finish()
         assert world.promises_once
-        assert not joined.said("member.put_out")
+        assert not joined.said("member.evicted")
 
     run(scenario(), seed)
 

@@ -107,7 +107,7 @@ def test_a_life_that_failed_with_something_unanswered_is_shut_out_of_what_moves_
     run(scenario())
 
 
-def test_a_worker_that_is_put_out_while_it_drains_does_not_come_back() -> None:
+def test_a_worker_that_is_evicted_while_it_drains_does_not_come_back() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 4)
@@ -119,7 +119,7 @@ def test_a_worker_that_is_put_out_while_it_drains_does_not_come_back() -> None:
         await asyncio.sleep(0.1)
         first.cut_off_from.add("B")
         await asyncio.sleep(SESSION_S + 3)
-        assert second.said("member.put_out")
+        assert second.said("member.evicted")
         first.cut_off_from.clear()
         world.write(name, 3)
         await stopping
@@ -337,7 +337,7 @@ def test_a_flow_that_one_worker_refuses_is_copied_by_the_others(first: bool) -> 
         await world.until(world.is_copied, within_s=10)
         assert wrong.is_up
         assert not wrong.owns(world.flow)
-        assert not any(process.said("member.put_out") for process in world.processes)
+        assert not any(process.said("member.evicted") for process in world.processes)
         other.create_topic("c0", 4)
         other.append("c0", 3, [b"x"])
         await world.until(lambda: "C.c0" in world.target.topics and bool(world.target.records("C.c0", 3)))
@@ -625,6 +625,6 @@ def test_a_worker_none_of_whose_flows_may_run_leaves_its_group() -> None:
         assert wrong.life.task is not None
         assert wrong.life.task.result() == 1
         await asyncio.sleep(SESSION_S + 3)
-        assert not world.processes[0].said("member.put_out")
+        assert not world.processes[0].said("member.evicted")
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""Workers of one group on the broker model: who leads, who is put out, and what nobody is put out for."""
+"""Workers of one group on the broker model: who leads, who is evicted, and what nobody is evicted for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicPr
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Beat, Claim, Fenced, Left, Listed, PutOut, Resigned, Share
+from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, Share
 from mm2py.worker.control_log import ControlLogLost
 from mm2py.worker.member import DRAIN_MOST_S, MemberEvicted
 from mm2py.worker.terms import GroupRefused
@@ -124,7 +124,7 @@ def test_dead_workers_wait_for_a_topic_without_a_leader_and_others_do_not_wait_f
             second_had = {key for key in range(9) if second.member.view.owner(_share(key)) == second.member.id}
             await world.until(lambda: second_had <= {*world.copied([left])})
             await asyncio.sleep(10)
-            assert left.member.view.out.keys() == {first.member.id}
+            assert left.member.view.to_fence.keys() == {first.member.id}
             assert world.lines("member.fencing")
             partition.leader = leader
             await world.until(lambda: world.copied([left]) == list(range(9)))
@@ -171,7 +171,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             await world.writes(cut, "mm2py-cut")
             cut.wire.is_cut = True
             stopped_s = await world.until(lambda: not old.gate.is_open)
-            assert old.id in rest[0].member.view.members, "nobody has put it out yet"
+            assert old.id in rest[0].member.view.members, "nobody has evict it yet"
             waiting = asyncio.create_task(old.gated(world.cluster).send(_leader(world), a_write()))
             await asyncio.sleep(0)
             assert isinstance(old.state, Suspended) and len(world.lines("member.waiting")) == 1
@@ -189,7 +189,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
 def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_can_fence_it(
     transactional_id: str | None,
 ) -> None:
-    """w1 is cut off from nothing but the log; w2 joins, puts it out, and takes over."""
+    """w1 is cut off from nothing but the log; w2 joins, evicts it, and takes over."""
 
     async def scenario() -> None:
         world = GroupWorld()
@@ -211,7 +211,7 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
 
 @pytest.mark.parametrize("outage_s", [4.0, 20.0])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: int, outage_s: float) -> None:
+def test_an_outage_of_the_control_log_evicts_nobody_and_elects_nobody(seed: int, outage_s: float) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(3) as workers:
@@ -231,14 +231,14 @@ def test_an_outage_of_the_control_log_puts_nobody_out_and_elects_nobody(seed: in
             await asyncio.sleep(10)
             assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
             assert world.copied(workers) == list(range(12))
-            assert not world.lines("member.put_out")
+            assert not world.lines("member.evicted")
             assert len(world.lines("member.waiting")) == len(world.lines("member.back")) == 3
 
     run(scenario(), seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_outages_of_the_control_log_put_nobody_out_where_session_time_outs_differ(seed: int) -> None:
+def test_outages_of_the_control_log_evict_nobody_where_session_time_outs_differ(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         slow = {"session_timeout_s": 10.0, "heartbeat_interval_s": 3.0}
@@ -252,7 +252,7 @@ def test_outages_of_the_control_log_put_nobody_out_where_session_time_outs_diffe
             partition.leader = leader
             await asyncio.sleep(world.rng.uniform(SESSION_S, 10))
         assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
-        assert not world.lines("member.put_out")
+        assert not world.lines("member.evicted")
         await workers[0].kill()
         await world.until(lambda: all(world.agree(workers[1:])), within_s=30)
         await asyncio.gather(*(worker.kill() for worker in workers))
@@ -372,7 +372,7 @@ def test_a_worker_that_contradicts_the_members_is_refused_and_leaves_no_trace(te
 
 @pytest.mark.parametrize("terms", [{"cluster_id": "other"}, {"election": "zookeeper"}])
 @pytest.mark.parametrize("count", [1, 3])
-def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_put_them_out(
+def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_evict_them(
     terms: dict[str, str], count: int
 ) -> None:
     """A group loses power, and its operator starts it anew with another way of election, or as another cluster."""
@@ -433,7 +433,7 @@ def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_i
             with pytest.raises(GroupRefused):
                 await asyncio.wait_for(odd.task, 5)
             await asyncio.sleep(5)
-            assert all(world.agree(workers)) and not world.lines("member.put_out")
+            assert all(world.agree(workers)) and not world.lines("member.evicted")
 
     run(scenario())
 
@@ -449,7 +449,7 @@ def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: in
             assert first.task.done() != second.task.done()
             (stays,) = [worker for worker in workers if not worker.task.done()]
             await world.until(lambda: stays.member.is_leader and len(stays.member.view.members) == 1)
-            assert not world.lines("member.put_out"), "whoever yields has left"
+            assert not world.lines("member.evicted"), "whoever yields has left"
         finally:
             await asyncio.gather(first.kill(), second.kill())
 
@@ -469,7 +469,7 @@ def test_a_worker_that_leaves_drained_is_not_waited_for_and_not_fenced(leads: bo
             await asyncio.wait_for(leaving.task, 1)
             assert await world.until(lambda: world.copied(rest) == list(range(12))) < 2 * BEAT_S
             assert world.markers(identity.producer_id) == []
-            assert not world.lines("member.put_out")
+            assert not world.lines("member.evicted")
 
     run(scenario())
 
@@ -488,15 +488,15 @@ def test_a_worker_that_leaves_in_doubt_is_fenced_at_once() -> None:
     run(scenario())
 
 
-def test_a_stranger_in_the_log_does_not_put_a_live_member_out() -> None:
-    """A put-out by somebody who does not lead, and a late one of an older epoch, are void for every reader."""
+def test_a_stranger_in_the_log_does_not_evict_a_live_member() -> None:
+    """An eviction by somebody who does not lead, and a late one of an older epoch, are void for every reader."""
 
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
             leader, other = world.leader(workers), world.others(workers)[0]
-            await other.member.say([PutOut(other.member.id, 1, leader.member.id)])
-            await leader.member.say([PutOut(leader.member.id, 0, other.member.id)])
+            await other.member.say([Evicted(other.member.id, 1, leader.member.id)])
+            await leader.member.say([Evicted(leader.member.id, 0, other.member.id)])
             await asyncio.sleep(5)
             assert all(world.agree(workers))
 
@@ -537,7 +537,7 @@ def test_a_leader_that_resigned_while_it_fenced_and_leads_again_begins_the_fence
             partition = world.cluster.partition(OFFSETS, 0)
             node, partition.leader = partition.leader, -1
             await dead.kill()
-            await world.until(lambda: bool(leader.member.view.out))
+            await world.until(lambda: bool(leader.member.view.to_fence))
             await asyncio.sleep(1)
             other.election.state = leader.election.state = CandidateState.LOST
             await world.until(lambda: other.member.view.leader is None)
@@ -578,7 +578,7 @@ def test_a_leader_that_its_backend_suspends_ends_a_fence_that_is_under_way_and_g
             partition = world.cluster.partition(OFFSETS, 0)
             node, partition.leader = partition.leader, -1
             await dead.kill()
-            await world.until(lambda: bool(leader.member.view.out))
+            await world.until(lambda: bool(leader.member.view.to_fence))
             leader.election.state = CandidateState.SUSPENDED
             await asyncio.sleep(2)
             partition.leader = node
@@ -790,7 +790,7 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
             assert old.gate.is_open and not old.is_over, "it beats on, for its partitions to be drained"
             with pytest.raises(IncarnationEnded):
                 await old.shares(FLOW).announce(identity)
-            old.let_go(FLOW, in_doubt=leaves_doubt)
+            old.flow_ended(FLOW, in_doubt=leaves_doubt)
             with pytest.raises(NewerFormat, match=r"99\.1"):
                 await asyncio.wait_for(workers[0].task, 0.5)
             with pytest.raises(NewerFormat):

@@ -592,7 +592,7 @@ def test_when_those_beside_whom_a_file_was_drift_end_later_the_flow_goes_on_as_i
     run(scenario())
 
 
-def test_who_is_put_out_while_it_waits_for_others_decides_in_its_next_life() -> None:
+def test_who_is_evicted_while_it_waits_for_others_decides_in_its_next_life() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)

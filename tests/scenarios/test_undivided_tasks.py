@@ -12,7 +12,7 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.flow import Flow, parse_flow
-from mm2py.records.control_record import PutOut, Share
+from mm2py.records.control_record import Evicted, Share
 from mm2py.worker.entrance import Entrance
 from mm2py.worker.turns import ShareTurn
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
@@ -101,7 +101,7 @@ def test_what_a_killed_worker_ran_goes_on_at_others_after_its_session(leads: boo
             took_s = await found.world.until(lambda: found.are_spread(2))
             assert took_s < SESSION_S + 2
             assert all(before[each.worker.name] <= each.running for each in found.tasks if each is not dead)
-            assert len(found.world.written(PutOut)) == 1
+            assert len(found.world.written(Evicted)) == 1
 
     run(scenario())
 
@@ -116,7 +116,7 @@ def test_they_move_to_a_worker_that_joins_and_away_from_one_that_leaves_and_cost
             await gone.end()
             await gone.worker.group.leave(in_doubt=False)
             await found.world.until(lambda: found.are_spread(3))
-            assert not found.world.written(PutOut)
+            assert not found.world.written(Evicted)
 
     run(scenario())
 

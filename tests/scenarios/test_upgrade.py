@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from mm2py.records import control_codec
-from mm2py.records.control_record import ControlRecord, Fenced, Left, MemberId, PutOut, Skipped
+from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
 from mm2py.worker import control_log
 from tests.fakes.broker_model import Record
 from tests.scenarios.shared_world import Process, SharedWorld, run
@@ -78,7 +78,7 @@ def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: 
         await world.finish()
         assert [process.member for process in processes] == members
         assert world.owners() == owners
-        assert written(world, Fenced, PutOut) == []
+        assert written(world, Fenced, Evicted) == []
         assert world.promises_once
 
     run(scenario(), seed)
@@ -116,6 +116,6 @@ def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_g
         left = {record.member for record in written(world, Left)}
         assert len(left) == len(older), "they say so themselves, and are not found out"
         assert not any(record.in_doubt for record in written(world, Left)), "all of theirs was answered"
-        assert written(world, Fenced, PutOut) == []
+        assert written(world, Fenced, Evicted) == []
 
     run(scenario(), seed)

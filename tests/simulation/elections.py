@@ -24,7 +24,7 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, Produce
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
-from mm2py.records.control_record import Entry, Fenced, MemberId, Ownership, PutOut, Snapshot, Writes
+from mm2py.records.control_record import Entry, Evicted, Fenced, MemberId, Ownership, Snapshot, Writes
 from mm2py.worker.member import Member
 from mm2py.worker.membership import View
 from mm2py.worker.terms import GroupRefused
@@ -332,7 +332,7 @@ class Storm:
             what = entry.record
             if isinstance(what, Writes):
                 writers[what.writer.producer_id] = what.member
-            if isinstance(what, Ownership | PutOut | Fenced | Snapshot):
+            if isinstance(what, Ownership | Evicted | Fenced | Snapshot):
                 authors[what.leader_epoch].add(what.member)
             before = view.hand_overs.changes
             view.take(entry)

@@ -13,6 +13,7 @@ from mm2py.records.control_record import (
     Beat,
     Claim,
     Entry,
+    Evicted,
     Fenced,
     Joined,
     Left,
@@ -20,7 +21,6 @@ from mm2py.records.control_record import (
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Resigned,
     Share,
@@ -98,7 +98,7 @@ def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_oth
 
 
 def test_one_record_of_any_kind_ends_the_silence() -> None:
-    for record in (Beat(W1), joined(W1), Claim(W1, 99, "void"), Skipped(W1, "Mood", "3.1.0"), PutOut(W1, 0, W2)):
+    for record in (Beat(W1), joined(W1), Claim(W1, 99, "void"), Skipped(W1, "Mood", "3.1.0"), Evicted(W1, 0, W2)):
         log = group_of(W1, W2)
         log.beat([W2], for_ms=2 * SESSION_TIMEOUT_MS)
         assert log.view.is_silent(W1)
@@ -268,28 +268,28 @@ def test_who_joined_is_a_member_until_it_leaves_and_never_again() -> None:
     log.add(joined(W1, A_B, C_B))
     assert log.view.members[W1].joined.flows == (A_B, C_B)
     log.add(Left(W1, in_doubt=False), joined(W1), Beat(W1), Left(W1, in_doubt=True))
-    assert (list(log.view.members), list(log.view.gone), log.view.out) == ([], [W1], {})
+    assert (list(log.view.members), list(log.view.gone), log.view.to_fence) == ([], [W1], {})
 
 
-def test_who_was_put_out_stays_out_whatever_it_still_writes() -> None:
+def test_who_was_evicted_stays_out_whatever_it_still_writes() -> None:
     log = group_of(W1, W2)
     log.beat([W1], for_ms=4000)
-    log.put_out(W2)
+    log.evict(W2)
     log.add(joined(W2), Beat(W2), Writes(W2, writer(7)), Claim(W2, 2, "c"))
     assert list(log.view.members) == [W1]
     log.add(Left(W2, in_doubt=False))
-    assert log.view.out == {W2: {101: writer(101)}}
+    assert log.view.to_fence == {W2: {101: writer(101)}}
     log.fenced(W2, {101: 5})
     log.add(joined(W2))
-    assert (list(log.view.members), log.view.out, list(log.view.gone)) == ([W1], {}, [W2])
+    assert (list(log.view.members), log.view.to_fence, list(log.view.gone)) == ([W1], {}, [W2])
     assert log.view.fences[101][0] == 5
 
 
-def test_who_wakes_before_it_is_put_out_is_not() -> None:
+def test_who_wakes_before_it_is_evicted_is_not() -> None:
     log = group_of(W1, W2)
     log.beat([W1], for_ms=4000)
     log.add(Beat(W2))
-    log.put_out(W2)
+    log.evict(W2)
     assert W2 in log.view.members
 
 
@@ -304,8 +304,8 @@ def test_a_member_that_never_wrote_needs_no_fence() -> None:
     log.add(joined(W2))
     log.own({S0: W2})
     log.beat([W1], for_ms=4000)
-    log.put_out(W2)
-    assert (log.view.out, list(log.view.gone), log.view.owners.get(S0)) == ({}, [W2], None)
+    log.evict(W2)
+    assert (log.view.to_fence, list(log.view.gone), log.view.owners.get(S0)) == ({}, [W2], None)
 
 
 def test_ids_and_fences_are_forgotten_after_two_weeks() -> None:
@@ -377,21 +377,23 @@ def test_a_silent_leader_is_followed_and_what_it_writes_when_it_wakes_is_void() 
     generation = log.view.generation
     log.add(
         Ownership(W1, 1, generation + 1, {S0: W1}),
-        PutOut(W1, 1, W2),
+        Evicted(W1, 1, W2),
         Fenced(W1, 1, None, {7: 9}),
         Claim(W1, 1, "late"),
         Claim(W1, 3, "too far"),
     )
     assert (log.view.leader, log.view.leader_epoch, log.view.generation) == (W2, 2, generation)
     assert (log.view.owner(S0), log.view.fences) == (W2, {})
-    assert W1 in log.view.members  # it was not put out before it woke
+    assert W1 in log.view.members  # it was not evicted before it woke
 
 
-def test_only_the_leader_gives_and_fences_and_puts_out() -> None:
+def test_only_the_leader_gives_and_fences_and_evicts() -> None:
     log = group_of(W1, W2, W3)
     log.beat([W1, W2], for_ms=4000)
     generation = log.view.generation
-    log.add(Ownership(W2, 1, generation + 1, {S0: W2}), PutOut(W2, 1, W3), Fenced(W2, 1, None, {7: 9}), Resigned(W2, 1))
+    log.add(
+        Ownership(W2, 1, generation + 1, {S0: W2}), Evicted(W2, 1, W3), Fenced(W2, 1, None, {7: 9}), Resigned(W2, 1)
+    )
     assert (log.view.leader, log.view.generation, log.view.fences) == (W1, generation, {})
     assert W3 in log.view.members
 
@@ -413,10 +415,10 @@ def test_a_late_duplicate_of_a_resignation_does_not_end_the_next_term() -> None:
     assert log.view.leader == W1
 
 
-def test_a_leader_cannot_put_itself_out() -> None:
+def test_a_leader_cannot_evict_itself() -> None:
     log = group_of(W1, W2)
     log.beat([W2], for_ms=4000)
-    log.put_out(W1)
+    log.evict(W1)
     assert log.view.leader == W1
 
 
@@ -543,7 +545,7 @@ def test_what_a_dead_member_owned_waits_until_it_is_fenced() -> None:
     log.own({S0: W2, S1: W2})
     log.own({S1: W1})
     log.beat([W1], for_ms=4000)
-    log.put_out(W2)
+    log.evict(W2)
     assert log.view.owner(S0) is None
     log.own({S0: W1})
     assert not log.view.may_run(S0, W1)
@@ -559,7 +561,7 @@ def test_who_dies_while_it_waits_leaves_the_one_it_waited_for() -> None:
     log.own({S0: W1})
     log.own({S0: W2})
     log.beat([W1, W3], for_ms=4000)
-    log.put_out(W2)
+    log.evict(W2)
     log.fenced(W2)
     log.own({S0: W3})
     assert not log.view.may_run(S0, W3)

@@ -1,4 +1,4 @@
-"""What a member does about what it has read: who claims, whom a leader puts out, what it gives to whom."""
+"""What a member does about what it has read: who claims, whom a leader evicts, what it gives to whom."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mm2py.records.control_record import (
     Beat,
     Claim,
     ControlRecord,
+    Evicted,
     Joined,
     Left,
     Listed,
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Resigned,
     Share,
@@ -97,13 +97,13 @@ def test_who_may_not_claim_does_not_and_who_is_no_member_does_nothing() -> None:
     assert not Acting(log, W2).decide()
 
 
-def test_a_silent_leader_is_followed_put_out_and_fenced_and_its_shares_go_on() -> None:
+def test_a_silent_leader_is_followed_evicted_and_fenced_and_its_shares_go_on() -> None:
     log = group_of(W1, W2, W3)
     Acting(log, W1).settle()
     log.beat([W2, W3], for_ms=4000)
     second = Acting(log, W2)
     assert second.act() == [Claim(W2, 2, "random-w2")]
-    assert second.act() == [PutOut(W2, 2, W1)]
+    assert second.act() == [Evicted(W2, 2, W1)]
     actions = second.decide()
     assert actions[0] == Fence(W1, {100: writer(100)})
     log.add(*(action.record for action in actions if isinstance(action, Append)))

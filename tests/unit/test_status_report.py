@@ -20,13 +20,13 @@ from mm2py.records.control_record import (
     Claim,
     ControlRecord,
     Entry,
+    Evicted,
     Fenced,
     Joined,
     Listed,
     Loads,
     MemberId,
     Ownership,
-    PutOut,
     Released,
     Share,
     Writer,
@@ -188,11 +188,11 @@ def test_a_silent_member_stands_before_the_leader_and_both_before_the_others() -
 
 def test_a_group_without_a_leader_says_so_and_so_does_one_with_a_member_that_is_not_fenced() -> None:
     log = Log().take(joined(W1), joined(W2), Claim(W1, 1, "c"), Writes(W2, Writer(A_TO_B, "t", 7, 0)))
-    log.beat_for_5_s(W1).take(PutOut(W1, 1, W2))
+    log.beat_for_5_s(W1).take(Evicted(W1, 1, W2))
     group = log.facts()
     report = reported(group=group, at_ms=log.at_ms)
     assert report.groups[0].being_fenced == (W2,)
-    assert any("was put out and is not fenced yet" in problem.text for problem in report.problems)
+    assert any("was evicted and is not fenced yet" in problem.text for problem in report.problems)
     nobody_leads = Log().take(joined(W1))
     assert any("nobody leads" in one.text for one in reported(group=nobody_leads.facts()).problems)
 

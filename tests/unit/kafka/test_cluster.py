@@ -301,7 +301,7 @@ def clusters_of(folder: Path, port: int, **lines: str) -> list[Cluster]:
 def test_what_a_quota_holds_back_is_either_the_beats_or_the_data(
     tmp_path: Path, lines: dict[str, str], of_groups: set[str], of_data: set[str]
 ) -> None:
-    """A quota on the client id of the records muted the beats as well: the group put out who was well, and fenced."""
+    """A quota on the client id of the records muted the beats as well: the group evicted and fenced healthy workers."""
 
     async def main() -> None:
         async with server(lambda request: metadata(request.correlation_id, {})) as broker:
@@ -325,7 +325,7 @@ def client_id(request: Request) -> str:
 
 def test_a_group_gives_a_host_that_says_nothing_up_within_half_a_session(tmp_path: Path) -> None:
     """The host that led the control log was gone; workers waited 10 s for it, longer than it took to elect another
-    leader of the log and to put them out."""
+    leader of the log and to evict them."""
 
     async def main() -> None:
         async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
