@@ -67,6 +67,7 @@ class Candidate:
                 fresh_since_s = now_s if fresh_since_s is None else fresh_since_s
                 if self._is_next(now_s - fresh_since_s):
                     await self._until_withdrawn()
+                    fresh_since_s = None  # the log may accept heartbeats again by the next look
             await asyncio.sleep(self._look_every_s)
 
     def _is_next(self, fresh_s: float) -> bool:
