@@ -1,16 +1,43 @@
-"""What tests of several folders share: real clusters, started only by a test that asks for one."""
+"""What tests of several folders share: the seeds of random walks; real clusters, started for a test that asks for one.
+
+A walk is a test that takes a seed. ``@pytest.mark.walk(range(4))`` names the few seeds of the ordinary suite, and
+``--seeds 1000-1009`` replaces them. Property tests likewise: few examples and always the same in the ordinary suite,
+many and drawn from ``--hypothesis-seed`` in the profile ``long``. ``make simulate`` runs both with new seeds.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from deploy.local.kafka import KafkaCluster
 
+settings.register_profile("ordinary", max_examples=30, deadline=None, derandomize=True)
+settings.register_profile("long", max_examples=200, deadline=None, database=None)
+settings.load_profile("ordinary")  # the long one: --hypothesis-profile long
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=seeds_of, help="the seeds of all random walks, in place of their few: 1000-1009")
+
+
+def seeds_of(text: str) -> range:
+    """Return the seeds that ``7`` or ``7-12`` names, the last one included."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
+    config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    walk = metafunc.definition.get_closest_marker("walk")
+    if walk is not None:
+        metafunc.parametrize("seed", metafunc.config.getoption("seeds") or walk.args[0])
 
 
 @pytest.fixture(scope="session")

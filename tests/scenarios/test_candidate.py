@@ -15,7 +15,7 @@ from mm2py.records.control_record import Claim, Evicted, Resigned
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
 
-SEEDS = range(5)
+SEEDS = range(2)
 PATIENCE_S = 1.0
 
 
@@ -73,7 +73,7 @@ async def outage(world: GroupWorld, *, at_least_s: float) -> AsyncIterator[None]
 
 
 @pytest.mark.parametrize("outage_s", [SESSION_S + BEAT_S, 9.0, 30.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: float) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -92,7 +92,7 @@ def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: flo
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_leader_that_died_in_an_outage_of_the_control_log_is_followed_a_session_after_it(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -108,7 +108,7 @@ def test_a_leader_that_died_in_an_outage_of_the_control_log_is_followed_a_sessio
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_session_and_does_nothing_before(
     seed: int,
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_sessio
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_leader_that_alone_cannot_reach_the_control_log_stands_in_nobodys_way(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)

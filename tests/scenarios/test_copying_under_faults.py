@@ -93,7 +93,7 @@ def test_a_clean_stop_repeats_nothing() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-@pytest.mark.parametrize("seed", [*range(25), 5028])  # 5028: a bit of a base offset flips, outside every checksum
+@pytest.mark.walk([*range(4), 5028])  # 5028: a bit of a base offset flips, outside every checksum
 def test_storms_and_kills_lose_and_reorder_nothing(seed: int) -> None:
     async def scenario() -> None:
         world = World(seed, nodes=3)

@@ -26,7 +26,7 @@ from tests.scenarios.two_lives import (
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(3))
 def test_lives_that_are_killed_within_their_first_moments_repeat_nothing(seed: int) -> None:
     """Also during the take-over itself, and with partitions that none of several lives came to own."""
 

@@ -138,7 +138,7 @@ def test_what_was_on_its_way_when_a_cut_stopped_its_partition_comes_once(extra: 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.walk(range(2))
 def test_an_accept_behind_answers_that_were_lost_repeats_nothing(seed: int) -> None:
     """Somebody else writes to the copy, which stops it while answers get lost: what they would have told is stored."""
 
@@ -171,7 +171,7 @@ def test_an_accept_behind_answers_that_were_lost_repeats_nothing(seed: int) -> N
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.walk(range(2))
 def test_a_gap_that_is_met_under_load_can_be_accepted_as_it_is_listed(seed: int) -> None:
     async def scenario() -> None:
         world, source, _ = make(seed, **{"B.exactly.once.source.support": "enabled", **PASS})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scenarios.shared_world import BEAT_S, SESSION_S, SharedWorld, run
 
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 async def settled(world: SharedWorld, workers: int) -> None:
@@ -17,7 +17,7 @@ async def settled(world: SharedWorld, workers: int) -> None:
     await world.until(world.is_shared_out)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_three_workers_copy_ten_topics_once_and_share_their_partitions_evenly(seed: int) -> None:
     async def scenario() -> None:
         world = SharedWorld(seed)
@@ -68,7 +68,7 @@ def test_what_a_killed_or_frozen_worker_copied_is_copied_again_a_second_after_it
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_second(seed: int) -> None:
     async def scenario() -> None:
         world = SharedWorld(seed)
@@ -139,7 +139,7 @@ def test_a_worker_that_is_stopped_while_the_target_does_not_answer_ends_in_order
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.walk(range(2))
 def test_a_remote_topic_that_the_target_shows_late_is_not_forgotten_without_refresh(seed: int) -> None:
     """The head had looked once, when the remote topic that it made was not in the target's metadata yet: it listed
     nothing, nothing was anybody's, and without refresh nobody looked again.

@@ -14,7 +14,7 @@ STEP_S = 0.003
 """So much later each time, and some turns of the event loop: until a worker has a part of the work."""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.walk(range(1))
 def test_a_worker_that_is_cancelled_at_any_await_leaves_no_task_and_no_partition_behind(seed: int) -> None:
     """F81: while it opens the log, joins, beats, stands for election, and is given partitions."""
 

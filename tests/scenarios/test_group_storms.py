@@ -151,6 +151,6 @@ class GroupStorm:
             self.world.source.add_partitions(name, count + self.rng.randint(1, 2))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.walk(range(2))
 def test_workers_that_come_and_go_in_storms_copy_each_record_once_and_leave_nothing_unowned(seed: int) -> None:
     run(GroupStorm(seed).run(), seed)

@@ -39,7 +39,7 @@ async def disturb(world: GroupWorld, worker: Worker, rng: random.Random) -> None
             worker.wire.is_cut = False
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.walk(range(3))
 def test_at_no_time_may_two_workers_write_to_one_partition_and_in_the_end_all_are_copied(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)

@@ -25,7 +25,7 @@ from tests.fakes.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
 
-SEEDS = range(4)
+SEEDS = range(2)
 OTHER = parse_flow("C->B")
 UNKNOWN = b'{"format":1,"kind":"Vote","skippable":false,"version":"99.1","member":"x"}'
 
@@ -39,7 +39,7 @@ def a_write(topic: str = OFFSETS) -> ProduceRequest:
     return ProduceRequest([TopicProduce(topic, None, [PartitionProduce(0, records)])], 1000)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_one_of_several_workers_leads_and_each_partition_is_copied_by_one(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -54,7 +54,7 @@ def test_one_of_several_workers_leads_and_each_partition_is_copied_by_one(seed: 
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_lone_worker_leads_as_soon_as_it_has_joined(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -67,7 +67,7 @@ def test_a_lone_worker_leads_as_soon_as_it_has_joined(seed: int) -> None:
 
 
 @pytest.mark.parametrize("leads", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_what_a_killed_worker_owned_is_fenced_and_copied_by_others_soon(seed: int, leads: bool) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -133,7 +133,7 @@ def test_dead_workers_wait_for_a_topic_without_a_leader_and_others_do_not_wait_f
 
 
 @pytest.mark.parametrize("leads", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_frozen_worker_wakes_as_another_member_and_writes_nothing_as_the_old_one(seed: int, leads: bool) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -159,7 +159,7 @@ def test_a_frozen_worker_wakes_as_another_member_and_writes_nothing_as_the_old_o
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_take_over(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -210,7 +210,7 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
 
 
 @pytest.mark.parametrize("outage_s", [4.0, 20.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_an_outage_of_the_control_log_evicts_nobody_and_elects_nobody(seed: int, outage_s: float) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -237,7 +237,7 @@ def test_an_outage_of_the_control_log_evicts_nobody_and_elects_nobody(seed: int,
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_outages_of_the_control_log_evict_nobody_where_session_time_outs_differ(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -260,7 +260,7 @@ def test_outages_of_the_control_log_evict_nobody_where_session_time_outs_differ(
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_moving_the_leader_of_the_control_log_again_and_again_is_not_noticed(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -293,7 +293,7 @@ def delete_what_was_said(world: GroupWorld) -> None:
     world.cluster.delete_records(LOG, 0, max(record.offset for record in world.cluster.records(LOG, 0)) + 1)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_who_joins_when_the_records_of_the_control_log_are_gone_waits_for_those_who_know(seed: int) -> None:
     """It must not found a group of its own among them: their leader's next snapshot tells who is there."""
 
@@ -417,7 +417,7 @@ def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_o
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_is_refused_after_it(seed: int) -> None:
     """All it hears is nothing; so do they."""
 
@@ -438,7 +438,7 @@ def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_i
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(2))
 def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)

@@ -230,7 +230,7 @@ def test_a_worker_killed_between_storing_and_going_on_loses_nothing(delay_s: flo
     run_virtual(scenario(), limit_s=600)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.walk(range(3))
 def test_in_storms_each_record_is_copied_in_order_or_kept(seed: int) -> None:
     async def scenario() -> None:
         rng = random.Random(seed)

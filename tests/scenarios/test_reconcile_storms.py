@@ -126,6 +126,6 @@ class Storm:
         assert world.target.complaints == [], f"seed {world.seed}"
 
 
-@pytest.mark.parametrize("seed", range(110, 130))
+@pytest.mark.walk(range(110, 114))
 def test_short_and_overlapping_lives_in_hard_storms_lose_and_repeat_nothing(seed: int) -> None:
     run_virtual(Storm(seed).run(), seed=seed, limit_s=3600)

@@ -176,7 +176,7 @@ def test_small_batches_are_merged_and_get_the_producers_codec_in_one_go(codec: s
     run_virtual(scenario(), limit_s=600)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.walk(range(3))
 def test_storms_over_small_batches_in_changing_modes_lose_and_reorder_nothing(seed: int) -> None:
     storm(seed)
 

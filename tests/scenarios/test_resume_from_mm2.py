@@ -95,7 +95,7 @@ def test_the_first_life_behind_mirrormaker_2_leaves_a_position_that_the_next_one
     run_virtual(scenario(), limit_s=600)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.walk(range(2))
 def test_a_copy_is_found_although_brokers_fail_meanwhile(seed: int) -> None:
     async def scenario() -> None:
         world, source, witness = make(seed, partitions=4, nodes=3)

@@ -88,7 +88,7 @@ def test_idle_partitions_are_looked_at_together_and_busy_ones_not_at_all() -> No
 
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.walk(range(2))
 def test_behind_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
     """The new leader has lost all and knows no producer: it would take any sequence (H2)."""
 

@@ -15,7 +15,7 @@ from tests.fakes.broker_model import Record
 from tests.scenarios.shared_world import Process, SharedWorld, run
 from tests.simulation.life import current_life
 
-SEEDS = range(4)
+SEEDS = range(1)
 LOG = "mm2-cluster.mm2py.internal"
 YOUNGER = "99.0"
 
@@ -56,7 +56,7 @@ def written(world: SharedWorld, *kinds: type[ControlRecord]) -> list[ControlReco
     return [record for record in found if isinstance(record, kinds)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: int, younger: set[int]) -> None:
     async def scenario() -> None:
         world = SharedWorld(seed)
@@ -84,7 +84,7 @@ def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: 
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.walk(SEEDS)
 def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_goes_on(
     seed: int, younger: set[int]
 ) -> None:

@@ -1,6 +1,7 @@
 """``make simulate``: whole workers on two cluster models under virtual time, seed after seed, for a time.
 
-With ``--elections`` only members of a group, on one model, until there were so many elections.
+After them, for as long, the random walks of the other suites (``walks.py``). With ``--elections`` only members of a
+group, on one model, until there were so many elections.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.machine import commit, hardware
+from tests.conftest import seeds_of
 from tests.simulation.campaign import Campaign, report, reproduce, run_campaign
 from tests.simulation.election_campaign import ElectionCampaign
 from tests.simulation.election_campaign import report as elections_report
@@ -24,6 +26,7 @@ from tests.simulation.election_campaign import run_campaign as run_elections
 from tests.simulation.elections import Elections
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import make_schedule
+from tests.simulation.walks import run_rounds, run_walks
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "docs" / "results"
@@ -32,15 +35,11 @@ ELECTIONS_PROGRESS: Final = ROOT / "build" / "elections.json"
 SAVED_EVERY_SEEDS: Final = 20
 
 
-def _seeds(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--seconds", type=float, help="of real time (120 unless --seeds says how much)")
-    parser.add_argument("--seeds", type=_seeds, help="exactly these: 7 or 7-12")
+    parser.add_argument("--seconds", type=float, help="of whole workers, and as long of walks (120)")
+    parser.add_argument("--seeds", type=seeds_of, help="whole workers with exactly these: 7 or 7-12")
+    parser.add_argument("--walks", type=seeds_of, help="the walks alone, with exactly these")
     parser.add_argument("--first", type=int, help="where to begin; random if not given")
     parser.add_argument("--elections", type=int, help="simulate groups only, until so many leaders were elected")
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted campaign stopped")
@@ -60,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.elections is not None:
         return _elect(options)
+    if options.walks is not None:
+        return 0 if run_walks(options.walks) else 1
     campaign, seeds = Campaign(), options.seeds
     seconds = options.seconds
     if options.resume and PROGRESS.exists():
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     campaign.save(PROGRESS)
     facts = _facts()
     _publish("simulation", report(campaign, facts), {**facts, **campaign.content()}, save=options.save)
-    return 0 if campaign.ok else 1
+    walked = bool(options.seeds) or run_rounds(seeds.start, seconds=seconds or 0.0, resume=options.resume)
+    return 0 if campaign.ok and walked else 1
 
 
 def _elect(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.flow import Flow, parse_flow
@@ -156,7 +156,6 @@ def test_a_plan_carried_out_is_left_alone(
 # A free choice: every worker may run everything, no flow is bounded
 
 
-@settings(max_examples=400)
 @given(choice=free_choices())
 def test_the_heaviest_worker_carries_the_mean_and_the_heaviest_piece_at_most(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str]],
@@ -167,7 +166,6 @@ def test_the_heaviest_worker_carries_the_mean_and_the_heaviest_piece_at_most(
     assert all(has_its_part(pieces, owners, workers, joined) for joined in set(workers) - set(current.values()))
 
 
-@settings(max_examples=400)
 @given(choice=free_choices())
 def test_no_move_can_be_taken_back(choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str]]) -> None:
     pieces, workers, current = choice
@@ -180,7 +178,6 @@ def test_no_move_can_be_taken_back(choice: tuple[list[Piece[int]], dict[str, fro
             assert left_with_less or not is_spread(pieces, undone, workers)
 
 
-@settings(max_examples=200)
 @given(choice=free_choices(some_loads.map(lambda numbers: numbers[:6]), most_workers=3))
 def test_nobody_finds_a_plan_of_fewer_moves(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str]],
@@ -201,7 +198,6 @@ def test_nobody_finds_a_plan_of_fewer_moves(
     assert moves == fewest if not joined else moves <= fewest + len(joined)
 
 
-@settings(max_examples=200)
 @given(choice=free_choices(some_loads.map(lambda numbers: numbers[:6]), most_workers=3))
 def test_a_plan_from_scratch_is_within_a_third_of_the_best_there_is(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str]],
@@ -355,7 +351,6 @@ def sites(pieces: Iterable[Piece[int]], owners: Current, flow: Flow) -> set[str]
     return {owners[piece.key] for piece in pieces if flow in piece.flows and piece.key in owners}
 
 
-@settings(max_examples=400)
 @given(choice=bounded_choices())
 def test_a_flow_sits_on_no_more_workers_than_its_tasks_max(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str], dict[Flow, int]],
@@ -365,7 +360,6 @@ def test_a_flow_sits_on_no_more_workers_than_its_tasks_max(
     assert all(len(sites(pieces, owners, flow)) <= bound for flow, bound in bounds.items())
 
 
-@settings(max_examples=400)
 @given(choice=bounded_choices() | bounded_choices(by_target=False))
 def test_where_no_flow_is_bounded_every_worker_is_spared_what_others_could_carry_for_it(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str], dict[Flow, int]],
@@ -383,7 +377,6 @@ def test_where_no_flow_is_bounded_every_worker_is_spared_what_others_could_carry
             assert carried[worker] <= mean + max(piece.weight for piece in common)
 
 
-@settings(max_examples=200)
 @given(choice=bounded_choices(), lost=st.integers(0, 4))
 def test_a_flow_that_lost_its_only_task_is_whole_again_elsewhere(
     choice: tuple[list[Piece[int]], dict[str, frozenset[Flow]], dict[int, str], dict[Flow, int]], lost: int

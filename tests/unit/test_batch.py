@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.errors import Mm2Error
@@ -212,7 +212,6 @@ NEW_RECORDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(NEW_RECORDS, st.sampled_from(Codec))
 def test_what_is_built_is_read_back_and_aiokafka_reads_the_same(new: list[NewRecord], codec: Codec) -> None:
     batch = build_batch(new, codec=codec)
@@ -224,7 +223,6 @@ def test_what_is_built_is_read_back_and_aiokafka_reads_the_same(new: list[NewRec
     assert other.max_timestamp == max(r.timestamp_ms for r in new)
 
 
-@settings(deadline=None)
 @given(NEW_RECORDS, st.sampled_from(Codec))
 def test_what_aiokafka_builds_is_read(new: list[NewRecord], codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 30)
@@ -243,7 +241,6 @@ def test_a_header_key_that_is_no_text_survives_reading_and_writing() -> None:
     assert build_batch([NewRecord(b"", b"", 0, record.headers)]) == odd
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_damage_that_its_checksum_does_not_show_is_refused_or_read_but_nothing_else(data: st.DataObject) -> None:
     batch = bytearray(KAFKA_BATCHES[2, data.draw(st.sampled_from(CODECS)), "CreateTime"])
@@ -262,7 +259,6 @@ def test_reading_our_own_records_stops_at_the_limit() -> None:
         read_records(batch, max_bytes=100_000)
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_of_64_bits_survive(number: int) -> None:
     encoded = varint(number)

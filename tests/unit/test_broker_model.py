@@ -1233,7 +1233,7 @@ def _storm(seed: int) -> tuple[ClusterModel, list[tuple[float, int, str, str, st
     return cluster, list(cluster.trace)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.walk(range(5))
 def test_a_correct_producer_survives_every_fault(seed: int) -> None:
     """Covered batches, written one at a time: exactly once, whatever the cluster does."""
     cluster, _ = _storm(seed)

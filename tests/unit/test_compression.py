@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import cramjam
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.compression import (
@@ -222,7 +222,6 @@ def test_sizes_that_the_data_does_not_bear_out_cost_no_memory(name: str) -> None
     assert peak < 1_000_000
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from(COMPRESSED))
 def test_damaged_data_is_refused_or_read_but_never_anything_else(data: st.DataObject, codec: Codec) -> None:
     compressed = bytearray(compress(codec, MIXED[295_000:305_000]))
@@ -232,7 +231,6 @@ def test_damaged_data_is_refused_or_read_but_never_anything_else(data: st.DataOb
         assert len(decompress(codec, compressed, max_bytes=100_000)) <= 100_000
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(COMPRESSED))
 def test_random_bytes_are_refused_or_read_but_never_anything_else(data: bytes, codec: Codec) -> None:
     starts = {Codec.LZ4: b"\x04\x22\x4d\x18", Codec.ZSTD: b"\x28\xb5\x2f\xfd", Codec.GZIP: b"\x1f\x8b\x08"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
@@ -660,7 +660,6 @@ class Target:
         return Reconciled(identity, Position(max(self.log, default=-1) + 1, target_offset=self.records))
 
 
-@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_whatever_happens_each_record_is_stored_once_and_in_order(seed: int) -> None:
     rng = random.Random(seed)

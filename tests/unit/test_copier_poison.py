@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
@@ -256,7 +256,6 @@ def test_ranges_that_touch_become_one_and_their_number_has_a_bound() -> None:
     assert position.skipped[0] == (5, 10)
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_whatever_goes_wrong_each_record_is_stored_or_kept_and_nothing_overtakes(seed: int) -> None:
     rng = random.Random(seed)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.kafka.port import ProducerIdentity
@@ -372,7 +372,6 @@ def test_a_record_that_the_target_refuses_holds_up_none_before_it_in_its_merged_
 # A random walk
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 32), limits=st.booleans())
 def test_changing_rules_and_lost_answers_never_cost_an_epoch_nor_repeat_anything(seed: int, limits: bool) -> None:
     """Answers get lost, leaders and limits change, reads are cut anywhere. Only limits may cost an epoch."""

@@ -127,7 +127,7 @@ def test_what_came_and_went_begins_with_what_others_told_meanwhile() -> None:
     assert told.said[ONE] == 7 * MB
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.walk(range(8))
 def test_a_partition_of_steady_load_is_never_told_far_below_it_however_it_moves(seed: int) -> None:
     """Each move costs a pause of up to five seconds; what has come meanwhile is copied behind it."""
     rng = random.Random(seed)

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.typing import FilteringBoundLogger
 
@@ -90,7 +90,6 @@ def test_nobody_elses_text_breaks_a_line_or_moves_a_cursor(log_format: LogFormat
     line.encode()
 
 
-@settings(deadline=None)
 @given(why=st.text(), topic=st.text())
 def test_json_gives_back_any_text_as_it_was(why: str, topic: str) -> None:
     line = logged("json", why=why, topic=topic)
@@ -99,7 +98,6 @@ def test_json_gives_back_any_text_as_it_was(why: str, topic: str) -> None:
     assert line.count("\n") == 1
 
 
-@settings(deadline=None)
 @given(why=st.text(), topic=st.text())
 def test_text_stays_one_printable_line_with_any_text(why: str, topic: str) -> None:
     assert logged("text", why=why, topic=topic)[:-1].isprintable()

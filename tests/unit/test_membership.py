@@ -162,7 +162,7 @@ def test_a_dead_member_is_noticed_by_others_that_beat_slower_than_it_did(
 
 
 @pytest.mark.parametrize("timeouts_ms", [(3000, 3000, 3000), (3000, 10_000, 10_000), (3000, 10_000, 30_000)])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.walk(range(3))
 def test_outages_of_the_log_however_often_make_nobody_silent_and_who_died_is_found_out(
     seed: int, timeouts_ms: tuple[int, int, int]
 ) -> None:

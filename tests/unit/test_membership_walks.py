@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -11,10 +10,8 @@ from mm2py.records.control_record import Snapshot
 from mm2py.worker.membership import View
 from tests.fakes.group_walk import Walk
 
-WALKS = int(os.environ.get("MM2PY_WALKS", "30"))
 
-
-@pytest.mark.parametrize("seed", range(WALKS))
+@pytest.mark.walk(range(5))
 def test_whatever_happens_no_two_workers_are_at_one_share_and_all_heals(seed: int) -> None:
     print(f"seed {seed}")
     walk = Walk(seed, workers=1 + seed % 5, topics={"a": 3, "b": 1})
@@ -27,7 +24,7 @@ def test_whatever_happens_no_two_workers_are_at_one_share_and_all_heals(seed: in
     print(walk.counts)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.walk(range(2))
 def test_a_reader_that_begins_at_any_place_from_a_state_agrees_with_all_others(seed: int) -> None:
     print(f"seed {seed}")
     walk = Walk(seed, workers=3, topics={"a": 3})

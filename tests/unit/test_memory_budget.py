@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.replication.memory import (
@@ -152,7 +152,6 @@ def test_giving_back_more_than_was_taken_is_a_loud_defect() -> None:
         MemoryBudget(100).open().give_back(1)
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_whatever_happens_nothing_leaks_and_nobody_starves(seed: int) -> None:
     async def main() -> None:

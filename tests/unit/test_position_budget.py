@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from mm2py.replication.position_budget import PER_SECOND_MAX, PositionBudget
 
 
@@ -48,21 +50,21 @@ def test_what_is_not_given_is_worth_asking_for_when_the_second_is_over() -> None
     assert account.again_in_s(6.5) == 0.05
 
 
-def test_whatever_flows_want_no_second_holds_more_than_the_limit_and_nobody_starves() -> None:
-    for seed in range(20):
-        rng = random.Random(seed)
-        budget = PositionBudget(100)
-        accounts = [budget.open() for _ in range(rng.randint(1, 6))]
-        given: list[tuple[float, int]] = []
-        had = [0] * len(accounts)
-        now_s = 0.0
-        while now_s < 15:
-            now_s += rng.uniform(0.0, 0.05)
-            who = rng.randrange(len(accounts))
-            records = accounts[who].take(500, now_s)
-            given.append((now_s, records))
-            had[who] += records if now_s > 2 else 0  # whoever comes first has all of the first second
-        for at_s, _ in given:
-            assert sum(records for when_s, records in given if at_s <= when_s < at_s + 1.0) <= 100, f"seed {seed}"
-        assert min(had) > 0.7 * max(had), f"seed {seed}: {had}"
-        assert sum(had) > 0.8 * 100 * 13, f"seed {seed}: what is there is used"
+@pytest.mark.walk(range(4))
+def test_whatever_flows_want_no_second_holds_more_than_the_limit_and_nobody_starves(seed: int) -> None:
+    rng = random.Random(seed)
+    budget = PositionBudget(100)
+    accounts = [budget.open() for _ in range(rng.randint(1, 6))]
+    given: list[tuple[float, int]] = []
+    had = [0] * len(accounts)
+    now_s = 0.0
+    while now_s < 15:
+        now_s += rng.uniform(0.0, 0.05)
+        who = rng.randrange(len(accounts))
+        records = accounts[who].take(500, now_s)
+        given.append((now_s, records))
+        had[who] += records if now_s > 2 else 0  # whoever comes first has all of the first second
+    for at_s, _ in given:
+        assert sum(records for when_s, records in given if at_s <= when_s < at_s + 1.0) <= 100
+    assert min(had) > 0.7 * max(had), had
+    assert sum(had) > 0.8 * 100 * 13, "what is there is used"

@@ -119,7 +119,7 @@ async def _move_for(seconds: float, *rigs: Rig) -> None:
     while rigs[0].clock.monotonic() < until_s:
         for rig in rigs:
             rig.move_all()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.2)
 
 
 def _written_within_a_second(writes: list[tuple[float, dict[tuple[str, int], int]]]) -> int:

@@ -209,45 +209,43 @@ def test_workers_that_hang_while_they_drain_are_killed_and_the_exit_code_is_1() 
     assert parent.step(Ended(2, KILLED, 60.0)) == [Finish(1)]
 
 
-def test_whatever_happens_a_parent_ends_exactly_when_none_runs_and_none_is_to_begin() -> None:
-    for seed in range(300):
-        rng = random.Random(seed)
-        parent = supervision(rng.randint(1, 4))
-        running = {effect.worker for effect in parent.begin() if isinstance(effect, Start)}
-        pausing: set[int] = set()
-        signals, finished = 0, None
-        while finished is None:
-            choices: list[Event] = [
-                Ended(n, rng.choice([0, 1, 2, KILLED, None]), rng.choice([1, 200])) for n in running
-            ]
-            choices += [PauseOver(n) for n in pausing]
-            choices += [Signalled()] if rng.random() < 0.1 else []
-            if not choices:
-                choices = [Signalled()]
-            event = rng.choice(choices)
-            signals += isinstance(event, Signalled)
-            match event:
-                case Ended(number):
-                    running.remove(number)
-                case PauseOver(number):
-                    pausing.remove(number)
-                case _:
-                    pass
-            for effect in parent.step(event):
-                match effect:
-                    case Start(number):
-                        assert number not in running, seed
-                        running.add(number)
-                    case Pause(number):
-                        assert number not in running | pausing, seed
-                        pausing.add(number)
-                    case Drain(numbers) | Kill(numbers):
-                        assert set(numbers) == running, seed
-                    case Finish(code):
-                        finished = code
-            assert set(parent.running) == running, seed
-            assert signals < 50, f"seed {seed}: it does not end"
-        assert not running, seed
+@pytest.mark.walk(range(20))
+def test_whatever_happens_a_parent_ends_exactly_when_none_runs_and_none_is_to_begin(seed: int) -> None:
+    rng = random.Random(seed)
+    parent = supervision(rng.randint(1, 4))
+    running = {effect.worker for effect in parent.begin() if isinstance(effect, Start)}
+    pausing: set[int] = set()
+    signals, finished = 0, None
+    while finished is None:
+        choices: list[Event] = [Ended(n, rng.choice([0, 1, 2, KILLED, None]), rng.choice([1, 200])) for n in running]
+        choices += [PauseOver(n) for n in pausing]
+        choices += [Signalled()] if rng.random() < 0.1 else []
+        if not choices:
+            choices = [Signalled()]
+        event = rng.choice(choices)
+        signals += isinstance(event, Signalled)
+        match event:
+            case Ended(number):
+                running.remove(number)
+            case PauseOver(number):
+                pausing.remove(number)
+            case _:
+                pass
+        for effect in parent.step(event):
+            match effect:
+                case Start(number):
+                    assert number not in running
+                    running.add(number)
+                case Pause(number):
+                    assert number not in running | pausing
+                    pausing.add(number)
+                case Drain(numbers) | Kill(numbers):
+                    assert set(numbers) == running
+                case Finish(code):
+                    finished = code
+        assert set(parent.running) == running
+        assert signals < 50, "it does not end"
+    assert not running
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.replication.rate import RateLimit
@@ -54,7 +54,6 @@ def test_one_byte_a_second_still_moves() -> None:
     assert rate.allowance(0.0) == 1
 
 
-@settings(deadline=None)
 @given(
     limit=st.integers(1, 10**9),
     sizes=st.lists(st.integers(1, 10**8), min_size=1, max_size=50),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.batch import SEQUENCE_MODULUS, stamp
@@ -95,7 +96,6 @@ class Pair:
     more=st.integers(0, 4),
     sequence=st.sampled_from([5, SEQUENCE_MODULUS - 3]),
 )
-@settings(max_examples=200, deadline=None)
 def test_copying_goes_on_at_the_record_behind_the_last_one_copied(  # noqa: PLR0917
     batches: list[tuple[int, str]],
     foreign: bool,
@@ -164,17 +164,17 @@ def test_a_position_within_what_was_one_source_batch_resumes_at_a_record() -> No
     assert pair.resume() == 4
 
 
-@pytest.mark.parametrize("bit", range(16 * 8, 61 * 8))
-def test_a_flipped_bit_in_a_read_of_the_target_never_changes_the_count(bit: int) -> None:
+@pytest.mark.parametrize("at", range(16, 61))
+def test_a_flipped_bit_in_a_read_of_the_target_never_changes_the_count(at: int) -> None:
     pair = Pair()
     pair.produce(3)
     pair.produce(2)
     pair.copy()
     pair.fence()
     raws = [bytearray(batch.raw) for batch in pair.state.partition("t", 0).log.batches]
-    for hurt in range(len(raws)):
+    for hurt, bit in product(range(len(raws)), range(8)):
         copies = [bytearray(raw) for raw in raws]
-        copies[hurt][bit // 8] ^= 1 << bit % 8
+        copies[hurt][at] ^= 1 << bit
         tail = Tail(0, Writer(P, E, 5), fence_epoch=FENCE)
         assert not tail.take(memoryview(b"".join(copies)), high_watermark=6)
 

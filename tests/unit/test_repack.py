@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
@@ -95,7 +95,6 @@ ATTRIBUTES = st.sampled_from([0, 0, TRANSACTIONAL, DELETE_HORIZON, TRANSACTIONAL
 # One batch out of several
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(ROWS, min_size=2, max_size=6), st.integers(0, 4), st.integers(0, 4), ATTRIBUTES)
 def test_a_merged_batch_holds_the_records_of_all_in_order(
     parts: list[list[Row]], codec: int, as_codec: int, attributes: int
@@ -582,7 +581,6 @@ RULES = st.builds(
 MERGING = st.sampled_from(
     [PASS_ALL, MERGE_SMALL, MERGE_ALL, MergeRule(200, 100, "tests"), MergeRule(400, 4_000, "tests")]
 )
-WALKS = settings(max_examples=200, deadline=None)
 
 
 def readable(rows: list[tuple[int, Row]]) -> list[tuple[int, Row]]:
@@ -602,7 +600,6 @@ def delivered_of(steps: Sequence[Outgoing | Dropped]) -> list[tuple[int, Row]]:
     return found
 
 
-@WALKS
 @given(logs(), RULES, st.data())
 def test_any_log_in_any_pieces_arrives_whole_under_changing_rules(
     log: Log, rules: TargetRules, data: st.DataObject
@@ -646,7 +643,6 @@ def sent_then_read_again(log: Log, rules: TargetRules, data: st.DataObject) -> t
     return sent, data.draw(st.sampled_from(again), label="position")
 
 
-@WALKS
 @given(logs(), RULES, st.data())
 def test_what_was_sent_is_cut_again_as_it_was_whatever_the_rule_is_now(
     log: Log, rules: TargetRules, data: st.DataObject
@@ -680,7 +676,6 @@ def test_what_was_sent_is_cut_again_as_it_was_whatever_the_rule_is_now(
     assert delivered_of(steps) == readable(log.seen(start))
 
 
-@WALKS
 @given(logs(), RULES, st.data())
 def test_a_batch_of_the_same_shape_holds_the_same_records_although_the_source_was_compacted_meanwhile(
     log: Log, rules: TargetRules, data: st.DataObject

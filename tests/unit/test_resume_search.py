@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.source.resume_from_mm2 import search
@@ -115,7 +115,6 @@ def is_within(wanted: Sequence[object], have: Sequence[object]) -> bool:
     read=st.integers(1, 4),
     more=st.integers(0, 5),
 )
-@settings(max_examples=200, deadline=None)
 def test_no_record_is_left_out_and_none_is_repeated_that_looks_like_no_other(  # noqa: PLR0917
     batches: list[tuple[int, str]],
     committed: bool,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.source_offset import (
@@ -158,13 +158,11 @@ def test_a_partition_of_which_nothing_was_copied_yet_has_a_position_all_the_same
     assert decode_value(encode_value(at_start)) == at_start
 
 
-@settings(deadline=None)
 @given(position=positions)
 def test_every_position_comes_back_as_it_was(position: StoredPosition) -> None:
     assert decode_value(encode_value(position)) == position
 
 
-@settings(deadline=None)
 @given(cluster=texts, topic=texts, partition=int32s)
 def test_every_key_comes_back_as_it_was(cluster: str, topic: str, partition: int) -> None:
     whose = SourcePartition(cluster, topic, partition)
@@ -248,7 +246,6 @@ def test_a_malformed_value_is_shown_shortened() -> None:
     assert len(str(raised.value)) < 250
 
 
-@settings(deadline=None)
 @given(
     noise=st.binary(max_size=60)
     | st.text('[]{}":,0123456789.-eoffsetMirrorSourceConnector', max_size=60).map(str.encode)
@@ -290,7 +287,6 @@ def test_the_hash_is_javas(data: bytes, hash_of_java: int) -> None:
     assert murmur2(data) == hash_of_java % 2**32
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=100), partitions=st.integers(1, 100))
 def test_the_partition_is_that_of_other_clients(data: bytes, partitions: int) -> None:
     assert murmur2(data) == aiokafka_murmur2(data) & 0xFFFFFFFF

@@ -77,7 +77,7 @@ class ForgetfulZooKeeper:
         return self.sessions
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.walk(range(20))
 def test_two_candidates_never_both_lead_whatever_breaks_between_them_and_zookeeper(seed: int) -> None:
     """Writes travel for a while, their answers come late and out of order, connections break, workers stall."""
     rng = random.Random(seed)

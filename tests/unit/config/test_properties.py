@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mm2py.config.properties import Entry, Properties, parse_properties, read_properties
@@ -123,7 +123,6 @@ def test_a_byte_order_mark_is_refused(text: str) -> None:
         parse_properties(text.encode("utf-8-sig"))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 @example(b"\\")
 @example(b"\\\r\n")
@@ -143,7 +142,6 @@ def escaped(text: str) -> str:
     return "".join(chr(code) if chr(code).isalnum() and code < 128 else f"\\u{code:04x}" for code in codes)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), st.text()), st.sampled_from(["=", ":", " ", " = ", "\t:\t"]))
 def test_what_is_escaped_comes_back(entries: dict[str, str], separator: str) -> None:
     text = "".join(f"{escaped(key)}{separator}{escaped(value)}\n" for key, value in entries.items())

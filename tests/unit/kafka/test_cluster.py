@@ -228,14 +228,13 @@ def test_each_side_of_a_flow_takes_its_time_outs_from_the_file(tmp_path: Path) -
             settings_file = read_settings_file(file, None)
             assert settings_file.configuration().warnings == ()
             _, opened = make_herder(settings_file, {}, make_logger("info", "text", io.StringIO()))
-            waits = {
-                cluster.alias: [
-                    str(await refused(cluster.send(ANY_BROKER, asked), RequestTimedOut)).split(" within ")[1][:5]
-                    for asked in (METADATA, FETCH)
-                ]
-                for cluster in opened()
-            }
-            assert waits == {"A": ["0.1 s", "0.6 s"], "B": ["0.2 s", "0.7 s"]}
+
+            async def waits(cluster: Cluster) -> tuple[str, list[str]]:
+                said = [await refused(cluster.send(ANY_BROKER, asked), RequestTimedOut) for asked in (METADATA, FETCH)]
+                return cluster.alias, [one.split(" within ")[1][:5] for one in said]
+
+            waited = dict(await asyncio.gather(*map(waits, opened())))
+            assert waited == {"A": ["0.1 s", "0.6 s"], "B": ["0.2 s", "0.7 s"]}
 
     run(main())
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.flow import ClusterAlias, Flow, parse_flow
@@ -97,7 +97,6 @@ def test_a_flow_without_topics_carries_nothing_back() -> None:
 PATTERNS = st.text(alphabet="ab.-_*?+|[]()\\{}1", min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(PATTERNS, PATTERNS, st.text(alphabet="ab.-_1", min_size=1, max_size=5))
 def test_whatever_matches_both_is_seen_as_a_ring(one: str, other: str, topic: str) -> None:
     try:

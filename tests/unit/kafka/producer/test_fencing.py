@@ -176,7 +176,7 @@ def test_two_who_fence_the_same_producer_both_get_there() -> None:
     run_virtual(scenario())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.walk(range(2))
 def test_many_who_fence_the_same_producer_with_the_epoch_of_one_raise_it_no_more(seed: int) -> None:
     """A worker with many partitions dies, and others take them over: each writes markers into those that it gets."""
 

@@ -297,7 +297,7 @@ def at_end_of(connection: Connection) -> Iterator[None]:
     """As if most of the session's life were over."""
     session = connection._session
     assert session is not None
-    session._renew_at_s = 0.0
+    session._renew_at_s = session._renewable_at_s = 0.0
     yield
 
 

@@ -9,7 +9,7 @@ import os
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.kafka.security.sasl import HASHES, ITERATIONS_LEAST, ITERATIONS_MOST, SaslRefused, Scram
@@ -60,7 +60,6 @@ class Server:
         return b"v=" + base64.b64encode(self.mac(self.mac(self.salted, "Server Key"), everything))
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     mechanism=st.sampled_from(sorted(HASHES)),
     username=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v17.request import FetchRequest as FetchRequestV17
@@ -247,7 +247,6 @@ def send(stream: FrameStream) -> asyncio.Future[bytearray]:
     return stream.send(METADATA_KEY, 12, [b"body"], flexible=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(bodies=st.lists(st.binary(max_size=40), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 200), max_size=40))
 def test_frames_arrive_whole_however_the_network_cuts_them(bodies: list[bytes], cuts: list[int]) -> None:
     async def main() -> None:

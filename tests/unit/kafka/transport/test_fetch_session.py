@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.fetch.v12.request import FetchRequest as FetchRequestV12
 from kio.schema.fetch.v17.request import FetchRequest as FetchRequestV17
@@ -170,7 +170,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=600, deadline=None)
 @given(steps)
 def test_a_broker_reads_what_is_wanted_whatever_happened_before(
     story: list[tuple[str, dict[Key, PartitionFetch], bool, int]],

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -83,7 +83,6 @@ def topic_of(version: int, name: str, topic_id: uuid.UUID, by_name: str = "name"
 
 
 @pytest.mark.parametrize("version", FETCH)
-@settings(max_examples=30, deadline=None)
 @given(request=fetch_requests)
 def test_a_fetch_request_is_read_by_others_as_we_meant_it(version: int, request: FetchRequest) -> None:
     body = b"".join(wire.encode_fetch(request, version))
@@ -121,7 +120,6 @@ def test_a_fetch_request_is_read_by_others_as_we_meant_it(version: int, request:
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-@settings(max_examples=30, deadline=None)
 @given(request=produce_requests)
 def test_a_produce_request_is_read_by_others_as_we_meant_it(version: int, request: ProduceRequest) -> None:
     body = b"".join(wire.encode_produce(request, version))
@@ -262,7 +260,6 @@ def asked_for(reply: Any) -> tuple[dict[uuid.UUID, str], list[str]]:
 
 
 @pytest.mark.parametrize("version", FETCH)
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObject) -> None:
     reply = data.draw(fetch_replies(version))
@@ -306,7 +303,6 @@ def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObj
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_produce_reply_is_read_as_others_wrote_it(version: int, data: st.DataObject) -> None:
     reply = data.draw(produce_replies(version))
@@ -419,7 +415,6 @@ def test_a_reply_cut_at_any_byte_is_malformed(decode: Decode, frame: bytes) -> N
 
 
 @each_decoder
-@settings(max_examples=150, deadline=None)
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
 def test_a_damaged_reply_is_read_or_malformed_and_nothing_else(
     decode: Decode, frame: bytes, changes: list[tuple[int, int]]
@@ -432,7 +427,6 @@ def test_a_damaged_reply_is_read_or_malformed_and_nothing_else(
 
 
 @each_decoder
-@settings(max_examples=100, deadline=None)
 @given(noise=st.binary(max_size=200))
 def test_noise_is_read_or_malformed_and_nothing_else(decode: Decode, frame: bytes, noise: bytes) -> None:
     with contextlib.suppress(Malformed):
@@ -451,7 +445,6 @@ def test_a_topic_nobody_asked_for_is_malformed() -> None:
         wire.decode_fetch(bytearray(fetch_frame(b"", 13)), HEAD, 13, {uuid.UUID(int=8): "other"})
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_varints_come_back(value: int) -> None:
     reader = wire._Reader(memoryview(wire.uvarint(value)), 0)
