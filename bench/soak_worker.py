@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from mm2py import cli
+from mm2py.cli import main as cli
 
 EVERY_S: Final = 1.0
 

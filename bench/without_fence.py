@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.source.keep_alive import KeepAlive
 from connectors.source.position_keeper import PositionKeeper
-from mm2py import cli
+from mm2py.cli import main as cli
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.replication.events import PositionStored

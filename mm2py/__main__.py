@@ -7,7 +7,7 @@ from typing import NoReturn
 def run() -> NoReturn:
     """Start the command; Ctrl-C while it still loads ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mm2py.cli import main  # noqa: PLC0415  (takes half a second)
+    from mm2py.cli.main import main  # noqa: PLC0415  (takes half a second)
 
     main()
 

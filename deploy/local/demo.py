@@ -34,7 +34,7 @@ from deploy.local.errors import StarterError, tail
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
-from mm2py.cli import make_herder
+from mm2py.cli.main import make_herder
 from mm2py.config.configuration import read_settings_file
 from mm2py.connector import FlowStatus
 from mm2py.errors import Mm2Error

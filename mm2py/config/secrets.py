@@ -114,8 +114,13 @@ def shown_key(key: str) -> str:
     """Return a key as it may stand in one line of a log. Of one that is not known see ``shown_unknown_key``."""
     if _KEY_MATERIAL.search(key):
         return _NOT_SHOWN
-    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in key)
+    text = printable(key)
     return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}…"
+
+
+def printable(text: str) -> str:
+    """Return text that may come from other people's clusters so that it stays in its line and steers no terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def is_hidden(key: str, value: str) -> bool:

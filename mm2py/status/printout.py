@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mm2py.config.secrets import HIDDEN, is_hidden, shown_key
+from mm2py.config.secrets import HIDDEN, is_hidden, printable, shown_key
 from mm2py.flow import ClusterAlias
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.control_record import MemberId
@@ -43,7 +43,7 @@ class _Page:
     def text(self, report: Report) -> str:
         count = len(report.problems)
         summary = "nothing is wrong" if not count else f"{count} problem{'s' if count > 1 else ''}"
-        self._say(f"{_time(report.at_ms)}  {summary}", _BOLD)
+        self._say(f"{time_text(report.at_ms)}  {summary}", _BOLD)
         self._cut([f"! {problem.where}: {problem.text}" for problem in report.problems], _RED)
         groups = {group.target: group for group in report.groups}
         for group in report.groups:
@@ -100,7 +100,7 @@ class _Page:
         more = f" and {len(told) - len(shown)} more (--all)" if len(told) > len(shown) else ""
         stored = settings.stored
         self._say(
-            f"settings: version {stored.version}, by {stored.by}, {_time(stored.at_ms)}"
+            f"settings: version {stored.version}, by {stored.by}, {time_text(stored.at_ms)}"
             + (f"; applied: {', '.join(shown)}{more}" if told else "")
         )
         if settings.drift:
@@ -200,17 +200,13 @@ def _number(number: int) -> str:
     return f"{number:,}"
 
 
-def _time(at_ms: int) -> str:
+def time_text(at_ms: int) -> str:
+    """Return a wall-clock time in UTC, to the second."""
     try:
         moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return "?"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def printable(line: str) -> str:
-    """What others wrote into a topic must not steer a terminal."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------

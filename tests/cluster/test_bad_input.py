@@ -412,7 +412,7 @@ def test_a_terminal_that_is_closed_ends_it_without_a_traceback(unreachable: dict
 
 
 def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -> None:
-    """The many mistakes are in tests/unit/test_cli.py; here some of them go through a real process."""
+    """The many mistakes are in tests/unit/cli/test_main.py; here some of them go through a real process."""
     good = tmp_path / "good.properties"
     good.write_text("clusters=A,B\nA.bootstrap.servers=h:1\nB.bootstrap.servers=h:2\nA->B.enabled=true\n")
     (tmp_path / "bad.properties").write_text("clusters=A,A\n")

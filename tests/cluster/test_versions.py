@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.cli import VERSION_CAPS_VARIABLE
+from mm2py.cli.main import VERSION_CAPS_VARIABLE
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, new_topic, send
 from tests.cluster.running import Mm2py, one_way_properties

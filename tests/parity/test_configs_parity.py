@@ -16,7 +16,7 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.jars import jar_directory
 from deploy.local.jvm import JavaServer
 from deploy.local.kafka import KafkaCluster
-from mm2py.apply_command import _connect
+from mm2py.cli.apply import connect_target
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.flow import parse_flow
 from mm2py.records.connector_config import CONNECTORS, ConfigRecords, Writer, encode_connectors
@@ -65,7 +65,7 @@ def read_table(file: SettingsFile) -> ConfigRecords:
 
     async def main() -> ConfigRecords:
         (settings,) = file.configuration().flows
-        cluster = _connect(settings, random.Random(1))
+        cluster = connect_target(settings, random.Random(1))
         try:
             table = ConfigTable(cluster, settings.configs_topic)
             await table.read_patiently(random.Random(1))

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.apply_command import EXIT_DONE, EXIT_FAILED, Connected, apply, parse_arguments
+from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, Connected, apply, parse_arguments
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
@@ -209,7 +209,7 @@ def test_who_changed_it_between_the_question_and_the_answer_is_not_overwritten(t
         assert stored is not None
         assert stored.properties["topics"] == ("three" if other.warnings else "two")
         (warning,) = [*shell.warnings, *other.warnings]
-        assert warning.startswith("A->B: Somebody else changed it meanwhile.")
+        assert warning.startswith("A->B: Another writer has changed it meanwhile.")
 
     run(scenario())
 

@@ -11,9 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.config.configuration import load_configuration
-from mm2py.config.settings import FlowSettings
-from mm2py.gaps_command import (
+from mm2py.cli.gaps import (
     EXIT_FAILED,
     Connected,
     Wanted,
@@ -25,6 +23,8 @@ from mm2py.gaps_command import (
     read_gaps,
     wanted_of,
 )
+from mm2py.config.configuration import load_configuration
+from mm2py.config.settings import FlowSettings
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.records.status_record import Command, Done, Gap, GapKind

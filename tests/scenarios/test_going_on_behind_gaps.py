@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from mm2py.gaps_command import Outcome, Wanted, read_gaps
-from mm2py.gaps_command import accept as accept_by_command
+from mm2py.cli.gaps import Outcome, Wanted, read_gaps
+from mm2py.cli.gaps import accept as accept_by_command
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, ProduceRequest
 from mm2py.records.status_record import Command, Done, Gap, GapKind

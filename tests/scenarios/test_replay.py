@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mm2py.cli.gaps import Wanted, accept
+from mm2py.cli.replay import CannotExport, append_to, export_to
 from mm2py.errors import ConfigError
-from mm2py.gaps_command import Wanted, accept
 from mm2py.records.quarantined import Replayed, decode
-from mm2py.replay_command import CannotExport, append_to, export_to
 from mm2py.replication.replay import NowhereToReplay, Selection
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, parse_arguments, show
 from mm2py.clock import Clock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
@@ -37,7 +38,6 @@ from mm2py.records.control_record import (
 from mm2py.status.asking import FAILING_S, PROBE_S
 from mm2py.status.group_inquiry import HELD_UP_S
 from mm2py.status.inquiry import Connected, Inquiry
-from mm2py.status_command import EXIT_UNREACHABLE, EXIT_WAITS, EXIT_WELL, parse_arguments, show
 from mm2py.topics.internal import control_log
 from mm2py.worker.control_log import ControlLog
 from mm2py.worker.membership import View
@@ -233,7 +233,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
             code, text = await scene.status()
             found = await scene.found()
             assert scene.target.counts["request DescribeConfigs"] == asked, "whoever looks on may lack that right"
-        assert code == EXIT_WELL, text
+        assert code == EXIT_DONE, text
         assert "nothing is wrong" in text
         assert "Group mm2py on B: leader host1-10, leader epoch 1, generation 2" in text
         assert "A->B: exactly-once" in text
@@ -325,7 +325,7 @@ def test_a_member_that_fell_silent_is_named_first(tmp_path: Path) -> None:
         assert (second["name"], second["state"]) == ("host1-10", "alive")
         assert first["last_seen_ms_ago"] > 4000
         assert kinds(found) == ["member"], "the group sees to it by itself"
-        assert found["exit_code"] == EXIT_WELL
+        assert found["exit_code"] == EXIT_DONE
 
     run(scenario())
 
@@ -384,7 +384,7 @@ def test_a_source_that_does_not_answer_leaves_everything_else_to_be_told(tmp_pat
         async with scene.beating(W1, W2):
             code, text = await scene.status()
             found = await scene.found()
-        assert code == EXIT_UNREACHABLE
+        assert code == EXIT_FAILED
         assert "leader host1-10" in text
         assert "lag ?" in text
         assert [(one["kind"], one["where"]) for one in found["problems"]] == [("unreachable", "A")]
@@ -404,7 +404,7 @@ def test_a_target_that_never_answers_is_named_within_seconds_and_the_source_is_t
         begun_s = scene.clock.monotonic()
         found = await scene.found()
         assert scene.clock.monotonic() - begun_s < PROBE_S + 2
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert [cluster["answers"] for cluster in found["clusters"]] == [True, False]
         assert found["problems"][0]["text"].startswith("B did not answer within 10 s.")
         assert found["groups"][0]["runs"] is None, "nobody can tell"
@@ -424,7 +424,7 @@ def test_one_broker_of_the_source_that_is_away_hides_the_lag_of_its_partitions_o
         begun_s = scene.clock.monotonic()
         found = await scene.found()
         assert FAILING_S <= scene.clock.monotonic() - begun_s < FAILING_S + 5
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         (flow,) = found["flows"]
         (topic,) = flow["topics"]
         assert 0 < topic["unknown"] < 6
@@ -442,7 +442,7 @@ def test_the_control_log_that_cannot_be_read_keeps_no_lag_back(tmp_path: Path) -
         scene.target.deny(str(LOG.name))
         found = await scene.found()
         (group,), (flow,) = found["groups"], found["flows"]
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert (group["runs"], "mm2py needs DESCRIBE and READ on" in group["why_unread"]) == (None, True)
         assert (flow["lag"], flow["guarantee"]) == (0, "exactly-once")
 
@@ -456,7 +456,7 @@ def test_a_record_of_a_younger_mm2py_is_named_with_the_version_that_reads_it(tmp
         younger = {"format": 99, "kind": "Merge", "member": W1, "version": "9.9.9", "skippable": False}
         scene.target.append(str(LOG.name), 0, [Record(json.dumps(younger).encode())])
         found = await scene.found()
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert "9.9.9" in found["groups"][0]["why_unread"]
 
     run(scenario())
@@ -570,7 +570,7 @@ def test_watching_shows_what_has_changed_and_reads_nothing_twice(tmp_path: Path)
             assert scene.target.counts["request ListOffsets"] == opened, "the control log is opened once"
             await asyncio.sleep(20)
             watching.stopped.set()
-            assert await watching.code() == EXIT_WELL
+            assert await watching.code() == EXIT_DONE
             assert 10 <= len(watching.blocks) <= 13
 
     run(scenario())
@@ -626,7 +626,7 @@ def test_watching_goes_on_while_a_cluster_is_away_and_ends_at_once_when_told_to(
             await asyncio.sleep(3)
             stopped_s = scene.clock.monotonic()
             watching.stopped.set()
-            assert await watching.code() == EXIT_WELL, "the last look that was shown"
+            assert await watching.code() == EXIT_DONE, "the last look that was shown"
             assert scene.clock.monotonic() - stopped_s < 0.1
 
     run(scenario())
@@ -709,7 +709,7 @@ def test_positions_without_a_leader_leave_the_lag_of_theirs_unknown(tmp_path: Pa
         await asyncio.sleep(20)
         found = await scene.found()
         (flow,) = found["flows"]
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert any("of mm2-offsets.A.internal have no leader" in why for why in flow["why_unread"]), flow["why_unread"]
         assert 0 < flow["topics"][0]["unknown"] < 8
         assert flow["topics"][0]["lag"] == 0

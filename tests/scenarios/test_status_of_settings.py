@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
 from mm2py.records.control_record import Beat
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of
-from mm2py.status_command import EXIT_UNREACHABLE, EXIT_WAITS, EXIT_WELL, exit_code_of
 from mm2py.worker.config_log import Written, ensure_configs_topic
 from tests.scenarios.config_world import TOPIC, log_of, put, put_as_mm2
 from tests.scenarios.shared_world import QUIET, SharedWorld
@@ -77,7 +77,7 @@ def test_after_a_change_the_unchanged_file_shows_what_is_copied_now_and_that_it_
         assert "(version 2, by apply), by which it runs, in topics. mm2py apply FILE makes" in problem.text
         same = await looked_at(world, topics="t1, t0")
         assert [one.kind for one in same.problems] == ["drift"], "the order of a list is not its spelling"
-        assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_WELL
+        assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_DONE
 
     run_shared(scenario())
 
@@ -160,7 +160,7 @@ def test_a_file_that_means_the_same_is_no_drift_and_the_version_is_shown(tmp_pat
         await scene.form_group(("orders", 0), topics={"orders": 1})
         await scene.append(Beat(W1, {A_TO_B: 4}), Beat(W2, {A_TO_B: 4}))
         code, text = await scene.status()
-        assert code == EXIT_WELL, text
+        assert code == EXIT_DONE, text
         assert "settings: version 4, by apply, 20" in text
         assert "; applied: host1-10 4, host2-20 4\n" in text
         (flow,) = (await scene.found())["flows"]
@@ -175,7 +175,7 @@ def test_who_has_not_applied_what_is_stored_is_shown_at_once_and_wrong_after_a_m
         scene = Scene(4, tmp_path)
         await store(scene, {}, version=4)
         await scene.form_group(topics={})
-        for wait_s, code in ((0, EXIT_WELL), (61, EXIT_WAITS)):
+        for wait_s, code in ((0, EXIT_DONE), (61, EXIT_WAITS)):
             await asyncio.sleep(wait_s)
             await scene.append(Beat(W1, {A_TO_B: 3}), Beat(W2, {A_TO_B: 4}))
             found = await scene.found()
@@ -227,7 +227,7 @@ def test_a_flow_that_the_file_switches_off_and_the_workers_run_is_drift(tmp_path
         scene.target.deny(TOPIC)
         found = await scene.found()
         (problem,) = [one for one in found["problems"] if one["where"] == "A->B"]
-        assert (problem["kind"], found["exit_code"]) == ("unreachable", EXIT_UNREACHABLE)
+        assert (problem["kind"], found["exit_code"]) == ("unreachable", EXIT_FAILED)
         assert f"mm2py needs DESCRIBE and READ on {TOPIC}" in problem["text"]
 
     run(scenario())
@@ -256,7 +256,7 @@ def test_settings_that_cannot_be_read_are_named_and_the_rest_is_shown_by_the_fil
         scene.target.deny(TOPIC)
         found = await scene.found()
         (flow,) = found["flows"]
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert any(f"mm2py needs DESCRIBE and READ on {TOPIC}" in why for why in flow["why_unread"])
         assert (flow["config"], flow["lag"], flow["topics"][0]["topic"]) == (None, 0, "orders")
 
@@ -270,7 +270,7 @@ def test_settings_of_a_younger_mm2py_are_named_with_its_version(tmp_path: Path) 
         younger: dict[str, Any] = json.loads(encode_flow(FlowConfig({}, Writer.FILE, 9, written_by="9.9.9")))
         await put(scene, (FLOW_KEY, json.dumps({**younger, "readable_from": 99}).encode()))
         found = await scene.found()
-        assert found["exit_code"] == EXIT_UNREACHABLE
+        assert found["exit_code"] == EXIT_FAILED
         assert any("mm2py 9.9.9 wrote it" in why for why in found["flows"][0]["why_unread"])
 
     run(scenario())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, parse_arguments
 from mm2py.connector import Kind
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow, parse_flow
@@ -39,7 +40,6 @@ from mm2py.status.guarantee import Level, guarantee_of
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from mm2py.status.topics import TopicReport, ranges
-from mm2py.status_command import EXIT_UNREACHABLE, EXIT_WAITS, EXIT_WELL, exit_code_of, parse_arguments
 from mm2py.worker.membership import View
 from tests.scenarios.world import flow_settings
 
@@ -421,14 +421,14 @@ def test_writing_without_a_transactional_id_is_at_least_once() -> None:
 
 def test_problems_stand_in_the_order_in_which_they_matter_and_decide_the_exit_code() -> None:
     well = reported(of_flow(positions=written()), group=two_members({}, {}).facts())
-    assert (well.problems, exit_code_of(well)) == ((), EXIT_WELL)
+    assert (well.problems, exit_code_of(well)) == ((), EXIT_DONE)
     waits = reported(of_flow(gaps=[gap(), gap(partition=1)]), refused={C_TO_B: "no Kerberos"})
     assert kinds(waits) == [ProblemKind.GAP, ProblemKind.REFUSED]
     assert waits.problems[0].text == "stopped and waits for you: 2 expired. See mm2py gaps."
     assert exit_code_of(waits) == EXIT_WAITS
     both = reported(of_flow(gaps=[gap()]), clusters={A: "refused", B: ""})
     assert kinds(both) == [ProblemKind.UNREACHABLE, ProblemKind.GAP]
-    assert exit_code_of(both) == EXIT_UNREACHABLE
+    assert exit_code_of(both) == EXIT_FAILED
     for report in (waits, both):
         assert not report.is_well
 

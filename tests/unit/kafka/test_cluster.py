@@ -17,7 +17,7 @@ import pytest
 from kio.schema.metadata.v12.response import MetadataResponseBroker
 from kio.static.primitive import i32
 
-from mm2py.cli import make_herder
+from mm2py.cli.main import make_herder
 from mm2py.config.configuration import read_settings_file
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster

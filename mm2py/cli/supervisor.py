@@ -26,9 +26,7 @@ from typing import Final, assert_never
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.errors import ConfigError
-from mm2py.kafka.retry import Backoff
-from mm2py.worker.supervision import (
+from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
     Drain,
@@ -44,6 +42,8 @@ from mm2py.worker.supervision import (
     Start,
     Supervision,
 )
+from mm2py.errors import ConfigError
+from mm2py.kafka.retry import Backoff
 
 WORKERS_MOST: Final = 256
 DRAIN_MOST_S: Final = 60.0

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mm2py import __version__, cli
-from mm2py.cli import main, parse_arguments, recopies_of
+from mm2py import __version__
+from mm2py.cli import main as cli
+from mm2py.cli.command import LineFile
+from mm2py.cli.main import main, parse_arguments, recopies_of
 from mm2py.errors import ConfigError
 from mm2py.flow import parse_flow
 
@@ -270,9 +272,9 @@ def test_a_log_that_cannot_be_written_is_lost_and_disturbs_nobody() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         for descriptor in (writing, full):
-            log = cli._LogFile(descriptor)
+            log = LineFile(descriptor)
             for _ in range(3):
-                log.write_line("lost")
+                print("lost", file=log, flush=True)
     finally:
         os.close(writing)
         os.close(full)
@@ -281,7 +283,7 @@ def test_a_log_that_cannot_be_written_is_lost_and_disturbs_nobody() -> None:
 def test_a_line_of_the_log_is_written_at_once_and_whole() -> None:
     reading, writing = os.pipe()
     try:
-        log = cli._LogFile(writing)
+        log = LineFile(writing)
         print("flow.ready \udcff é", file=log, flush=True)
         assert os.read(reading, 100) == "flow.ready \\udcff é\n".encode()
     finally:
@@ -395,7 +397,7 @@ def test_what_apply_cannot_do_is_said_in_one_line(run: Run, tmp_path: Path, argu
 
 
 def test_gaps_takes_its_arguments_in_any_order() -> None:
-    from mm2py.gaps_command import parse_arguments as parse
+    from mm2py.cli.gaps import parse_arguments as parse
 
     for arguments in (
         ["f", "accept", "A->B:x:1", "--format", "json"],
@@ -414,7 +416,7 @@ def test_a_file_called_gaps_is_named_with_its_directory(run: Run, tmp_path: Path
 def test_gaps_of_a_cluster_that_does_not_answer_fail_within_the_deadline(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mm2py.gaps_command.DEADLINE_S", 0.3)
+    monkeypatch.setattr("mm2py.cli.command.DEADLINE_S", 0.3)
     file = tmp_path / "mm2.properties"
     file.write_text(GOOD)
     code, out, err = run("gaps", str(file))

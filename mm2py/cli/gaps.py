@@ -8,43 +8,42 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
 import random
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
+from mm2py.cli.command import (
+    DEADLINE_S,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_WAITS,
+    CommandParser,
+    Connected,
+    Write,
+    connect,
+    say,
+    within_deadline,
+    write_out,
+)
 from mm2py.clock import Clock, SystemClock
-from mm2py.command_line import CommandParser
 from mm2py.config.configuration import load_configuration
+from mm2py.config.secrets import printable
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import Flow, parse_flow
-from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.security.access import Access
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Command, Gap
 from mm2py.replication.status_log import StatusLog, StatusTable
+from mm2py.status.printout import time_text
 
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_OPEN: Final = 3
-"""There are gaps that wait for an operator."""
-DEADLINE_S: Final = 30.0
-"""How long a cluster may take to be read, and a running flow to answer."""
 POLL_S: Final = 0.5
-
-T = TypeVar("T")
-
-
-class GapsFailed(Mm2Error):
-    """The gaps of a flow cannot be read, or commands not be written."""
 
 
 class Wanted(NamedTuple):
@@ -65,12 +64,6 @@ class Outcome:
     wanted: Wanted
     carried_out: bool
     text: str
-
-
-class Connected(Brokers, Protocol):
-    """The brokers of a cluster, and the connections to them."""
-
-    async def close(self) -> None: ...
 
 
 class Arguments(argparse.Namespace):
@@ -130,10 +123,10 @@ async def read_gaps(settings: FlowSettings, brokers: Brokers) -> list[Gap]:
     """Return the gaps of one flow, by topic and partition.
 
     Raises:
-        GapsFailed: they cannot be read in time.
+        CommandFailed: they cannot be read in time.
     """
     table = StatusTable(brokers, settings.status_topic)
-    await _within(settings, _read(table), f"reading {settings.status_topic}")
+    await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
     return table.gaps()
 
 
@@ -143,11 +136,11 @@ async def accept(
     """Write a command for each open gap that ``wanted`` names, and wait for the answers.
 
     Raises:
-        GapsFailed: the status topic cannot be read or written.
+        CommandFailed: the status topic cannot be read or written.
     Cancelling leaves commands that were written: they are carried out all the same.
     """
     table = StatusTable(brokers, settings.status_topic)
-    await _within(settings, _read(table), f"reading {settings.status_topic}")
+    await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
     outcomes: list[Outcome] = []
     commands: dict[str, tuple[Wanted, Command]] = {}
     for one in wanted:
@@ -162,8 +155,12 @@ async def accept(
             commands[command.command_id] = (one._replace(partition=partition), command)
     if not commands:
         return outcomes
-    log = await _within(settings, _writer(settings, brokers, table, clock, rng), "getting a producer id")
-    await _within(settings, log.put(command for _, command in commands.values()), f"writing to {table.topic}")
+    log = await within_deadline(
+        settings.flow.target, _writer(settings, brokers, table, clock, rng), "getting a producer id"
+    )
+    await within_deadline(
+        settings.flow.target, log.put(command for _, command in commands.values()), f"writing to {table.topic}"
+    )
     return outcomes + await _answers(log, commands)
 
 
@@ -224,25 +221,11 @@ async def _read(table: StatusTable) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _within(settings: FlowSettings, work: Coroutine[Any, Any, T], doing: str) -> T:
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-    except TimeoutError as error:
-        target = settings.flow.target
-        raise GapsFailed(
-            f"{target} does not answer: {doing} took more than {DEADLINE_S:g} s.",
-            remedy=f"Check {target}.bootstrap.servers and the network.",
-        ) from error
-    except BrokerRefused as error:
-        raise GapsFailed(error.what, remedy=error.remedy) from error
-
-
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable[[str], object]) -> int:
-    """Do what the command line says, and return the exit code; ``write`` gets the output, ``warn`` whole lines.
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
 
     Raises:
         Mm2Error: as of ``parse_arguments``, ``load_configuration``.
@@ -255,17 +238,17 @@ def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable
     if strangers:
         raise ConfigError(f"{strangers[0].flow} is no flow that runs.", remedy="Name a flow of the file.")
     for error in configuration.refused.values():
-        warn(str(error))
-    all_flows = list(flows.values())
-    return asyncio.run(list_or_accept(options, all_flows, wanted, write, warn, connect=_connect, clock=SystemClock()))
+        say(str(error))
+    work = list_or_accept(options, list(flows.values()), wanted, write_out, say, connect=_connect, clock=SystemClock())
+    return asyncio.run(work)
 
 
 async def list_or_accept(
     options: Arguments,
     flows: Sequence[FlowSettings],
     wanted: Sequence[Wanted],
-    write: Callable[[str], object],
-    warn: Callable[[str], object],
+    write: Write,
+    warn: Write,
     *,
     connect: Callable[[FlowSettings, random.Random], Connected],
     clock: Clock,
@@ -304,20 +287,11 @@ async def list_or_accept(
         write(gaps_json(found) if options.format == "json" else gaps_text(found))
     if unread:
         return EXIT_FAILED
-    return EXIT_OPEN if any(gap.is_open for _, gap in found) else EXIT_DONE
+    return EXIT_WAITS if any(gap.is_open for _, gap in found) else EXIT_DONE
 
 
-def _connect(settings: FlowSettings, rng: random.Random) -> Cluster:
-    target = settings.target
-    return Cluster(
-        target.alias,
-        target.bootstrap_servers,
-        rng=rng,
-        client_id=target.client_id or f"{settings.flow}|mm2py-gaps",
-        request_timeout_s=settings.target_request_timeout_s,
-        admin_timeout_s=target.request_timeout_s,
-        access=Access(target.alias, target.security, rng=rng, report=lambda _: None),
-    )
+def _connect(settings: FlowSettings, rng: random.Random) -> Connected:
+    return connect("gaps", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -335,14 +309,14 @@ def gaps_text(found: Sequence[tuple[Flow, Gap]]) -> str:
             _offsets(gap),
             str(gap.done),
             str(gap.position),
-            _time(gap.at_ms),
+            time_text(gap.at_ms),
             gap.text,
         )
         for flow, gap in found
     ]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head) - 1)]
     lines = ["  ".join([*(row[at].ljust(width) for at, width in enumerate(widths)), row[-1]]) for row in [head, *rows]]
-    return "".join(f"{_printable(line)}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:
@@ -368,7 +342,7 @@ def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:
 
 def outcomes_text(outcomes: Sequence[Outcome]) -> str:
     return "".join(
-        _printable(f"{one.wanted}: {'accepted' if one.carried_out else 'not accepted'}, {one.text}") + "\n"
+        printable(f"{one.wanted}: {'accepted' if one.carried_out else 'not accepted'}, {one.text}") + "\n"
         for one in outcomes
     )
 
@@ -390,16 +364,3 @@ def outcomes_json(outcomes: Sequence[Outcome]) -> str:
 def _offsets(gap: Gap) -> str:
     first = "?" if gap.first_offset is None else gap.first_offset
     return f"{first}..{'?' if gap.last_offset is None else gap.last_offset}"
-
-
-def _time(at_ms: int) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _printable(line: str) -> str:
-    """What others wrote into the topic must not steer a terminal."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)

@@ -18,27 +18,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_WAITS,
+    CommandParser,
+    Connected,
+    Write,
+    connect,
+    write_out,
+)
 from mm2py.clock import Clock, SystemClock
-from mm2py.command_line import CommandParser
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.flow import Flow
-from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.security.access import Access
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import object_of, text_of
 from mm2py.status.report import Report, report_of
 
-EXIT_WELL: Final = 0
-EXIT_UNREACHABLE: Final = 1
-EXIT_WAITS: Final = 3
-"""Something waits for an operator."""
 WATCH_EVERY_S: Final = 2.0
 _HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
 """Whether a terminal cuts long lines or wraps them."""
-
-Write = Callable[[str], object]
 
 
 class Arguments(argparse.Namespace):
@@ -91,8 +92,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def run(arguments: Sequence[str], write: Write) -> int:
-    """Do what the command line says, and return the exit code; ``write`` gets the output.
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
 
     Raises:
         Mm2Error: as of ``parse_arguments``, ``load_configuration``.
@@ -110,7 +111,7 @@ def run(arguments: Sequence[str], write: Write) -> int:
             if options.watch is not None:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopped.set)
             screen = _screen_lines if is_terminal else None
-            return await show(options, inquiry, write, stopped, clock=SystemClock(), styled=styled, screen=screen)
+            return await show(options, inquiry, write_out, stopped, clock=SystemClock(), styled=styled, screen=screen)
         finally:
             await inquiry.close()
 
@@ -132,7 +133,7 @@ async def show(
     Args:
         screen: tells how many lines there are to redraw while watching; None: append.
     """
-    code = EXIT_WELL
+    code = EXIT_DONE
     while True:
         begun_s = clock.monotonic()
         report = await _look(inquiry, stopped)
@@ -189,17 +190,9 @@ def _screen_lines() -> int:
 
 def exit_code_of(report: Report) -> int:
     if not report.is_whole:
-        return EXIT_UNREACHABLE
-    return EXIT_WELL if report.is_well else EXIT_WAITS
+        return EXIT_FAILED
+    return EXIT_DONE if report.is_well else EXIT_WAITS
 
 
-def _connect(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Cluster:
-    return Cluster(
-        cluster.alias,
-        cluster.bootstrap_servers,
-        rng=rng,
-        client_id=cluster.client_id or f"{flow}|mm2py-status",
-        request_timeout_s=timeout_s,
-        admin_timeout_s=cluster.request_timeout_s,
-        access=Access(cluster.alias, cluster.security, rng=rng, report=lambda _: None),
-    )
+def _connect(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
+    return connect("status", flow, cluster, timeout_s=timeout_s, rng=rng)

@@ -21,12 +21,8 @@ from typing import Any
 
 import pytest
 
-from mm2py.cli import parse_arguments
-from mm2py.errors import ConfigError
-from mm2py.kafka.retry import Backoff
-from mm2py.logs import make_logger
-from mm2py.worker.processes import Parent, name_of_signal, own_command, watch_parent, worker_arguments, worker_count
-from mm2py.worker.supervision import (
+from mm2py.cli.main import parse_arguments
+from mm2py.cli.supervision import (
     HEALTHY_AFTER_S,
     Drain,
     DrainOverdue,
@@ -41,8 +37,12 @@ from mm2py.worker.supervision import (
     Start,
     Supervision,
 )
+from mm2py.cli.supervisor import Parent, name_of_signal, own_command, watch_parent, worker_arguments, worker_count
+from mm2py.errors import ConfigError
+from mm2py.kafka.retry import Backoff
+from mm2py.logs import make_logger
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEADLINE_S = 30 * float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
 KILLED = -signal.SIGKILL
 
@@ -524,8 +524,8 @@ PARENT_SCRIPT = r"""
 import asyncio, random, signal, sys
 from mm2py.kafka.retry import Backoff
 from mm2py.logs import make_logger
-from mm2py.worker.processes import Parent
-from mm2py.worker.supervision import Supervision
+from mm2py.cli.supervisor import Parent
+from mm2py.cli.supervision import Supervision
 
 CHILD = "import os, sys; os.write(1, b'up\\n'); sys.stdin.read(); os.write(1, b'drained\\n')"
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and that is inherited

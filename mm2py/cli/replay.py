@@ -7,27 +7,21 @@ import asyncio
 import os
 import random
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, write_out
 from mm2py.clock import Clock, SystemClock
-from mm2py.command_line import CommandParser
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import TopicName, parse_flow
-from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.frames import FrameMemory
-from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.replication.replay import Selection, Survey, append, export, survey
 from mm2py.topics import internal
 
-EXIT_DONE: Final = 0
-EXIT_REFUSED: Final = 1
 FRAMES_BYTES: Final = 64 << 20
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -92,16 +86,9 @@ def run(arguments: Sequence[str]) -> int:
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-        target = Cluster(
-            settings.target.alias,
-            settings.target.bootstrap_servers,
-            rng=rng,
-            client_id=f"{settings.flow}|mm2py-replay",
-            request_timeout_s=settings.target_request_timeout_s,
-            admin_timeout_s=settings.target.request_timeout_s,
-            access=Access(settings.target.alias, settings.target.security, rng=rng, report=_warn),
-            options=ConnectionOptions(FrameMemory(FRAMES_BYTES)),
-        )
+        timeout_s = settings.target_request_timeout_s
+        frames = FrameMemory(FRAMES_BYTES)
+        target = connect("replay", settings.flow, settings.target, timeout_s=timeout_s, rng=rng, frames=frames)
         try:
             if options.export is not None:
                 return await export_to(settings, target, selection, options.export)
@@ -193,7 +180,7 @@ async def append_to(
     waiting = found.origins - found.appended
     if not again:
         waiting -= found.claimed.keys()
-    code = EXIT_REFUSED if found.claimed and not again else EXIT_DONE
+    code = EXIT_FAILED if found.claimed and not again else EXIT_DONE
     if not waiting:
         return code
     _say(
@@ -217,7 +204,7 @@ async def append_to(
         _say(f"{done.left} record(s) are left to another run of mm2py replay, which has claimed them first.")
     for refusal in done.refused:
         _say(f"{remote} still refuses {refusal}.")
-    return EXIT_REFUSED if done.refused or done.left else code
+    return EXIT_FAILED if done.refused or done.left else code
 
 
 def _say_claimed(found: Survey, clock: Clock, *, again: bool) -> None:
@@ -249,8 +236,4 @@ def _new_file(path: Path) -> IO[str]:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    write_out(text + "\n")

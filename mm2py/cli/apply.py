@@ -9,50 +9,40 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import random
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
 
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    CommandFailed,
+    CommandParser,
+    Connected,
+    Write,
+    connect,
+    say,
+    within_deadline,
+    write_out,
+)
 from mm2py.clock import Clock, SystemClock
-from mm2py.command_line import CommandParser
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import is_enabled
-from mm2py.config.secrets import shown_value
+from mm2py.config.secrets import printable, shown_value
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
-from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.security.access import Access
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.status.printout import time_text
 from mm2py.worker.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.worker.config_watch import merged
 from mm2py.worker.config_writer import ConfigWriter
 from mm2py.worker.flow_config import Difference, changed, difference, swapped
 from mm2py.worker.reach import reach
-
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
-DEADLINE_S: Final = 30.0
-"""How long a cluster may take to be read, or written to."""
-
-T = TypeVar("T")
-
-
-class ApplyFailed(Mm2Error):
-    """The configuration of a flow cannot be read or written."""
-
-
-class Connected(Brokers, Protocol):
-    """The brokers of a cluster, and the connections to them."""
-
-    async def close(self) -> None: ...
 
 
 class Arguments(argparse.Namespace):
@@ -105,8 +95,8 @@ class Plan:
         return self.settings.flow
 
 
-def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable[[str], object]) -> int:
-    """Do what the command line says, and return the exit code; ``write`` gets the output, ``warn`` whole lines.
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
 
     Raises:
         Mm2Error: as of ``parse_arguments``, ``load_configuration``.
@@ -116,9 +106,9 @@ def run(arguments: Sequence[str], write: Callable[[str], object], warn: Callable
     configuration = file.configuration()
     flows = [*configuration.flows, *file.flows_switched_off()]
     for error in configuration.refused.values():
-        warn(str(error))
+        say(str(error))
     code = asyncio.run(
-        apply(options, file, flows, write, warn, connect=_connect, clock=SystemClock(), confirm=_confirm)
+        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=_confirm)
     )
     return EXIT_FAILED if configuration.refused else code
 
@@ -127,8 +117,8 @@ async def apply(
     options: Arguments,
     file: SettingsFile,
     flows: Sequence[FlowSettings],
-    write: Callable[[str], object],
-    warn: Callable[[str], object],
+    write: Write,
+    warn: Write,
     *,
     connect: Callable[[FlowSettings, random.Random], Connected],
     clock: Clock,
@@ -146,7 +136,11 @@ async def apply(
         for settings in flows:
             brokers = opened[settings.flow] = connect(settings, rng)
             try:
-                plan = await _within(settings, _plan(options, file, settings, brokers, rng), "reading")
+                plan = await within_deadline(
+                    settings.flow.target,
+                    _plan(options, file, settings, brokers, rng),
+                    f"reading {settings.configs_topic}",
+                )
             except Mm2Error as error:
                 warn(f"{settings.flow}: {error}")
                 code = EXIT_FAILED
@@ -162,7 +156,7 @@ async def apply(
         for plan in waiting:
             work = _store(plan, opened[plan.flow], clock, rng)
             try:
-                write(await _within(plan.settings, work, "writing"))
+                write(await within_deadline(plan.flow.target, work, f"writing {plan.settings.configs_topic}"))
             except Mm2Error as error:
                 warn(f"{plan.flow}: {error}")
                 code = EXIT_FAILED
@@ -211,22 +205,10 @@ async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random)
     )
     outcome = await log.write(plan.wanted, instead_of=plan.stored)
     if isinstance(outcome, Lost):
-        raise ApplyFailed("Somebody else changed it meanwhile.", remedy="Look at the difference again: apply it anew.")
+        raise CommandFailed(
+            "Another writer has changed it meanwhile.", remedy="Look at the difference, and apply again."
+        )
     return f"{plan.flow}: version {outcome.config.version} is stored.\n"
-
-
-async def _within(settings: FlowSettings, work: Coroutine[Any, Any, T], doing: str) -> T:
-    topic, target = settings.configs_topic, settings.flow.target
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-    except TimeoutError as error:
-        raise ApplyFailed(
-            f"{target} does not answer: {doing} {topic} took more than {DEADLINE_S:g} s.",
-            remedy=f"Check {target}.bootstrap.servers and the network.",
-        ) from error
-    except BrokerRefused as error:
-        raise ApplyFailed(error.what, remedy=error.remedy) from error
 
 
 def plan_text(plan: Plan) -> str:
@@ -244,7 +226,7 @@ def plan_text(plan: Plan) -> str:
         parts = reach(change.name for change in plan.difference)
         if any(not part.is_in_place for part in parts):
             lines.append("  The flow is drained and begun anew for this; nothing is copied twice.")
-    return "".join(f"{_printable(line)}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _version(stored: FlowConfig | None) -> str:
@@ -252,20 +234,7 @@ def _version(stored: FlowConfig | None) -> str:
         return ""
     if stored.by is Writer.MM2:
         return " (written by MirrorMaker 2)"
-    return f" (version {stored.version}, by {stored.by}, {_time(stored.at_ms)})"
-
-
-def _time(at_ms: int) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _printable(line: str) -> str:
-    """What others wrote into the topic must not steer a terminal."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    return f" (version {stored.version}, by {stored.by}, {time_text(stored.at_ms)})"
 
 
 def _confirm(question: str) -> bool:
@@ -277,14 +246,6 @@ def _confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _connect(settings: FlowSettings, rng: random.Random) -> Cluster:
-    target = settings.target
-    return Cluster(
-        target.alias,
-        target.bootstrap_servers,
-        rng=rng,
-        client_id=target.client_id or f"{settings.flow}|mm2py-apply",
-        request_timeout_s=settings.target_request_timeout_s,
-        admin_timeout_s=target.request_timeout_s,
-        access=Access(target.alias, target.security, rng=rng, report=lambda _: None),
-    )
+def connect_target(settings: FlowSettings, rng: random.Random) -> Connected:
+    """Return connections to the target of a flow."""
+    return connect("apply", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
-import io
 import os
 import random
 import signal
@@ -24,8 +22,17 @@ from structlog.typing import FilteringBoundLogger
 from connectors import composition
 from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
+from mm2py.cli import supervisor
+from mm2py.cli.command import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    STDERR,
+    CommandParser,
+    LineFile,
+    say,
+)
 from mm2py.clock import SystemClock
-from mm2py.command_line import CommandParser
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Side
@@ -37,14 +44,8 @@ from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.memory import MemoryBudget
-from mm2py.worker import processes
 from mm2py.worker.herder import Herder
 
-EXIT_DRAINED: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
-STDERR: Final = 2
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
 
@@ -104,12 +105,12 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         help="copy a topic once more from its start although its remote topic is not empty; give it to each worker",
     )
     parser.add_argument(
-        processes.APPLY_OPTION,
+        supervisor.APPLY_OPTION,
         action="store_true",
         help="let all workers of the flows run by this file, as mm2py apply FILE does before; think twice before a "
         "service has it: each restart of it undoes what was changed meanwhile",
     )
-    processes.add_arguments(parser)
+    supervisor.add_arguments(parser)
     parser.add_argument("--version", action="version", version=f"mm2py {__version__}")
     return parser.parse_args(arguments, namespace=Arguments())
 
@@ -212,28 +213,24 @@ async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]
 
 
 def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
-    """Return what runs a subcommand; None if that is none. A worker, which starts often, loads none of them."""
-
-    def say(text: str) -> None:
-        _say(f"mm2py: {text}")
-
+    """Return what runs a subcommand; None if there is none of that name. A worker, which starts often, loads none."""
     match name:
-        case "replay":
-            from mm2py import replay_command  # noqa: PLC0415
-
-            return replay_command.run
-        case "gaps":
-            from mm2py import gaps_command  # noqa: PLC0415
-
-            return lambda arguments: gaps_command.run(arguments, sys.stdout.write, say)
         case "apply":
-            from mm2py import apply_command  # noqa: PLC0415
+            from mm2py.cli import apply  # noqa: PLC0415
 
-            return lambda arguments: apply_command.run(arguments, sys.stdout.write, say)
+            return apply.run
+        case "gaps":
+            from mm2py.cli import gaps  # noqa: PLC0415
+
+            return gaps.run
+        case "replay":
+            from mm2py.cli import replay  # noqa: PLC0415
+
+            return replay.run
         case "status":
-            from mm2py import status_command  # noqa: PLC0415
+            from mm2py.cli import status  # noqa: PLC0415
 
-            return lambda arguments: status_command.run(arguments, _write_out)
+            return status.run
         case _:
             return None
 
@@ -264,7 +261,7 @@ def run(arguments: Sequence[str]) -> int:
     log = make_logger(
         options.log_level,
         "json" if options.log_format == "json" else "text",
-        cast("TextIO", _LogFile(STDERR)),
+        cast("TextIO", LineFile(STDERR)),
     )
     if options.worker_number is not None:
         log = log.bind(worker=options.worker_number)
@@ -279,7 +276,7 @@ def run(arguments: Sequence[str]) -> int:
     for warning in configuration.warnings if options.worker_number is None else ():  # the parent has said them
         log.warning("config", why=warning)
     if options.workers > 1:
-        return processes.run_workers(arguments, options.workers, log)
+        return supervisor.run_workers(arguments, options.workers, log)
     beyond = {settings.flow for settings in configuration.heartbeats} - flows
     log.info(
         "worker.starting",
@@ -299,7 +296,7 @@ def run(arguments: Sequence[str]) -> int:
     async def main_task() -> int:
         herder, connections = make_herder(file, recopies, log, apply=options.apply)
         if options.worker_number is not None:
-            processes.watch_parent(herder.stop, log)
+            supervisor.watch_parent(herder.stop, log)
         return await run_worker(herder, connections, log)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -312,47 +309,13 @@ def main() -> NoReturn:
     try:
         code = run(sys.argv[1:])
     except Mm2Error as error:
-        _say(f"mm2py: {error}")
+        say(str(error))
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     finally:
         _flush_output()
     sys.exit(code)
-
-
-def _write_out(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _say(text: str) -> None:
-    """Write one line to standard error: the logger may not exist yet."""
-    _LogFile(STDERR).write_line("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
-
-
-class _LogFile(io.TextIOBase):
-    """Writes whole lines to a descriptor, and loses them where it must: a full disk or a reader that went away behind
-    the log stops neither a flow nor the process.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._pending = ""
-
-    def write(self, text: str) -> int:
-        self._pending += text
-        return len(text)
-
-    def flush(self) -> None:
-        data, self._pending = self._pending.encode(errors="backslashreplace"), ""
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-
-    def write_line(self, line: str) -> None:
-        self.write(line + "\n")
-        self.flush()
 
 
 def _flush_output() -> None:

@@ -1,0 +1,134 @@
+"""What all commands share: how arguments are refused, where output goes, and how a cluster is reached."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import io
+import os
+import random
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+from mm2py.config.secrets import printable
+from mm2py.config.settings import ClusterSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.kafka.cluster import Cluster
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.security.access import Access
+from mm2py.kafka.transport.frames import FrameMemory
+from mm2py.kafka.transport.opening import ConnectionOptions
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_WAITS: Final = 3
+"""Something waits for an operator."""
+EXIT_INTERRUPTED: Final = 130
+STDERR: Final = 2
+DEADLINE_S: Final = 30.0
+"""How long a cluster may take to be read or written, and a running flow to answer."""
+
+T = TypeVar("T")
+Write = Callable[[str], object]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Raises ConfigError where argparse would end the process; ``prog`` names the command whose help is offered."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy=f"Try {self.prog} --help.")
+
+
+class CommandFailed(Mm2Error):
+    """A cluster does not do what a command asks for."""
+
+
+class Connected(Brokers, Protocol):
+    """The brokers of a cluster, and the connections to them."""
+
+    async def close(self) -> None: ...
+
+
+def connect(
+    command: str,
+    flow: Flow,
+    cluster: ClusterSettings,
+    *,
+    timeout_s: float,
+    rng: random.Random,
+    frames: FrameMemory | None = None,
+) -> Cluster:
+    """Return connections of a command to one cluster of a flow.
+
+    Args:
+        command: becomes part of the client id, if the file sets none.
+        timeout_s: how long a request that carries records may take.
+    """
+    return Cluster(
+        cluster.alias,
+        cluster.bootstrap_servers,
+        rng=rng,
+        client_id=cluster.client_id or f"{flow}|mm2py-{command}",
+        request_timeout_s=timeout_s,
+        admin_timeout_s=cluster.request_timeout_s,
+        access=Access(cluster.alias, cluster.security, rng=rng, report=lambda _: None),
+        options=ConnectionOptions(frames),
+    )
+
+
+async def within_deadline(target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str) -> T:
+    """Return what ``work`` returns.
+
+    Args:
+        doing: what the work is, for the message that it took too long.
+    Raises:
+        CommandFailed: the cluster does not answer within ``DEADLINE_S``, or refuses.
+    """
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await work
+    except TimeoutError as error:
+        raise CommandFailed(
+            f"{target} does not answer: {doing} took more than {DEADLINE_S:g} s.",
+            remedy=f"Check {target}.bootstrap.servers and the network.",
+        ) from error
+    except BrokerRefused as error:
+        raise CommandFailed(error.what, remedy=error.remedy) from error
+
+
+def write_out(text: str) -> None:
+    """Write to standard output."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Write one line to standard error. The logger may not exist yet."""
+    file = LineFile(STDERR)
+    file.write(f"mm2py: {printable(text)}\n")
+    file.flush()
+
+
+class LineFile(io.TextIOBase):
+    """Writes whole lines to a descriptor. It drops them where the disk is full or the reader is gone, so that the log
+    stops neither a flow nor the process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pending = ""
+
+    def write(self, text: str) -> int:
+        self._pending += text
+        return len(text)
+
+    def flush(self) -> None:
+        data, self._pending = self._pending.encode(errors="backslashreplace"), ""
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
