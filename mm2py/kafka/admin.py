@@ -61,7 +61,7 @@ class GroupDescription:
 async def create_topics(
     brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False
 ) -> dict[str, BrokerRefused | None]:
-    """Create topics; the answer tells for each what was wrong, or None. ``code`` 36: it exists already.
+    """Create topics; the answer tells for each what was wrong, or None.
 
     With ``validate_only`` nothing is created: the answer tells what would be.
     """
@@ -241,7 +241,7 @@ async def epoch_ends(
 
 
 async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) -> BrokerId:
-    """Return who coordinates a transactional id, or a group.
+    """Return the coordinator of a transactional id, or of a group.
 
     Raises:
         BrokerRefused: there is none (yet), or we may not ask.
@@ -265,7 +265,8 @@ async def init_producer_id(
     transaction_timeout_ms: int = 10_000,
     expected: tuple[int, int] = (-1, -1),
 ) -> tuple[int, int]:
-    """Return (producer id, epoch). With ``expected`` = ours, the epoch is raised, unless somebody else raised it: 90.
+    """Return (producer id, epoch). With ``expected`` = our own, the epoch is raised, unless another process raised it
+    (PRODUCER_FENCED).
 
     Raises:
         BrokerRefused: with the broker's code.

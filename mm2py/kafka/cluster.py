@@ -1,4 +1,4 @@
-"""One Kafka cluster: who its brokers are, who leads what, and a connection to each on demand.
+"""One Kafka cluster: its brokers, the leaders of partitions, and a connection to each broker on demand.
 
 Answers to KafkaClient and Metadata of Apache Kafka's clients. Retrying is left to the callers (``retry.py`` says how):
 here a request is sent once.
@@ -30,12 +30,12 @@ from mm2py.kafka.transport.opening import ConnectionOptions, connect, peer_name
 CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
 AVOIDED_S = 30.0
-"""For so long a broker that did not answer is not asked for what others can tell as well."""
+"""How long a broker that did not answer is not asked for what other brokers can tell as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition; ``leader`` is None while nobody does."""
+    """The leader of a partition; None while it has none."""
 
     partition: int
     leader: BrokerId | None
@@ -61,7 +61,7 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
     def leader_of(self, topic: str, partition: int) -> BrokerId | None:
-        """Return who leads a partition; None if that is nobody, or there is no such partition."""
+        """Return the leader of a partition; None if it has none, or there is no such partition."""
         known = self.topics.get(topic)
         found = None if known is None else known.partitions.get(partition)
         return None if found is None else found.leader
@@ -125,13 +125,13 @@ class _Slot:
 
     @property
     def is_unused(self) -> bool:
-        """Nobody waits for an answer or for a connection."""
+        """No caller waits for an answer or for a connection."""
         return not self.waiting and (self.connection is None or self.connection.is_idle)
 
 
 @dataclass(frozen=True, slots=True)
 class _TurnedAway:
-    """A broker did not authenticate us: until when it is left alone."""
+    """A broker did not authenticate us; ``until_s`` is when we try again."""
 
     error: AuthenticationFailed
     until_s: float
@@ -158,7 +158,7 @@ class Cluster:
         Args:
             request_timeout_s: how long the answer to reading and writing records may take, and each step of connecting.
             admin_timeout_s: the same for all other requests; None: as long.
-            access: how to get in; None: in plain text, as nobody.
+            access: TLS and authentication; None: plain text, without either.
         """
         self.alias = alias
         self.cluster_id: str | None = None
@@ -237,14 +237,14 @@ class Cluster:
     async def _connection(self, broker: BrokerId, channel: str) -> Connection:
         slot = self._slots.setdefault((broker, channel), _Slot())
         if slot.connection is not None and slot.connection.is_open and not slot.waiting:
-            return slot.connection  # whoever waits came earlier: requests keep their order
+            return slot.connection  # callers that wait came earlier: requests keep their order
         asked_s = asyncio.get_running_loop().time()
         slot.waiting += 1
         try:
             async with slot.lock:
                 if slot.connection is None or not slot.connection.is_open:
                     if slot.failure is not None and slot.failed_at_s >= asked_s:
-                        raise slot.failure  # who waited while an attempt failed shares its outcome
+                        raise slot.failure  # callers that waited while an attempt failed share its outcome
                     try:
                         slot.connection = await self._connect(broker)
                     except KafkaError as error:
@@ -302,10 +302,10 @@ class Cluster:
         return connection
 
     def _avoid(self, silent: Connection) -> None:
-        """Ask others for what any broker can tell, now and for a while.
+        """Ask other brokers for what any broker can tell, now and for a while.
 
-        The story: a broker freezes. Reads from it time out; fresh metadata would name who leads by now, and is asked
-        for on a connection to that very broker.
+        The story: a broker freezes. Reads from it time out; fresh metadata would name the new leaders, but it is
+        asked for on a connection to that same broker.
         """
         self._silent_until_s[silent.peer] = asyncio.get_running_loop().time() + AVOIDED_S
         for (broker, _), slot in self._slots.items():
@@ -322,13 +322,13 @@ class Cluster:
             raise ForeignCluster(self.alias, first=self.cluster_id, other=str(reply.cluster_id))
         addresses = {BrokerId(broker.node_id): (broker.host, int(broker.port)) for broker in reply.brokers}
         if not addresses:
-            return  # a broker that has just started may know of nobody, not even of itself
+            return  # a broker that has just started may not know any broker, not even itself
         for (broker, channel), slot in list(self._slots.items()):
             before, now = self._addresses.get(broker), addresses.get(broker)
             if slot.connection is not None and before is not None and now not in (None, before):
-                slot.connection.close()  # a broker that moved is reached anew at its new address
+                slot.connection.close()  # a broker that moved is reached at its new address
             if broker != ANY_BROKER and now is None and slot.is_unused:
-                del self._slots[broker, channel]  # nobody will ask for a broker that left the cluster
+                del self._slots[broker, channel]  # no caller will ask for a broker that left the cluster
                 if slot.connection is not None:
                     slot.connection.close()
         self._addresses = addresses

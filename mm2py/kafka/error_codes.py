@@ -67,7 +67,7 @@ INCONSISTENT_TOPIC_ID: Final = 103
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 TOPIC_CHANGED: Final = frozenset({UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
-"""The topic is gone, or was deleted and made anew."""
+"""The topic is gone, or was deleted and created again."""
 NO_COORDINATOR: Final = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 """No coordinator answers for an id just now."""
 FENCED: Final = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})

@@ -40,7 +40,7 @@ class RequestTimedOut(KafkaError):
 
 
 class NotKafka(KafkaError):
-    """What listens there does not speak Kafka's protocol. It may be mended while mm2py runs: retriable."""
+    """The server there does not speak Kafka's protocol. That may be corrected while mm2py runs: retriable."""
 
     retriable = True
 

@@ -1,9 +1,9 @@
 """The gate before every request that changes the target: may this incarnation still write?
 
 The story: a machine is suspended over a weekend. A successor has fenced its worker, and the target forgets a fence
-after ``producer.id.expiration.ms`` (H4 of docs/broker-facts.md). The worker wakes, and the next batch that it sends is
-stored. Another story: a worker loses the way to the control log, but not to the partitions that it copies. The group
-evicts it and gives its partitions to another worker.
+after ``producer.id.expiration.ms`` (broker fact: a fence expires with producer state, H4, docs/broker-facts.md). The
+worker wakes, and the next batch that it sends is stored. Another story: a worker loses the way to the control log, but
+not to the partitions that it copies. The group evicts it and gives its partitions to another worker.
 
 So two limits count from the last beat that was acknowledged, on a clock that goes on while the machine sleeps:
 
@@ -55,7 +55,7 @@ READS: Final = (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
-"""Requests that change nothing. Every other one waits at the gate, also one that nobody has thought of here."""
+"""Requests that change nothing. Every other request waits at the gate, also one that is added later."""
 
 
 class IncarnationEnded(KafkaError):

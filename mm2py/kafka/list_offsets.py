@@ -48,7 +48,7 @@ async def list_offsets(
     """Ask the leaders of partitions for their first (``EARLIEST``) or next (``LATEST``) offset.
 
     Args:
-        leaders: who leads each partition; those that nobody leads are left out of the answer.
+        leaders: the leader of each partition; partitions without one are left out of the answer.
         when: one of the two, or a time in ms: the answer is the first record of that time or later.
         leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
         read_committed: ``LATEST`` is where the first open transaction begins.
@@ -101,7 +101,7 @@ async def end_of(brokers: Brokers, leader: BrokerId, key: Key, when: int, *, lea
 
 
 def by_leader(leaders: Leaders) -> dict[BrokerId, list[Key]]:
-    """Return the partitions of each leader; those that nobody leads are left out."""
+    """Return the partitions of each leader; partitions without one are left out."""
     found: dict[BrokerId, list[Key]] = {}
     for key, leader in leaders.items():
         if leader is not None:

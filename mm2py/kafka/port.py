@@ -2,7 +2,7 @@
 
 Real clusters (``cluster.py``) and the broker model under ``tests/fakes/`` stand behind the same protocol, so that whole
 flows run under a virtual clock. Requests and replies are kio entities in the one version that ``messages.py`` names for
-each API; converting to the version a broker speaks is the business of whoever implements the port. Two APIs carry
+each API; an implementation of the port converts to the version that a broker speaks. Two APIs carry
 record batches and have their own types here, because their bytes must not be copied: Fetch and Produce. What is made
 once for every partition in them is a tuple, the cheapest thing Python makes.
 """
@@ -20,7 +20,7 @@ BrokerId = NewType("BrokerId", int)
 ReplyT = TypeVar("ReplyT", bound=Payload)
 _NO_RECORDS: Final = memoryview(bytearray())
 ANY_BROKER = BrokerId(-1)
-"""Whichever broker answers: for metadata and for requests that the cluster forwards to its controller."""
+"""Any broker that answers: for metadata and for requests that the cluster forwards to its controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Brokers(Protocol):
             BrokerUnreachable: no connection could be made, or it broke before the reply. Whether the request was
                 carried out is then unknown. Retriable.
             RequestTimedOut: the reply did not come in time; the connection is closed. Retriable, outcome unknown.
-            NotKafka: whatever listens there does not speak Kafka's protocol.
+            NotKafka: the server at that address does not speak Kafka's protocol.
             UnsupportedVersion: the broker and mm2py share no version of this API.
         Cancelling leaves the outcome of the request unknown; the connection stays in use.
         """

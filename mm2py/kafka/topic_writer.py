@@ -53,9 +53,9 @@ class TopicWriter:
         self.is_missing = False
         """There was no such topic at the last look: a write waits until it is back."""
         self.times_made_anew = 0
-        """How often it came back as another one: what was written before is gone."""
+        """How often it was deleted and created again: what was written before is gone."""
         self.trouble: dict[int, str] = {}
-        """Why the last attempt to write to a partition failed; nothing once one has succeeded."""
+        """By partition, why the last attempt to write failed; a success removes it."""
         self._topic_id: uuid.UUID | None = None
         self._brokers = brokers
         self._incarnation = incarnation
@@ -68,22 +68,21 @@ class TopicWriter:
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._left: dict[int, Sequence[NewRecord]] = {}
-        """What a cancelled or refused write has left in doubt: it may have taken its sequence, and goes first again."""
+        """Records of a write that was cancelled or not answered. They may be stored, so they go first again."""
 
     async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
         """Append records to their partitions; keeps trying while the target cannot take them.
 
         Raises:
             Fenced: another process has taken over; nothing more may be written.
-            BrokerRefused: the target refuses for good; what stands in other partitions may have been written.
-        Cancelling may leave any of them written or not; the next write sends what was under way once more, before its
-        own records.
+            BrokerRefused: the target refuses for good; records of other partitions may have been written.
+        Cancelling may leave any of them written or not. The next write first sends again what was under way.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 for partition, ours in records.items():
                     tasks.create_task(self._write_partition(partition, ours), name=f"{self.topic}-{partition} write")
-        except ExceptionGroup as group:  # every partition tells the same story: the first one will do
+        except ExceptionGroup as group:  # every partition has the same reason: the first one will do
             raise group.exceptions[0] from None
 
     async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
@@ -99,7 +98,7 @@ class TopicWriter:
     async def _write_batch(self, partition: int, records: Sequence[NewRecord]) -> None:
         batch = build_batch(records)
         backoff = Backoff(self._rng, most_s=2.0)
-        is_in_doubt = False
+        outcome_unknown = False
         while True:
             identity, sequence = self._sequences.get(partition, (self._incarnation.identity, 0))
             stamp(batch, identity.producer_id, identity.epoch, sequence)
@@ -111,10 +110,10 @@ class TopicWriter:
                 return
             if code is not None:
                 self.trouble[partition] = f"the target answers {name_of(code)} ({code})"
-            is_in_doubt |= code is None and not self.is_missing  # it may be stored, and its sequence be taken
-            if is_in_doubt:
+            outcome_unknown |= code is None and not self.is_missing  # it may be stored, and its sequence be taken
+            if outcome_unknown:
                 self._left[partition] = records
-            if code is None and self.is_missing and not (self._waits_for_topic or is_in_doubt):
+            if code is None and self.is_missing and not (self._waits_for_topic or outcome_unknown):
                 raise BrokerRefused(
                     f"Writing to {self.topic}-{partition}", UNKNOWN_TOPIC_OR_PARTITION, remedy=self._remedy
                 )

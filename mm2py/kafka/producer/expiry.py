@@ -1,4 +1,7 @@
-"""How long a cluster remembers what a producer stored (C1 of docs/broker-facts.md): on that fences and resends rest."""
+"""How long a cluster remembers what a producer stored: fences and resends rest on it.
+
+Broker fact: producer state expires by record time, C1 (docs/broker-facts.md).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
 
 
 async def find_producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -> int:
-    """Return how long the target remembers what a producer stored (C1); Kafka's default where it does not tell.
+    """Return how long the target remembers what a producer stored; Kafka's default where it does not tell.
 
     Raises:
-        KafkaError: nobody answered; what passes is asked again. Were a day assumed where the target forgets sooner,
-            batches would be sent again that it does not know any more.
+        KafkaError: no broker answered; ask again if it is ``retriable``. If a day were assumed and the target forgot
+            sooner, batches would be stored twice.
     """
     found = await _broker_setting(brokers, PRODUCER_EXPIRY)
     if found is None:  # brokers before 3.4 (KIP-854) go by the other one

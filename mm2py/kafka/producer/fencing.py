@@ -1,9 +1,9 @@
-"""Shuts an earlier producer out of partitions: an empty transaction under its transactional id, aborted.
+"""Fences an earlier producer: an empty transaction under its transactional id is begun and aborted.
 
-The coordinator raises the epoch of the id, and the abort writes a marker with it into every partition of the
-transaction, behind all that the old producer had written. From there on the partition's leader refuses the old epoch.
-Neither the coordinator's silence nor EndTxn's answer proves that a marker was written (C3 of docs/broker-facts.md):
-only reading it back does, which is the business of whoever calls.
+The coordinator raises the epoch of the id. The abort writes a marker with that epoch into every partition of the
+transaction, behind all that the old producer had written. From then on the partition's leader refuses the old epoch.
+The coordinator's answer does not prove that a marker was written (broker fact: a completed fence may lack markers, C3,
+docs/broker-facts.md). Only reading the marker back proves it, and that is left to the caller.
 """
 
 from __future__ import annotations
@@ -41,22 +41,26 @@ Key = tuple[str, int]
 PARTITIONS_A_CALL: Final = 1000
 TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
-"""How long the coordinator may be busy ending somebody's transaction before the id is given up (H11)."""
+"""How long the coordinator may be busy ending a transaction before the id is given up (broker fact: a marker written
+directly can block the coordinator, H11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
 _HIGHER_MARKER: Final = frozenset({INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED})
 _REFUSED_PARTITION: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED})
-"""Unknown topic, no right: one of these alone would keep all others out of the transaction (H8)."""
+"""One of these keeps all other partitions out of the transaction (broker fact: AddPartitionsToTxn is all or nothing,
+H8)."""
 
 
 class Overtaken(Mm2Error):
-    """Somebody raised the epoch of a transactional id since we did."""
+    """Another process has raised the epoch of a transactional id after us."""
 
     def __init__(self, transactional_id: str) -> None:
-        super().__init__(f"Somebody else has raised the epoch of {transactional_id}.", remedy="It is looked at again.")
+        super().__init__(
+            f"Another process has raised the epoch of {transactional_id}.", remedy="mm2py looks at it again."
+        )
 
 
 class NotFenceable(Mm2Error):
-    """An earlier producer cannot be shut out."""
+    """An earlier producer cannot be fenced."""
 
     def __init__(self, transactional_id: str | None, why: str) -> None:
         super().__init__(
@@ -68,9 +72,10 @@ class NotFenceable(Mm2Error):
 class Markers:
     """Writes markers under one transactional id. One transaction at a time.
 
-    Other processes may write markers under the same id and epoch at once. Then all share a transaction, and whoever
-    ends it ends it for all: what others have added by then gets its markers too, and what they add later waits until
-    they are written, and begins the next. So every partition that was added is in a transaction that somebody ended.
+    Other processes may write markers under the same id and epoch at once. Then all share a transaction, and the first
+    process that ends it ends it for all. Partitions that others added before get their markers too. Partitions that
+    they add later wait until those are written, and begin the next transaction. So every partition that was added is
+    in a transaction that was ended.
     """
 
     def __init__(self, brokers: Brokers, transactional_id: str, *, rng: random.Random) -> None:
@@ -82,7 +87,7 @@ class Markers:
     async def write(self, producer_id: int, epoch: int, partitions: Collection[Key]) -> None:
         """Have markers written into partitions; they may be there only some time after this returns.
 
-        Partitions that do not exist or that we may not write to are left out: nobody can write there.
+        Partitions that do not exist or that we may not write to are left out.
 
         Raises:
             Overtaken: the epoch is no longer that of the id.
@@ -124,7 +129,7 @@ class Markers:
                 break
             except KafkaError as error:
                 if isinstance(error, BrokerRefused) and error.code == INVALID_TXN_STATE:
-                    break  # it has ended already: the answer to the first call was lost, or somebody else was first
+                    break  # it has ended: the answer to the first call was lost, or another process ended it
                 self._judge(error)
             await asyncio.sleep(backoff.next_s())
 
@@ -140,28 +145,28 @@ class Markers:
 
 
 class Fence(Protocol):
-    """Something that shuts a producer out of partitions."""
+    """Something that fences a producer in partitions."""
 
     async def shut_out(self, partitions: Collection[Key]) -> int | None:
-        """Have markers written into partitions of the target; those that it refuses are left out.
+        """Have markers written into partitions of the target; partitions that it refuses are left out.
 
         Returns:
-            The epoch: a marker of the producer's id with at least this epoch proves that it is shut out. None: nothing
-            ever will.
+            The epoch: a marker of the producer's id with at least this epoch proves that it is fenced. None: it
+            cannot be proven.
         Raises:
-            NotFenceable: neither the id nor the partitions' leaders let us.
+            NotFenceable: neither the coordinator nor the partitions' leaders allow it.
             KafkaError: retriable ones; ask again.
         """
         ...
 
 
 class EarlierProducer:
-    """A producer of another life, which may still be writing."""
+    """A producer of a previous incarnation, which may still be writing."""
 
     def __init__(
         self, brokers: Brokers, transactional_id: str | None, producer_id: int, epoch: int, *, rng: random.Random
     ) -> None:
-        """``epoch`` is the highest of its own that is known."""
+        """``epoch`` is the highest epoch that it is known to have written under."""
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.epoch = epoch
@@ -169,30 +174,30 @@ class EarlierProducer:
         self._rng = rng
         self._fence_epoch: int | None = None
         self._markers: Markers | None = None
-        """How markers are written once its id was taken over; None: straight to the leaders of the partitions."""
-        self._is_hearsay = False
-        """Somebody else has raised the epoch, and nothing was written with it here yet."""
+        """Writes markers through the coordinator. None: they go directly to the leaders of the partitions."""
+        self._was_told = False
+        """Another worker has told us the epoch, and nothing was written with it here yet."""
         self._lock = asyncio.Lock()
 
     def was_taken_over(self, epoch: int) -> None:
-        """Learn that somebody else of our group has raised its epoch: markers go on with that one.
+        """Learn that another member of our group has raised the epoch: markers go on with that epoch.
 
-        The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised the
-        epoch for itself, each would overtake all others, again and again.
+        The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised
+        the epoch for itself, each would overtake all others, again and again.
         """
         if self._fence_epoch is None or epoch > self._fence_epoch:
             self._go_on_with(epoch, self.transactional_id)
-            self._is_hearsay = True
+            self._was_told = True
 
     async def shut_out(self, partitions: Collection[Key]) -> int:
         """See ``Fence.shut_out``."""
         async with self._lock:
-            for _ in range(TAKEOVERS_MOST):  # two who fence the same at once overtake each other, and both are right
+            for _ in range(TAKEOVERS_MOST):  # two processes that fence the same producer overtake each other
                 if self._fence_epoch is None:
                     await self._take_over(partitions)
-                if self._is_hearsay and self._markers is not None and await self._was_never_any():
-                    self._markers = None  # nor did whoever raised it ask a coordinator (M8)
-                self._is_hearsay = False
+                if self._was_told and self._markers is not None and await self._has_no_coordinator():
+                    self._markers = None  # the other worker had no coordinator either
+                self._was_told = False
                 epoch, markers = self._fence_epoch, self._markers
                 assert epoch is not None  # noqa: S101  (_take_over raises if it finds none)
                 try:
@@ -201,13 +206,13 @@ class EarlierProducer:
                     else:
                         await markers.write(self.producer_id, epoch, partitions)
                 except Overtaken:
-                    if self._fence_epoch == epoch:  # else we were told by whom
+                    if self._fence_epoch == epoch:  # else another worker told us a new one
                         self._fence_epoch = None
                         await asyncio.sleep(self._rng.uniform(0.1, 0.5))
                 except BrokerRefused as error:
                     if error.code != INVALID_PRODUCER_ID_MAPPING:
                         raise NotFenceable(self.transactional_id, str(error)) from error
-                    self._fence_epoch = None  # whoever raised the epoch did it past the coordinator (C2)
+                    self._fence_epoch = None  # the epoch was raised without the coordinator
                 else:
                     return epoch
         raise NotFenceable(self.transactional_id, "others raise its epoch again and again")
@@ -217,15 +222,16 @@ class EarlierProducer:
         self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
 
     async def _take_over(self, partitions: Collection[Key]) -> None:
-        """Raise the epoch of its id. It counts only if the target answers the producer id that is to be fenced (C2).
+        """Raise the epoch of its transactional id. That counts only if the target answers the producer id that is to be
+        fenced (broker fact: a transactional id expires while its owner writes, C2).
 
-        An id that the target has forgotten, or never granted, is fenced by markers straight to the partitions' leaders.
+        An id that the target has forgotten, or never granted, is fenced by markers sent directly to the leaders.
         """
         why = "it has no transactional id"
         if self.transactional_id is not None:
             try:
                 raised = await self._raise_epoch(self.transactional_id)
-            except BrokerRefused as error:  # markers past a coordinator that knows the id would stop it for good (H11)
+            except BrokerRefused as error:  # H11: markers past a coordinator that knows the id would block it
                 raise NotFenceable(self.transactional_id, str(error)) from error
             if raised is not None and raised[0] == self.producer_id:
                 self._go_on_with(raised[1], self.transactional_id)
@@ -243,10 +249,12 @@ class EarlierProducer:
         self._go_on_with(epoch, None)
 
     async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
-        """Return what the coordinator answers, however long that takes; None where no id was ever granted (M8).
+        """Return what the coordinator answers, however long that takes; None where no id was ever granted.
+
+        Broker fact: a small target has no transaction coordinator, M8.
 
         The story: on a small target w1 writes under a plain producer id and is killed. Its record names the
-        transactional id that it asked for, and w2 would wait for ever for somebody to raise its epoch.
+        transactional id that it asked for, and w2 would wait for ever for a coordinator.
         """
         backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
         waited_s = 0.0
@@ -260,7 +268,7 @@ class EarlierProducer:
                         raise
                 elif not error.retriable:
                     raise
-                elif error.code == COORDINATOR_NOT_AVAILABLE and await self._was_never_any():
+                elif error.code == COORDINATOR_NOT_AVAILABLE and await self._has_no_coordinator():
                     return None
             except KafkaError as error:
                 if not error.retriable:
@@ -269,14 +277,14 @@ class EarlierProducer:
             waited_s += pause_s
             await asyncio.sleep(pause_s)
 
-    async def _was_never_any(self) -> bool:
-        """Whether there is no topic for transactional ids. One that we may not see may be there."""
+    async def _has_no_coordinator(self) -> bool:
+        """Whether there is no topic for transactional ids. A topic that we may not see counts as there."""
         with contextlib.suppress(KafkaError):
             return await transactions.find_topic(self._brokers) is None
         return False
 
     async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:
-        """Return how the partitions' leaders know it; partitions without a leader are left out."""
+        """Return what the partitions' leaders remember of the producer; partitions without a leader are left out."""
         known: list[transactions.ActiveProducer] = []
         for leader, keys in (await self._by_leader(partitions)).items():
             found = await transactions.describe_producers(self._brokers, leader, keys)
@@ -286,7 +294,7 @@ class EarlierProducer:
         return known
 
     async def _write_directly(self, epoch: int, partitions: Collection[Key]) -> None:
-        """Write markers without a coordinator; they must not name an older one than the last marker of this id did.
+        """Write markers without the coordinator. They must name no older coordinator epoch than the last marker.
 
         Raises:
             Overtaken: a partition has a marker of a higher epoch, or of a coordinator that was not known yet.

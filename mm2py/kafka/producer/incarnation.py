@@ -1,17 +1,20 @@
-"""Under which producer ids a flow writes in one life of a worker: one after the other, each with its epochs.
+"""The producer ids under which one incarnation of a flow writes: one after the other, each with its epochs.
 
-An id is asked for with a transactional id, although no transaction is ever begun with it: only so can a successor
-fence it (docs/broker-facts.md, section 5: batches without the transactional bit are accepted under such an id). A life
-begins with one. A partition that was fenced against ourselves goes on under the next, which is made when it is first
-needed and shared by all partitions that come from the same one. The story (C1): a request gets stuck in the network,
-the partition is fenced and goes on under the same id with a higher epoch; its records are old, so the broker forgets
-the id, epoch and all, and stores the request when it arrives. Of an id that writes nothing more the marker is the last,
-which is of now: the fence holds for a day.
+Each id is asked for with a transactional id, although no transaction is ever begun with it. Only so can a successor
+fence it: brokers accept batches without the transactional bit under such an id (docs/broker-facts.md, section 5).
+
+An incarnation begins with one id. When we fence a partition against our own requests, it goes on under the next id.
+That id is made when it is first needed, and all partitions that come from the same id share it. The story: a request
+gets stuck in the network. The partition is fenced and goes on under the same id with a higher epoch. Its records are
+old, so the broker forgets the id with all its epochs, and stores the request when it arrives (broker fact: producer
+state expires by record time, C1). An id that writes nothing more ends with the marker, whose time is now: the fence
+holds for a day.
+
 Where the target grants no transactional id, writing goes on under plain producer ids, and that is reported.
 
-Records are written under the epoch that an id began with, and under no other. What raises the epoch is a fence: one of
-our successors', or our own, where nobody can tell any more what became of our requests (H3: then with our own id and
-epoch, so that a process that was fenced notices).
+Records are written under the epoch that an id began with, and under no other. Only a fence raises the epoch: that of a
+successor, or our own when the outcome of our requests is unknown. Then we name our id and epoch, so that a process that
+was fenced meanwhile learns it (broker fact: asking for the id again lifts a fence, H3). docs/broker-facts.md has both.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from mm2py.kafka.retry import Backoff
 
 
 class Fenced(KafkaError):
-    """Somebody took over under our transactional id: this incarnation is over and never asks for the id again."""
+    """Another process has fenced our transactional id. This incarnation ends, and never asks for the id again."""
 
     def __init__(self, transactional_id: str | None) -> None:
         super().__init__(
@@ -43,19 +46,19 @@ class Fenced(KafkaError):
 
 
 class EpochRefused(KafkaError):
-    """The target gives us no further epoch or id: this life of the flow cannot go on, the next asks for a new id."""
+    """The target gives us no further epoch or id. This incarnation ends; the next one asks for a new id."""
 
     def __init__(self, error: BrokerRefused | str) -> None:
-        super().__init__(f"There is no further producer epoch or id: {error}", remedy="The flow begins anew.")
+        super().__init__(f"There is no further producer epoch or id: {error}", remedy="The flow restarts by itself.")
 
 
 class OwnProducer:
-    """A producer id and, behind it, the epochs that fences take. ``ask`` or ``begin`` first."""
+    """A producer id, and the later epochs that fences use. Call ``ask`` or ``begin`` first."""
 
     def __init__(self, brokers: Brokers, transactional_id: str | None, *, rng: random.Random) -> None:
-        """Without ``transactional_id`` it is a plain producer id, which nobody can fence."""
+        """Without ``transactional_id`` it is a plain producer id, which cannot be fenced."""
         self.ids: set[int] = set()
-        """The producer id; where it is a plain one, also those that came in its place."""
+        """The producer id. A plain one may be replaced; then also the later ones."""
         self._brokers = brokers
         self._transactional_id = transactional_id
         self._markers = None if transactional_id is None else Markers(brokers, transactional_id, rng=rng)
@@ -63,17 +66,17 @@ class OwnProducer:
         self._lock = asyncio.Lock()
         self._identity: ProducerIdentity | None = None
         self._latest: ProducerIdentity | None = None
-        """As the coordinator has it, as far as we know."""
+        """The last id and epoch that the coordinator gave us."""
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What records are written under."""
+        """The id and epoch that records are written under."""
         if self._identity is None:
-            raise AssertionError("nobody has asked for this producer id")
+            raise AssertionError("this producer id was not asked for")
         return self._identity
 
     async def ask(self) -> ProducerIdentity:
-        """Ask for the id, plainly and once. Raises: KafkaError."""
+        """Ask for the id once, without naming an expected epoch. Raises: KafkaError."""
         self._identity = await self._init((-1, -1))
         return self._identity
 
@@ -95,10 +98,10 @@ class OwnProducer:
             await asyncio.sleep(backoff.next_s())
 
     async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
-        """Return an identity with a higher epoch than ``seen``; many callers at once raise it once.
+        """Return an identity with a higher epoch than ``seen``. Concurrent callers raise it once.
 
         Raises:
-            Fenced: somebody else raised it.
+            Fenced: another process raised it.
             EpochRefused: the target refuses for another reason.
         """
         async with self._lock:
@@ -120,32 +123,36 @@ class OwnProducer:
             return self._latest
 
     async def shut_out(self, partitions: Collection[Key]) -> int | None:
-        """Shut what was written under ``identity`` out of partitions; others go on under it undisturbed.
+        """Fence ``identity`` in these partitions; other partitions go on under it.
 
         Returns:
-            The epoch of the markers, the same for all; None: it is a plain id, and nothing is shut out.
+            The epoch of the markers. None: it is a plain id, and nothing is fenced.
         Raises: as ``renew``.
         """
         if self._markers is None:
             return None
         latest = await self.renew(self.identity)
         while True:
-            if latest.producer_id != self.identity.producer_id:  # forgotten (C2): the next life fences it otherwise
+            if (
+                latest.producer_id != self.identity.producer_id
+            ):  # forgotten: the next incarnation fences it by other means
                 raise EpochRefused(f"the target has forgotten {self._transactional_id}")
             try:
                 await self._markers.write(latest.producer_id, latest.epoch, partitions)
                 return latest.epoch
-            except Overtaken:  # by ourselves meanwhile, by the coordinator that gave our transaction up, or by a fence
+            except Overtaken:  # by ourselves, by a coordinator that gave our transaction up, or by a fence
                 latest = await self.renew(latest)
             except BrokerRefused as error:
                 raise EpochRefused(error) from error
 
     async def keep_alive(self, partition: Key) -> None:
-        """Use the transactional id once, so that the target does not forget it (C2); the epoch stays.
+        """Use the transactional id once, so that the target does not forget it; the epoch stays.
+
+        Broker fact: a transactional id expires while its owner writes, C2.
 
         Raises:
-            Fenced: somebody else has raised the epoch.
-            EpochRefused: the target has forgotten the id already; nobody could shut this life out by it.
+            Fenced: another process has raised the epoch.
+            EpochRefused: the target has already forgotten the id. No successor could fence this incarnation by it.
             BrokerRefused: the target does not grant it any more.
         """
         if self._markers is None or self._latest is None:
@@ -179,12 +186,12 @@ COORDINATOR_PATIENCE_S: Final = 20.0
 WAITING_REPORT_S: Final = 5.0
 
 
-async def _tell_nobody(_: ProducerIdentity) -> None:
-    """What is done about a further id where nobody wants to know."""
+async def _announce_nowhere(_: ProducerIdentity) -> None:
+    """The default for ``Incarnation.announce``: there is no group that has to know the id."""
 
 
 class Incarnation:
-    """The producer ids of one flow in one life of a worker. ``start`` once, then ``further`` when one is used up."""
+    """The producer ids of one incarnation of a flow. Call ``start`` once, then ``further`` when one is used up."""
 
     def __init__(
         self,
@@ -199,15 +206,15 @@ class Incarnation:
         """Make one; nothing is asked yet.
 
         Args:
-            transactional_id: returns that of each of the producer ids, counted from 0. Without it they are plain ones,
-                which nobody can fence.
-            report: is told when they are lesser ones.
-            waiting: is told every few seconds why there is none yet.
+            transactional_id: returns the transactional id of each producer id, counted from 0. None: they are plain
+                ones, which cannot be fenced.
+            report: is told when the target grants plain producer ids only.
+            waiting: is told every few seconds why there is no id yet.
         """
-        self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _tell_nobody
+        self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _announce_nowhere
         """Makes an id known to the other workers before anything is written under it, plain ones too."""
         self.degraded: str | None = None
-        """Why there is no transactional id, if there is none."""
+        """Why there is no transactional id; None while there is one."""
         self._brokers = brokers
         self._transactional_id = transactional_id
         self._clock = clock
@@ -219,23 +226,23 @@ class Incarnation:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What this life began with. Our own records, positions above all, are written under this id to the end."""
+        """The first id of this incarnation. Positions and our other records are written under it to the end."""
         if not self._producers:
             raise AssertionError("the incarnation was not started")
         return self._producers[0].identity
 
     @property
     def ids(self) -> frozenset[int]:
-        """All producer ids that this life has had."""
+        """All producer ids that this incarnation has had."""
         return frozenset(producer_id for producer in self._producers for producer_id in producer.ids)
 
     @property
     def identities(self) -> list[ProducerIdentity]:
-        """Under what this life writes, in the order in which it was asked for."""
+        """The identities under which this incarnation writes, in the order in which they were asked for."""
         return [producer.identity for producer in self._producers]
 
     async def start(self) -> ProducerIdentity:
-        """Ask for the first producer id; without end while the target cannot be reached.
+        """Ask for the first producer id, again and again while the target cannot be reached.
 
         Raises:
             BrokerRefused: the target refuses even a plain producer id.
@@ -276,7 +283,7 @@ class Incarnation:
         return await self._producers[0].renew(seen)
 
     async def further(self, identity: ProducerIdentity) -> ProducerIdentity:
-        """Return what comes behind one of our producer ids, to go on under; many callers at once make it once.
+        """Return the identity that follows one of our producer ids. Concurrent callers make it once.
 
         Raises:
             EpochRefused: the target refuses.
@@ -292,17 +299,17 @@ class Incarnation:
             return self._producers[number].identity
 
     def behind(self, producer_id: int) -> ProducerIdentity | None:
-        """Return what ``further`` has made behind a producer id; None if that is not one of ours."""
+        """Return the identity that ``further`` has made after a producer id; None if that id is not ours."""
         if producer_id not in self.ids:
             return None
         return self._producers[self._number(producer_id) + 1].identity
 
     def latest(self, identities: Collection[ProducerIdentity]) -> ProducerIdentity:
-        """Return that of our identities behind which none of the others comes."""
+        """Return the one of these identities that was made last."""
         return max(identities, key=lambda identity: self._number(identity.producer_id))
 
     async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[Key]) -> int | None:
-        """Shut what we wrote ourselves under an id out of partitions; they go on ``behind`` it, others stay.
+        """Fence one of our own ids in these partitions. They go on under the id ``behind`` it, other partitions stay.
 
         Returns: as ``OwnProducer.shut_out``.
         Raises: as ``OwnProducer.shut_out`` and ``further``.
@@ -314,7 +321,7 @@ class Incarnation:
     async def keep_alive(self, partition: Key) -> None:
         """Use all transactional ids once, see ``OwnProducer.keep_alive``.
 
-        All, used or not: a successor that finds one of them forgotten could not tell whether it may still write.
+        All of them, used or not: a successor that finds one forgotten could not tell whether its owner may still write.
         """
         for producer in list(self._producers):
             await producer.keep_alive(partition)
@@ -322,7 +329,7 @@ class Incarnation:
     async def _has_transactions(self) -> bool:
         """Whether there is a topic of transactional ids: then its coordinators come back, and are worth the wait.
 
-        Earlier lives have ids there. Who went on without could shut none of them out.
+        Previous incarnations have ids there. Without a coordinator none of them could be fenced.
         """
         with contextlib.suppress(KafkaError):
             found = await transactions.find_topic(self._brokers)
@@ -348,7 +355,7 @@ class Incarnation:
 
 
 class OwnFence:
-    """Shuts what we wrote ourselves under an identity out of partitions, see ``Incarnation.fence_itself``."""
+    """Fences one of our own identities in partitions, see ``Incarnation.fence_itself``."""
 
     def __init__(self, incarnation: Incarnation, seen: ProducerIdentity) -> None:
         self._incarnation = incarnation

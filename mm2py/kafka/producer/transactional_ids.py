@@ -1,4 +1,4 @@
-"""The transactional ids of mm2py: by them a younger process finds whom it has to shut out. Pure."""
+"""The transactional ids of mm2py: by them a later process finds which producers it has to fence. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ _FORM = r"mm2py-{group}-(?P<process>[0-9a-f]{{8,32}})-(?P<life>[0-9]+)(\.(?P<num
 
 
 class TransactionalId(NamedTuple):
-    """One of the ids of a life of a flow in one process."""
+    """One transactional id of one incarnation of a flow."""
 
     group: str
     process: str
     """Hexadecimal, new for each process."""
     life: int
-    """Grows each time the flow begins anew in this process."""
+    """The attempt: grows each time the flow is started again in this process."""
     flow: str
     number: int = 0
-    """0 is the one that a life begins with; partitions that it has to fence against itself go on under the next."""
+    """0 is the id that an incarnation begins with; partitions that it fences against itself go on under the next."""
 
     def __str__(self) -> str:
         number = f".{self.number}" if self.number else ""
         return f"{PREFIX}{self.group}-{self.process}-{self.life}{number}-{self.flow}"
 
     def at(self, number: int) -> str:
-        """Return an id of this life as the target knows it."""
+        """Return an id of this incarnation as the target knows it."""
         return str(self._replace(number=number))
 
     @property
     def first(self) -> TransactionalId:
-        """The id that this life began with: by its record the life's age is judged."""
+        """The id that this incarnation began with."""
         return self._replace(number=0)
 
 

@@ -1,10 +1,11 @@
-"""What mm2py asks of a cluster to fence a producer: transactions that hold nothing, their markers, who writes where.
+"""The requests that fence a producer: empty transactions, their markers, and which producers a partition remembers.
 
-A fence is a transaction without a single record: partitions are added under the raised epoch, the end of it writes a
-marker of that epoch into each, and a partition that has the marker refuses the old owner (47). The coordinator answers
-before the markers are written, and leaves some out (C3): only what is read back from the log is proof. Plain functions
-over the brokers' port, one request each; errors of single partitions come back beside the results, errors of the whole
-request are raised.
+A fence is a transaction without records. Partitions are added under the raised epoch, and the end of the transaction
+writes a marker of that epoch into each. A partition that has the marker refuses the old owner (INVALID_PRODUCER_EPOCH).
+The coordinator answers before the markers are written, and leaves some out, so only what is read back from the log is
+proof (broker fact: a completed fence may lack markers, C3, docs/broker-facts.md). These are plain functions over the
+brokers' port, one request each. Errors of single partitions come back beside the results, errors of the whole request
+are raised.
 Source: KafkaApis, TransactionCoordinator, ProducerAppendInfo, Apache Kafka 4.3.
 """
 
@@ -36,11 +37,12 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as a replica of one partition remembers it. ``epoch`` is the highest it has seen: lower ones get 47.
+    """A producer as a replica of one partition remembers it. ``epoch`` is the highest it has seen.
 
     ``last_sequence`` is -1 if nothing was written in that epoch, ``txn_start_offset`` if it has no transaction open in
     the partition, ``coordinator_epoch`` if it never had a marker there. ``last_timestamp_ms`` is the newest record's
-    time or the marker's; so long after it that ``producer.id.expiration.ms`` is over, the producer is forgotten (H4).
+    time, or the marker's. ``producer.id.expiration.ms`` after it the producer is forgotten (broker fact: a fence
+    expires with producer state, H4).
     """
 
     producer_id: int
@@ -52,8 +54,9 @@ class ActiveProducer:
 
 
 async def find_topic(brokers: Brokers) -> TopicMetadata | None:
-    """Return the topic of transactional ids, which coordinators lead; None if there is none, as no id was ever asked
-    for, or the cluster is too small for it (M8). One that may not be seen is returned with its error."""
+    """Return the topic of transactional ids, which coordinators lead; None if there is none: no id was ever asked
+    for, or the cluster is too small for it (broker fact: a small target has no transaction coordinator, M8). A topic
+    that we may not see is returned with its error."""
     found = (await fetch_metadata(brokers, [TOPIC])).topics.get(TOPIC)
     return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
 
@@ -77,15 +80,18 @@ async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
     *,
     channel: str = "control",
 ) -> dict[TopicPartition, int]:
-    """Add partitions to the transaction of this producer, which begins with the first; all of them or none (H8).
+    """Add partitions to the transaction of this producer, which begins with the first: all of them or none
+    (broker fact: AddPartitionsToTxn is all or nothing, H8).
 
     Returns:
         An error code each. Where one has UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED, all others have
         OPERATION_NOT_ATTEMPTED: drop the former and ask again.
     Raises:
-        BrokerRefused: 49, the transactional id is not known or has another producer id by now (C2); 90, somebody has
-            raised the epoch; 51, the markers of the transaction before are still being written; 53, WRITE on the
-            transactional id is missing; 14, 15, 16, it is coordinated elsewhere or nowhere.
+        BrokerRefused: INVALID_PRODUCER_ID_MAPPING, the transactional id is not known or has another producer id by now
+            (broker fact: a transactional id expires while its owner writes, C2); PRODUCER_FENCED, another process has
+            raised the epoch; CONCURRENT_TRANSACTIONS, the markers of the transaction before are still being written;
+            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, WRITE on the transactional id is missing; or one of
+            ``error_codes.NO_COORDINATOR``.
     """
     by_topic = _by_topic(partitions)
     request = messages.AddPartitionsToTxnRequest(
@@ -123,8 +129,9 @@ async def end_txn(
     """Abort the transaction; its markers are under way when this returns, and the epoch stays as it is.
 
     Raises:
-        BrokerRefused: 48, no transaction was begun since the producer id was asked for (after one that was aborted it
-            succeeds, and does nothing); 51, it is being aborted already; otherwise as ``add_partitions_to_txn``.
+        BrokerRefused: INVALID_TXN_STATE, no transaction was begun since the producer id was asked for (after one that
+            was aborted it succeeds, and does nothing); CONCURRENT_TRANSACTIONS, it is being aborted already; otherwise
+            as ``add_partitions_to_txn``.
     """
     request = messages.EndTxnRequest(
         transactional_id=TransactionalId(transactional_id),
@@ -150,15 +157,16 @@ async def write_txn_markers(
 ) -> dict[TopicPartition, int]:
     """Write markers past the coordinator into partitions that ``broker`` leads, and wait until they are replicated.
 
-    It is what is left when the transactional id has another producer id by now (C2). An epoch that a partition has
-    already is written once more (M1).
+    That is the only way left when the transactional id has another producer id by now (broker fact C2). A partition
+    that already has a marker of this epoch gets another one (broker fact: a marker may be written several times, M1).
 
     Args:
         coordinator_epoch: at least that of the producer's last marker in each partition (``ActiveProducer``).
     Returns:
-        An error code each: 47, the partition has seen a higher epoch; 52, or a higher coordinator epoch.
+        An error code each: INVALID_PRODUCER_EPOCH, the partition has seen a higher epoch;
+        TRANSACTION_COORDINATOR_FENCED, it has seen a higher coordinator epoch.
     Raises:
-        BrokerRefused: 31, neither ALTER nor CLUSTER_ACTION on the cluster is granted.
+        BrokerRefused: CLUSTER_AUTHORIZATION_FAILED, neither ALTER nor CLUSTER_ACTION on the cluster is granted.
     """
     by_topic = _by_topic(partitions)
     marker = messages.WritableTxnMarker(
@@ -189,7 +197,7 @@ async def write_txn_markers(
 async def describe_producers(
     brokers: Brokers, broker: BrokerId, partitions: Iterable[TopicPartition], *, channel: str = "control"
 ) -> dict[TopicPartition, Sequence[ActiveProducer] | int]:
-    """Return whom a broker remembers in each partition it has a replica of, or the partition's error code.
+    """Return which producers a broker remembers in each partition it has a replica of, or the partition's error code.
 
     Followers answer too, from a memory of their own: ask the leader.
     """
@@ -227,7 +235,7 @@ async def list_transactions(
     """Return the transactional ids that ``broker`` coordinates and we may describe.
 
     Raises:
-        BrokerRefused: 14, it is still loading them.
+        BrokerRefused: COORDINATOR_LOAD_IN_PROGRESS, it is still loading them.
     """
     request = messages.ListTransactionsRequest(state_filters=(), producer_id_filters=())
     reply = await ask(brokers, broker, request, messages.ListTransactionsResponse, channel=channel)

@@ -46,7 +46,7 @@ Ask = Callable[[Payload], Awaitable[Payload]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the next connection needs, made ready before it is opened."""
+    """What the next connection needs, prepared before it is opened."""
 
     tls: ssl.SSLContext | None
     conversation: Conversation | None
@@ -85,7 +85,7 @@ class Access:
                 self._tokens = EndpointTokens(endpoint, rng=rng or random.Random(), report=report)  # noqa: S311
 
     async def prepare(self) -> Admission:
-        """Make ready what the next connection needs; may read files and fetch a token.
+        """Prepare what the next connection needs; may read files and fetch a token.
 
         Raises:
             KeyMaterialUnusable, TokenUnavailable: something is missing.
@@ -156,7 +156,7 @@ class Session:
         Raises:
             AuthenticationFailed, TokenUnavailable, ...: the session has ended and could not be renewed.
         """
-        async with self._lock:  # fair: whoever waits here sends in the order of arrival
+        async with self._lock:  # fair: callers send in the order of arrival
             if self._loop.time() < self._renew_at_s:
                 return
             await asyncio.sleep(max(0.0, self._renewable_at_s - self._loop.time()))

@@ -24,7 +24,7 @@ class KeyMaterialUnusable(KafkaError):
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker does not accept who we say we are, or could not prove who it is. Tried again after growing pauses."""
+    """The broker does not accept our credentials, or could not prove its own. Tried again after growing pauses."""
 
     retriable = True
 

@@ -235,5 +235,5 @@ def _pkcs12(where: str, content: bytes, password: Secret | None, password_key: s
         raise KeyMaterialUnusable(
             where,
             f"it cannot be read ({type(error).__name__})",
-            remedy="Write it anew with a current keytool or openssl: old files use algorithms that are gone.",
+            remedy="Create it again with a current keytool or openssl: old files use algorithms that are gone.",
         ) from None

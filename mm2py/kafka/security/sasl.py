@@ -4,7 +4,7 @@ Answers to PlainSaslClient, OAuthBearerSaslClient and ScramSaslClient of Apache 
 7677). Why these are our own: docs/decisions/0004-sasl-of-our-own.md. SCRAM proves that both sides know the password,
 and shows it to neither. A server that only pretends to be a broker must learn nothing that helps to guess the password
 cheaply: one that asks for few iterations is refused, as is one whose signature or nonce is wrong. One that asks for
-very many would only keep us busy, and is refused too (S15).
+very many would only keep us busy, and is refused too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Plain:
 
 
 class OAuthBearer:
-    """A token that somebody else gave us."""
+    """A token that an OAuth server or a file gave us."""
 
     slow = False
 
@@ -152,7 +152,9 @@ _FIRST: Final = re.compile(
     r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/]+={0,2}),i=([1-9][0-9]{0,18})(?:,.*)?", re.DOTALL
 )
 _FINAL: Final = re.compile(r"v=([A-Za-z0-9+/]+={0,2})(?:,.*)?", re.DOTALL)
-_IMPOSTOR: Final = "Whatever listens there may be no broker of yours: check bootstrap.servers and who can answer there."
+_IMPOSTOR: Final = (
+    "The server there may not be your broker: check bootstrap.servers, and which server answers at that address."
+)
 
 
 class Scram:
@@ -232,9 +234,9 @@ def _server_first(text: str, our_nonce: str, secrets: tuple[Secret, ...]) -> _Se
         raise SaslRefused("its nonce does not continue ours", remedy=_IMPOSTOR)
     if iterations < ITERATIONS_LEAST:
         raise SaslRefused(
-            f"it asks for {iterations:,} iterations, less than {ITERATIONS_LEAST:,}: whoever listens could guess the"
+            f"it asks for {iterations:,} iterations, less than {ITERATIONS_LEAST:,}: a listener could guess the"
             " password",
-            remedy="Store the user's credential anew with at least 4096 iterations, or check who answers there.",
+            remedy="Store the user's credential again with at least 4096 iterations, or check bootstrap.servers.",
         )
     if iterations > ITERATIONS_MOST:
         raise SaslRefused(f"it asks for {iterations:,} iterations, more than {ITERATIONS_MOST:,}", remedy=_IMPOSTOR)

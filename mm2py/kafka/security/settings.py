@@ -63,7 +63,7 @@ class PasswordCredential:
 
 @dataclass(frozen=True, slots=True)
 class RefreshSettings:
-    """When a token is fetched anew, as in Kafka's ``sasl.login.refresh.*``."""
+    """When a new token is fetched, as in Kafka's ``sasl.login.refresh.*``."""
 
     window_factor: float = 0.8
     window_jitter: float = 0.05
@@ -91,7 +91,7 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A file that somebody else keeps supplied with a token; it is read again when it changes."""
+    """A file into which another program writes tokens; it is read again when it changes."""
 
     path: Path
     extensions: tuple[tuple[str, str], ...] = ()

@@ -1,7 +1,7 @@
 """TLS of one cluster's connections: contexts out of the settings, new ones when files change, and what a failure means.
 
 Answers to SslFactory and DefaultSslEngineFactory of Apache Kafka's clients. Certificates are always checked, versions
-before 1.2 never spoken (S13). Changed files count for the next connection, without a restart (S14).
+before 1.2 never spoken. Changed files count for the next connection, without a restart.
 Names of cipher suites stand in ``ssl.cipher.suites`` as Java has them. Only suites with forward secrecy and without
 SHA-1 are known: what else Java lists, Python does not offer by default.
 """
@@ -122,7 +122,7 @@ def _where(settings: TlsSettings) -> str:
 
 @contextlib.contextmanager
 def _nameless_file(content: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only: give it one that never gets to a disk, or that nobody else may open."""
+    """OpenSSL reads keys from files only: give it one that never gets to a disk, or that no other user may open."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mm2py", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
@@ -142,7 +142,7 @@ def _nameless_file(content: bytes) -> Iterator[str]:
 
 
 class Tls:
-    """The context for new connections; made anew when one of its files has changed."""
+    """The context for new connections; a new one when one of its files has changed."""
 
     def __init__(self, settings: TlsSettings, report: Callable[[str], None]) -> None:
         """``report`` gets a sentence when a changed file cannot be used and the old content stays in force."""

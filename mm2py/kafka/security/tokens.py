@@ -1,8 +1,8 @@
-"""Tokens for OAUTHBEARER: from an OAuth server by client credentials, or from a file that somebody else renews.
+"""Tokens for OAUTHBEARER: from an OAuth server by client credentials, or from a file that another program renews.
 
 Answers to ClientCredentialsJwtRetriever, FileJwtRetriever and ExpiringCredentialRefreshingLogin of Apache Kafka. A
-token is fetched when a connection needs one, kept for all connections of the cluster, and fetched anew at four fifths
-of its life. What a token says is the broker's to judge; here only its expiry is read.
+token is fetched when a connection needs one, kept for all connections of the cluster, and fetched again at four fifths
+of its lifetime. The broker judges what a token says; here only its expiry is read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TokenSource(Protocol):
 
 
 def refresh_at_s(got_at_s: float, expires_at_s: float, refresh: RefreshSettings, jitter: float) -> float:
-    """Return when to fetch a token anew, as Kafka computes it.
+    """Return when to fetch a new token, as Kafka computes it.
 
     Args:
         got_at_s: when it was fetched.
@@ -69,7 +69,7 @@ def refresh_at_s(got_at_s: float, expires_at_s: float, refresh: RefreshSettings,
     life_s = expires_at_s - got_at_s
     wanted_s = got_at_s + life_s * (refresh.window_factor + refresh.window_jitter * jitter)
     if refresh.min_period_s + refresh.buffer_s > life_s:
-        return wanted_s  # too short a life for both bounds: Kafka then ignores them
+        return wanted_s  # the lifetime is too short for both bounds: Kafka then ignores them
     return min(max(wanted_s, got_at_s + refresh.min_period_s), expires_at_s - refresh.buffer_s)
 
 
@@ -110,7 +110,7 @@ def read_answer(body: bytes, now_s: float) -> Token:
 
 
 class FileTokens:
-    """A token in a file. One that has not expired serves on while the file cannot be used."""
+    """A token in a file. While the file cannot be used, the last token is used until it expires."""
 
     def __init__(self, settings: TokenFile, *, report: Callable[[str], None]) -> None:
         """``report`` gets a sentence when the file holds no usable token while the one before it is still good."""
@@ -150,7 +150,9 @@ class FileTokens:
             raise self._unusable("it holds no token", "Put the token there, alone; mm2py reads it again.")
         token = Token(Secret(text), expiry_of(text))
         if not token.is_usable(time.time()):
-            raise self._unusable("it has expired", "Let whoever supplies the file renew it; mm2py reads it again.")
+            raise self._unusable(
+                "it has expired", "Let the program that supplies the file renew it; mm2py reads it again."
+            )
         self._read = (signature, token)
         return token
 
@@ -206,7 +208,7 @@ class EndpointTokens:
     def _old_or_raise(self, error: TokenUnavailable) -> Token:
         if self._token is not None and self._token.is_usable(time.time()):
             return self._token
-        raise error.with_traceback(None)  # the same one, again and again
+        raise error.with_traceback(None)  # the same error each time
 
     async def _fetch(self) -> Token:
         settings = self._settings

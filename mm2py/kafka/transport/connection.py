@@ -117,7 +117,7 @@ class Connection:
                 if is_for_caller:
                     return reply
         except BaseException:
-            session.forget()  # it may have been answered, and nobody knows what the broker believes now
+            session.forget()  # it may have been answered: what the broker believes now is unknown
             raise
 
     async def _fetch_once(
@@ -216,7 +216,7 @@ class Quota:
     """The pauses of one connection."""
 
     def __init__(self, closed: asyncio.Future[None]) -> None:
-        """``closed`` is done when the connection is; nobody waits any longer then."""
+        """``closed`` is done when the connection is closed; then no caller waits any longer."""
         self._closed = closed
         self._until_s = 0.0
         self._waiting = 0

@@ -1,8 +1,8 @@
 """A fetch session (KIP-227): a broker remembers which partitions a connection reads, so only changes are sent. Pure.
 
 Answers to FetchSessionHandler of Apache Kafka's clients. The callers of a connection name all partitions that they want
-now, each time; what of that the broker must be told is decided here. The reply then leaves out partitions without news.
-A thousand idle partitions cost a request and a reply of a few bytes.
+now, each time; this module decides what of that the broker must be told. The reply then leaves out partitions without
+news. A thousand idle partitions cost a request and a reply of a few bytes.
 
 A broker keeps a limited number of sessions. While it grants none, everything is sent and answered each time.
 """
@@ -23,7 +23,7 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
 
 SESSION_LOST: Final = frozenset({FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR})
-"""Errors of a whole reply after which the same request is sent in full, without anybody noticing."""
+"""Errors of a whole reply after which the same request is sent in full, without the caller noticing."""
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
@@ -75,7 +75,7 @@ class FetchSession:
         """When the broker was last asked for a session it granted none, or it did not keep it until the next read."""
         self._session_id = NO_SESSION
         self._left_behind = NO_SESSION
-        """A session that the broker may still keep for nobody; the next full request tells it to let go."""
+        """A session that the broker may still keep, and that is not used any more; the next full request closes it."""
         self._epoch = FIRST_EPOCH
         self._by_id = True
         self._held: dict[str, _HeldTopic] = {}
@@ -94,7 +94,7 @@ class FetchSession:
         self._by_id = by_id
         names = {topic.name for topic in request.topics}
         if len(names) < len(request.topics) or not any(topic.partitions for topic in request.topics):
-            self.forget()  # a topic under two ids, while it is being made anew; or nothing to remember
+            self.forget()  # a topic under two ids, while it is being recreated; or nothing to remember
             return self._outside(request)
         if self._session_id == NO_SESSION:
             return self._outside(request) if now_s < self._refused_until_s else self._in_full(request)
@@ -107,7 +107,7 @@ class FetchSession:
                 self._held[topic.name] = _held(topic)
                 fetches.append(topic)
             elif held.topic_id is not topic.topic_id and held.topic_id != topic.topic_id:
-                self.forget()  # made anew: where names travel, the broker could not tell it from the old one
+                self.forget()  # recreated: where names travel, the broker could not tell it from the old topic
                 return self._in_full(request)
             elif held.asked != topic.partitions:
                 changed, gone = _take_over(held, topic.partitions)
@@ -131,7 +131,7 @@ class FetchSession:
         """
         self.is_busy = False
         if reply.error_code in SESSION_LOST and sent.epoch > FIRST_EPOCH:
-            if sent.epoch == 1:  # it never served: do not pay for two requests each time
+            if sent.epoch == 1:  # it was of no use: do not pay for two requests each time
                 self._refused_until_s = now_s + REFUSED_PAUSE_S
                 self.is_refused = reply.error_code == FETCH_SESSION_ID_NOT_FOUND
             self.forget()
@@ -149,14 +149,14 @@ class FetchSession:
             return True
         self._epoch = 1 if sent.epoch == EPOCH_MAX else sent.epoch + 1
         if not waits and not reply.partitions and not reply.throttle_ms:
-            # Whoever does not wait wants to know where the log ends. The story: a flow began anew, over connections
-            # that it had before; nothing had changed for the broker, and reading went on without end and answer.
+            # A caller that does not wait wants to know where the log ends. The story: a flow restarted on connections
+            # that it had before. For the broker nothing had changed, so it answered nothing, again and again.
             self.forget()
             return False
         return True
 
     def forget(self) -> None:
-        """Begin anew with the next request: it is not known what the broker believes."""
+        """Open a new session with the next request: it is not known what the broker believes."""
         self._left_behind = self._session_id or self._left_behind
         self._session_id = NO_SESSION
         self._held = {}

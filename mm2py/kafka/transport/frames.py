@@ -6,8 +6,8 @@ get blocks of pages outside the heap, which stay until they have not been needed
 the resident set still crept, from 172 to 176 MB in nine minutes. It was flat when the heap could shrink again as well
 (``KEPT_HEAP_BYTES`` in ``allocator.py``).
 
-Nobody gives a block back. Whatever still reads from a frame holds a view of it, a ``mmap`` with views refuses to change
-its size, and that is how a block tells whether it is free: there is no count that could go wrong.
+No caller gives a block back. Code that still reads from a frame holds a view of it, and a ``mmap`` with views refuses
+to change its size. So a block can tell whether it is free, without a count that could go wrong.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STEP_BYTES: Final = 256 << 10
 MOST_SPARE: Final = 1.5
 """A block so many times larger than the frame is left for a larger one: memory is counted by frames."""
 KEPT_S: Final = 30.0
-"""A block that nobody needed for so long goes back to the system."""
+"""A block that was not needed for so long goes back to the system."""
 LIMIT_BYTES: Final = 48 << 20
-"""Where nobody says how much blocks may take; the command gives them half of ``memory.max.bytes``."""
+"""The default for how much blocks may take; the command gives them half of ``memory.max.bytes``."""
 
 
 class _Block:
@@ -55,7 +55,7 @@ class FrameMemory:
         """``limit_bytes``: when blocks would take more than that, those that are free make room for a new one."""
         self._limit_bytes = limit_bytes
         self._blocks: list[_Block] = []
-        """The one that was used last stands last."""
+        """In the order of their last use."""
         self._look_again_at_s = 0.0
 
     @property
@@ -63,7 +63,7 @@ class FrameMemory:
         return sum(block.size for block in self._blocks)
 
     def take(self, size: int, now_s: float) -> Frame:
-        """Return ``size`` writable bytes, whatever they hold. They are free again when nobody has a view of them."""
+        """Return ``size`` writable bytes with any content. They are free again when no view of them is left."""
         if now_s >= self._look_again_at_s:
             self._look_again_at_s = now_s + KEPT_S / 2
             self._blocks = [block for block in self._blocks if now_s - block.used_at_s < KEPT_S or not block.is_free]

@@ -1,7 +1,7 @@
-"""From a broker's host name to its addresses, in threads of our own: a name server that is silent holds up nobody else.
+"""From a broker's host name to its addresses, in threads of our own: a silent name server delays no other broker.
 
 Answers to ClientUtils.resolve and InetAddress in Apache Kafka's clients. An event loop looks names up in a pool of few
-threads that the whole process shares, under uvloop in two; a look-up that nobody answers takes one for many seconds.
+threads that the whole process shares, under uvloop in two; a look-up without an answer takes one for many seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 AT_ONCE_MOST: Final = 8
-"""So many look-ups of one cluster run at a time: more names than that have to be dead to hold up one that is not."""
+"""So many look-ups of one cluster run at a time. Only if as many names are dead does a live one wait."""
 PATIENCE_S: Final = 0.5
 """How long a look-up is waited for where the addresses are known that the name had last."""
 NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
@@ -46,9 +46,9 @@ class NameLookup:
     async def addresses(self, host: str) -> Sequence[str]:
         """Return the addresses of a name, at least one.
 
-        Where a name server is silent, or cannot be asked, those that the name had last will do. What it answers counts,
-        also that there is no such name any more, and also if it says so later: the address may be another cluster's by
-        now. Cancelling leaves the look-up under way, for whoever asks next.
+        Where a name server is silent, or cannot be asked, the last known addresses are used. Its answer counts as soon
+        as it comes, also that there is no such name any more: the address may be another cluster's by now. Cancelling
+        leaves the look-up under way; the next caller gets its answer.
 
         Raises: OSError, as ``socket.getaddrinfo``, or because no thread can be started.
         """
@@ -73,11 +73,11 @@ class NameLookup:
         while self._waiting and self._threads < AT_ONCE_MOST:
             self._threads += 1
             host, loop = self._waiting.popleft(), asyncio.get_running_loop()
-            # Not asyncio.to_thread: its few threads are everybody's, and the end of the process waits for them.
+            # Not asyncio.to_thread: its few threads are shared, and the end of the process waits for them.
             thread = threading.Thread(target=self._work, args=(host, loop), name=f"look-up of {host}", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # as many as a container may have: nobody would ever answer
+            except RuntimeError as error:  # the container's limit of threads is reached: there would be no answer
                 self._take(host, OSError(f"its name cannot be looked up: {error}"))
 
     def _work(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +101,7 @@ class NameLookup:
             if _is_no(found):
                 self._known.pop(host, None)
             answer.set_exception(found)
-            answer.exception()  # heard, also where everybody who asked has given up
+            answer.exception()  # marks it as seen, also when all callers have given up
         else:
             self._known[host] = found
             answer.set_result(found)

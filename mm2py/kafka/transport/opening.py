@@ -70,7 +70,7 @@ async def connect(
         timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
         step_timeout_s: for each step: the connection (with TLS), and each answer. A host that is gone costs so long, a
             long way to one that answers has more.
-        access: how to get in; None: in plain text, as nobody.
+        access: TLS and authentication; None: plain text, without either.
         names: looks ``host`` up; None: nothing is known of it from before.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
@@ -135,7 +135,7 @@ async def _open(
     *,
     step_s: float,
 ) -> FrameStream:
-    """Connect to the first of a broker's addresses that answers; ``host`` is who has to be there."""
+    """Connect to the first of a broker's addresses that answers; ``host`` is the name in its certificate."""
     left = list(addresses)
     failure: OSError | None = None
     while left:
@@ -154,11 +154,11 @@ async def _open(
 
 
 async def _reach(addresses: Sequence[str], port: int, step_s: float) -> tuple[socket.socket, str]:
-    """Return a socket that is connected to one of the addresses, and to which.
+    """Return a socket that is connected to one of the addresses, and that address.
 
     The story: a name has two addresses, the network drops what is sent to the first, and the name server gives both in
-    the same order each time. Who waits for the first until the deadline never learns that the broker is well. So the
-    next one is begun beside it after a moment, as in RFC 8305, or at once where nothing listens.
+    the same order each time. Waiting for the first address until the deadline would never reach the broker. So the next
+    one is tried beside it after a moment, as in RFC 8305, or at once where nothing listens.
 
     Raises: OSError, the last address's.
     """
