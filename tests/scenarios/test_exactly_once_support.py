@@ -18,13 +18,13 @@ from tests.scenarios.two_lives import (
     make,
     said,
 )
-from tests.scenarios.world import World, flow_settings
+from tests.scenarios.world import World
 
 STEPS = ("disabled", "preparing", "enabled")
 
 
 def set_support(world: World, support: str) -> None:
-    world.settings = flow_settings((("B.exactly.once.source.support", support),))
+    world.rewrite_file({"B.exactly.once.source.support": support})
 
 
 def write(world: World, source: Source) -> set[bytes]:

@@ -99,7 +99,7 @@ def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_co
         world = World(2)
         await lost_and_grown_again(world)
         assert "or set on.target.loss=recopy to copy it once more." in world.log_text.getvalue()
-        world.settings = World(2, extra=RECOPY).settings
+        world.rewrite_file(RECOPY)
         async with world.worker():
             await until(lambda: texts(world)[10:] == numbers(0, 10))
             await seen(world, (*LOST[:4], "restarted"))
@@ -148,7 +148,7 @@ def test_what_somebody_else_wrote_between_two_lives_stops_a_partition_that_is_to
 async def let_go_on(world: World, by: str) -> None:
     """As one of the two remedies says: at once and in later lives all that was not copied yet comes."""
     if by == "continued":
-        world.settings = World(5).settings
+        world.rewrite_file({})
     async with world.worker():
         if by == "accepted":
             await asyncio.sleep(5)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.source.connector import SourceConnector
 from connectors.source.vanished import Vanished
 from mm2py.kafka.cluster import PartitionMetadata, TopicMetadata
 from mm2py.kafka.port import ProducerIdentity
@@ -92,7 +91,7 @@ def test_under_reset_none_a_topic_that_is_known_grows_without_a_question() -> No
         async with world.worker() as herder:
             await world.copied({"orders": "A.orders"})
             await world.stop(herder)
-        world.settings = World(3, extra=NONE).settings
+        world.rewrite_file(NONE)
         world.source.add_partitions("orders", 2)
         world.source.append("orders", 1, [b"1"])
         world.source.create_topic("unknown", 1)
@@ -281,12 +280,11 @@ def test_topics_without_ids_that_get_some_while_they_are_copied_are_copied_on() 
         world = World(3, nodes=3)
         world.source.create_topic("orders", 1)
         world.source.append("orders", 0, [b"1"])
-        async with world.worker() as herder:
+        async with world.worker():
             await world.copied({"orders": "A.orders"})
-            (running,) = herder.connectors
-            assert isinstance(running.connector, SourceConnector)
-            assert running.connector._task is not None
-            for part in running.connector._task.partitions.values():
+            (process,) = world.processes
+            assert process.task is not None
+            for part in process.task.partitions.values():
                 part.source_topic_id = part.target_topic_id = None  # as begun before the upgrade
             for number in range(3):
                 world.source.move_leader("orders", 0)

@@ -329,7 +329,7 @@ def test_a_quarantine_that_was_deleted_is_made_anew_for_the_next_record_and_that
                 world.target.delete_topic(QUARANTINE)
             return False
 
-        async with world.worker(through=Gate(delete_it) if while_it_is_written_to else None) as herder:
+        async with world.worker(through=Gate(delete_it if while_it_is_written_to else lambda _: False)) as herder:
             await until(lambda: len(copied(world)) == 2, world)
             if not while_it_is_written_to:
                 world.target.delete_topic(QUARANTINE)

@@ -16,7 +16,7 @@ from tests.fakes.faults import Faults
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.test_copying_under_faults import CODECS, STORM, assert_legal, fill
-from tests.scenarios.world import World, flow_settings
+from tests.scenarios.world import World
 
 MODES = ("auto", "pass", "repack")
 LOST_ANSWERS = Faults(drop_reply=0.04, reset=0.04, delay=0.02)
@@ -54,7 +54,7 @@ def with_mode(world: World, mode: str, **extra: str) -> None:
     replicas = str(len(world.target.nodes))
     lines = {"replication.factor": replicas, "offset.storage.replication.factor": replicas, **LISTS, **extra}
     lines["A->B.copy.mode"] = mode
-    world.settings = flow_settings(tuple(sorted(lines.items())))
+    world.rewrite_file(lines)
 
 
 def batch_counts(world: World, name: str) -> tuple[int, int]:

@@ -6,14 +6,14 @@ import asyncio
 import io
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, parse_arguments, show
 from mm2py.clock import Clock
-from mm2py.config.configuration import read_settings_file
+from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Kind
 from mm2py.flow import Flow, parse_flow
@@ -105,16 +105,32 @@ class Scene(World):
     """Two clusters, a control log that the test writes, and the command."""
 
     def __init__(self, seed: int, folder: Path, *, text: str = FILE, nodes: int = 3) -> None:
+        self.path = folder / "mm2.properties"
+        self.path.write_text(text)
         super().__init__(seed, nodes=nodes)
-        self.file = folder / "mm2.properties"
-        self.file.write_text(text)
         self.is_up: dict[str, Callable[[BrokerId, Request], bool]] = {}
+
+    def file(self, _: Mapping[str, str]) -> SettingsFile:
+        return read_settings_file(self.path, None)
 
     async def append(self, *records: ControlRecord) -> None:
         await (await self.log_of_members()).append(records)
 
+    async def view(self) -> View:
+        """Return what the control log says of the group by now."""
+        opening = await self.control_log().open()
+        view = View() if opening.state is None else View.from_json(opening.state)
+        for entry in opening.entries:
+            view.take(entry)
+        return view
+
     async def log_of_members(self) -> ControlLog:
-        log = ControlLog(
+        log = self.control_log()
+        await log.open()
+        return log
+
+    def control_log(self) -> ControlLog:
+        return ControlLog(
             self.target,
             LOG,
             replication_factor=3,
@@ -124,19 +140,19 @@ class Scene(World):
             rng=random.Random(1),
             log=make_logger("error", "text", io.StringIO()),
         )
-        await log.open()
-        return log
 
     async def form_group(self, *partitions: tuple[str, int], topics: dict[str, int]) -> None:
         """Two members; the first leads, and they own the partitions by turns."""
+        view = await self.view()
+        epoch, generation = view.leader_epoch + 1, view.generation
         owners = {share: (W1, W2)[at % 2] for at, share in enumerate(shares(*partitions))}
         await self.append(
             joined(W1, "host1-10", "http://user:hunter2@host1:8083/x"),
             joined(W2, "host2-20"),
-            Claim(W1, 1, "c1"),
-            Ownership(W1, 1, 1, {Share(A_TO_B, Kind.SOURCE): W1}),
+            Claim(W1, epoch, "c1"),
+            Ownership(W1, epoch, generation + 1, {Share(A_TO_B, Kind.SOURCE): W1}),
             Listed(W1, A_TO_B, topics),
-            Ownership(W1, 1, 2, owners),
+            Ownership(W1, epoch, generation + 2, owners),
         )
 
     @asynccontextmanager
@@ -158,9 +174,7 @@ class Scene(World):
             await asyncio.gather(task, return_exceptions=True)
 
     def inquiry(self, clock: Clock | None = None) -> Inquiry:
-        return Inquiry(
-            read_settings_file(self.file, None), self._connect, clock=clock or self.clock, rng=random.Random(2)
-        )
+        return Inquiry(self.file({}), self._connect, clock=clock or self.clock, rng=random.Random(2))
 
     def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
         model = self.source if cluster.alias == "A" else self.target
@@ -174,7 +188,7 @@ class Scene(World):
     async def status(self, *arguments: str, clock: Clock | None = None) -> tuple[int, str]:
         """Run the command once and return its exit code and what it wrote."""
         inquiry, out = self.inquiry(clock), io.StringIO()
-        options = parse_arguments([str(self.file), *arguments])
+        options = parse_arguments([str(self.path), *arguments])
         code = await show(options, inquiry, out.write, asyncio.Event(), clock=self.clock)
         await inquiry.close()
         return code, out.getvalue()
@@ -235,10 +249,10 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
             assert scene.target.counts["request DescribeConfigs"] == asked, "whoever looks on may lack that right"
         assert code == EXIT_DONE, text
         assert "nothing is wrong" in text
-        assert "Group mm2py on B: leader host1-10, leader epoch 1, generation 2" in text
+        assert "Group mm2py on B: leader host1-10, leader epoch 2, generation 4" in text
         assert "A->B: exactly-once" in text
         (group,) = found["groups"]
-        assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 1, 2)
+        assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 2, 4)
         first, second = group["members"]
         assert (first["name"], first["state"], first["leads"], first["shares"]) == ("host1-10", "alive", True, 2)
         assert (second["name"], second["state"], second["leads"], second["shares"]) == ("host2-20", "alive", False, 1)
@@ -534,7 +548,7 @@ class Watching:
         self.blocks: list[str] = []
         self.stopped = asyncio.Event()
         self._inquiry = scene.inquiry()
-        options = parse_arguments([str(scene.file), *arguments])
+        options = parse_arguments([str(scene.path), *arguments])
         self._task = asyncio.ensure_future(
             show(
                 options,
@@ -701,7 +715,7 @@ def test_positions_that_are_gone_are_not_remembered(tmp_path: Path) -> None:
 
 def test_positions_without_a_leader_leave_the_lag_of_theirs_unknown(tmp_path: Path) -> None:
     async def scenario() -> None:
-        scene = Scene(26, tmp_path)
+        scene = Scene(26, tmp_path, text=FILE + "offset.storage.replication.factor = 1\n")
         await scene.copy("orders", [b"0"], partitions=8)
         offsets = scene.target.topics["mm2-offsets.A.internal"]
         (lost, *_) = {replica for part in offsets.partitions for replica in part.replicas}

@@ -18,11 +18,10 @@ from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of
 from mm2py.worker.config_log import Written, ensure_configs_topic
 from tests.scenarios.config_world import TOPIC, log_of, put, put_as_mm2
-from tests.scenarios.shared_world import QUIET, SharedWorld
+from tests.scenarios.shared_world import SharedWorld
 from tests.scenarios.shared_world import run as run_shared
 from tests.scenarios.test_settings_followed import apply, reach_all, started, world_of
 from tests.scenarios.test_status_command import A_TO_B, FILE, W1, W2, Link, Scene, Watching, kinds, run
-from tests.scenarios.world import settings_file
 
 STORED = {
     "enabled": "true",
@@ -43,7 +42,7 @@ async def store(scene: Scene, settings: Mapping[str, str], *, by: Writer = Write
 
 async def looked_at(world: SharedWorld, **extra: str) -> Report:
     """Return what the command says with a worker's file, and with ``extra`` in it."""
-    file = settings_file(tuple(sorted({**QUIET, **world.extra, **extra}.items())))
+    file = world.file(extra)
     inquiry = Inquiry(
         file,
         lambda _, cluster, __, ___: Link(world.source if cluster.alias == "A" else world.target, lambda *_: True),

@@ -26,7 +26,7 @@ from tests.scenarios.two_lives import (
     until,
 )
 from tests.scenarios.witness import Witness
-from tests.scenarios.world import World, flow_settings
+from tests.scenarios.world import World
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,7 @@ def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name:
             await all_copied(world)
             behind = len(copies(world)) - before
             await asyncio.sleep(65)  # the position stays behind
-        world.settings = flow_settings(
-            tuple(sorted({"sync.topic.configs.enabled": "false", **case.extra, **case.later}.items()))
-        )
+        world.rewrite_file({"sync.topic.configs.enabled": "false", **case.extra, **case.later})
         case.between(world, witness, source)
         async with world.worker():
             await until(lambda: bool(said(world, "partitions.reconciled")), world)

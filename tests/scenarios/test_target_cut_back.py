@@ -15,6 +15,7 @@ from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from tests.fakes.partition_model import Partition
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
+from tests.scenarios.process import Wire
 from tests.scenarios.test_reconcile_storms import DAY_MS
 from tests.scenarios.two_lives import all_copied, copies, make, said, until
 from tests.scenarios.world import World
@@ -183,8 +184,8 @@ def test_an_end_that_only_lags_is_waited_for_and_nothing_is_sent_meanwhile(lasti
         source.fill(10)
         short = Short()
 
-        def through(cluster: Brokers) -> Brokers:
-            return short(cluster) if cluster is world.target else cluster
+        def through(wire: Wire) -> Brokers:
+            return short(wire) if wire.name == "B" else wire
 
         async with world.worker(through=through):
             await all_copied(world)

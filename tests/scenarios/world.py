@@ -55,6 +55,7 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
         "offset.storage.partitions": "3",
         "status.storage.replication.factor": "1",
         "config.storage.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
         **dict(extra),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -90,14 +91,22 @@ class World:
             )
             for name in ("A", "B")
         )
-        self.extra = {"emit.heartbeats.enabled": "false", **(extra or {})}
-        self.settings = flow_settings(tuple(sorted(self.extra.items())))
+        self.rewrite_file(extra or {})
         self.memory_max_bytes = memory_max_bytes
         self.recopies: Mapping[Flow, set[str]] = {}
         self.processes: list[Process] = []
         self.log_text = io.StringIO()
         self.log = make_logger("info", "text", self.log_text)
         self.metrics = Metrics()
+
+    def rewrite_file(self, extra: Mapping[str, str]) -> None:
+        """Change the file of workers that are started from now on."""
+        self.extra = {"emit.heartbeats.enabled": "false", **extra}
+        self.settings = flow_settings(tuple(sorted(self.extra.items())))
+
+    def file(self, extra: Mapping[str, str]) -> SettingsFile:
+        """Return the file of a worker; ``extra`` lines stand in it as well."""
+        return settings_file(tuple(sorted({**self.extra, **extra}.items())))
 
     def start(
         self,
@@ -115,8 +124,8 @@ class World:
             through: what stands between this worker and a cluster.
             clock: another one than the world's.
         """
-        file = settings_file(tuple(sorted({**self.extra, **(extra or {})}.items())))
         all_clusters = {"A": self.source, "B": self.target, **clusters}
+        file = self.file(extra or {})
         process = Process(self, len(self.processes) + 1, file, all_clusters, apply=apply, through=through, clock=clock)
         self.processes.append(process)
         return process
