@@ -151,7 +151,7 @@ class PendingProduce(Pending):
         done: Callable[[object], None],
         *,
         by_topic_id: bool = True,
-        interfere: Callable[[], tuple[ErrorCode, bool] | None] = lambda: None,
+        interfere: Callable[[str], tuple[ErrorCode, bool] | None] = lambda _: None,
     ) -> None:
         super().__init__(done)
         self._state = state
@@ -187,7 +187,7 @@ class PendingProduce(Pending):
         if partition.leader != self._node:
             result.code = ErrorCode.not_leader_or_follower
             return result
-        fault = self._interfere()
+        fault = self._interfere(name)
         if fault is not None and not fault[1]:
             result.code, result.message = fault[0], "injected"
             return result

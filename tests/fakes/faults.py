@@ -35,6 +35,8 @@ class Faults:
         (ErrorCode.not_leader_or_follower, 0.0),
     )
     """Each with the probability that the batch was stored all the same."""
+    produce_errors_in: tuple[str, ...] = ()
+    """Only partitions of these topics are answered so; all if empty."""
     fetch_error: float = 0.0
     """A partition of a fetch request is answered with one of ``fetch_errors``."""
     fetch_errors: tuple[ErrorCode, ...] = (ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower)
@@ -70,8 +72,9 @@ class FaultSource:
     def extra_delay_s(self) -> float:
         return self.rng.uniform(*self.faults.delay_s) if self.strikes("delay", self.faults.delay) else 0.0
 
-    def produce_error(self) -> tuple[ErrorCode, bool] | None:
-        if not self.strikes("produce_error", self.faults.produce_error):
+    def produce_error(self, topic: str) -> tuple[ErrorCode, bool] | None:
+        only = self.faults.produce_errors_in
+        if (only and topic not in only) or not self.strikes("produce_error", self.faults.produce_error):
             return None
         code, stored_share = self.rng.choice(self.faults.produce_errors)
         stored = self.rng.random() < stored_share

@@ -201,6 +201,12 @@ class Process:
         member = None if self.group is None else self.group.member
         return member if member is not None and member.takes_part else None
 
+    @property
+    def member_id(self) -> str:
+        """As it stands in its transactional ids: the id of the member that it is, or was last."""
+        assert self.group is not None and self.group.member is not None
+        return self.group.member.id
+
     def owns(self, flow: Flow) -> set[Key]:
         member = self.member
         if not self.is_up or member is None:

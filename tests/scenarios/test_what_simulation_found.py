@@ -16,8 +16,9 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 ORDERS = {"orders": "A.orders"}
-FIRST_LIFE = "mm2py-mm2py-000000000001-0-A->B"
-FORGOTTEN = Faults(produce_error=1.0, produce_errors=((ErrorCode.unknown_producer_id, 0.0),))
+FORGOTTEN = Faults(
+    produce_error=1.0, produce_errors=((ErrorCode.unknown_producer_id, 0.0),), produce_errors_in=("A.orders",)
+)
 """The target says that it does not know us: the partition is fenced and reconciled."""
 
 
@@ -45,14 +46,15 @@ def test_who_is_fenced_while_reconciling_comes_back_and_calls_it_no_defect() -> 
         world.source.append("orders", 0, numbers(0, 10))
         async with world.worker():
             await world.copied(ORDERS)
-            world.target.coordinator.init_producer_id(FIRST_LIFE, expected=None, now_ms=world.clock.wall_ms())
+            own = f"mm2py-mm2py-{world.processes[0].member_id}-0-A->B"
+            world.target.coordinator.init_producer_id(own, expected=None, now_ms=world.clock.wall_ms())
             world.target.inject(FORGOTTEN)
             world.source.append("orders", 0, numbers(10, 20))
             await until_said(world, "flow.failed")
             world.target.heal()
             await world.copied(ORDERS)
         assert copied(world) == numbers(0, 20)
-        assert f"Another process has fenced {FIRST_LIFE}" in world.log_text.getvalue()
+        assert f"Another process has fenced {own}" in world.log_text.getvalue()
         assert "flow.crashed" not in world.log_text.getvalue()
 
     run_virtual(scenario(), limit_s=600)
