@@ -291,6 +291,27 @@ def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_part
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
+    """The story: an operator lets the alias A stand for another cluster. A topic of the same name is there."""
+
+    async def scenario() -> None:
+        world = World(17)
+        world.source.create_topic("orders", 1)
+        write(world.source, *numbers(0, 9))
+        async with world.worker():
+            await world.copied(ORDERS)
+            await asyncio.sleep(5)
+        world.source.cluster_id = "another"
+        write(world.source, "a record of another cluster")
+        async with world.worker():
+            await seen(world, ("recreated", 0, 10, None, "stopped"))
+            await asyncio.sleep(60)
+            assert texts(world) == numbers(0, 9)
+            assert "its position is of cluster A-" in world.log_text.getvalue()
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_what_was_accepted_of_a_topic_is_remembered_across_a_crash() -> None:
     async def scenario() -> None:
         world = World(8)
