@@ -1,4 +1,4 @@
-"""One end of a flow as the status asks it: whether it answers, and how long it may take to."""
+"""One cluster of a flow, with time limits for every question that the status asks it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 
 PROBE_S: Final = 10.0
-"""How long a cluster may take to give a sign of life."""
+"""How long a cluster may take to answer at all."""
 PART_S: Final = 30.0
 """How long one part may take, such as reading all positions."""
 FAILING_S: Final = 5.0
-"""How long it may fail before that is what we say: a leader that moves is back by then."""
+"""How long a part may fail before that is reported. A partition leader that moves is back by then."""
 AGAIN_S: Final = 0.5
 
 
 class Side:
-    """The brokers of one cluster, with what a flow may do there."""
+    """The brokers of one cluster, with the rights of one flow."""
 
     def __init__(self, alias: ClusterAlias, brokers: Brokers) -> None:
         self.alias = alias
         self.brokers = brokers
         self.away = ""
-        """Why it did not answer at the last look; empty if it did."""
+        """Why it did not answer last time; empty if it did."""
 
     async def probe(self) -> None:
         """Find out whether it answers."""
@@ -43,10 +43,10 @@ class Side:
             self.away = said(error)
 
     async def why_not(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
-        """Do ``work``, again if it may succeed then; return why it could not be done, or nothing.
+        """Do ``work``, and again if that may help. Return why it could not be done; empty if it was done.
 
         Args:
-            doing: what it is, for the message that it took too long.
+            doing: what the work is, for the message that it took too long.
         """
         if self.away:
             return self.away
@@ -70,5 +70,5 @@ class Side:
 
 
 def said(error: Mm2Error) -> str:
-    """Return an error's text. We do not keep trying, as a worker would."""
+    """Return an error's text. Unlike a worker, the status does not keep trying."""
     return str(error).replace("; mm2py keeps trying", "")

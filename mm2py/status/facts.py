@@ -1,6 +1,6 @@
-"""What was found out about groups and flows, by asking the clusters only. Pure.
+"""What the clusters say about groups and flows. Pure values.
 
-What could not be found out is said beside it, as a sentence for an operator; nothing stands for "unknown" by itself.
+Where something cannot be read, a field beside it says why, as a sentence for an operator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupFacts:
     unread: str = ""
     """Why the control log cannot be read."""
     has_grown: bool | None = None
-    """Whether records came while we looked on for ``LOOK_ON_S``; None if we did not need to."""
+    """Whether records came while we watched the log; None if we did not have to watch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +40,31 @@ class FlowFacts:
     """What both clusters say of a flow."""
 
     settings: FlowSettings
-    """As the workers run it: what is stored of it, with the addresses of the file; by the file if nothing is."""
+    """By which the workers run it: the stored ones with the addresses of the file, or the file's if none are stored."""
     positions: Mapping[Key, StoredPosition] = field(default_factory=dict)
     gaps: Sequence[Gap] = ()
     selected: Mapping[str, int] | None = None
-    """How many partitions the source topics have that are selected; None: the source does not tell."""
+    """The partition counts of the source topics that are selected; None: the source does not tell."""
     starts: Mapping[Key, int] = field(default_factory=dict)
-    """The first offset of source partitions; only of those without a position."""
+    """The first offsets of source partitions without a position."""
     ends: Mapping[Key, int] = field(default_factory=dict)
-    """The next offset of source partitions: that of the first open transaction where only committed ones are read."""
+    """The next offsets of source partitions. Under read_committed: the offset of the first open transaction."""
     positions_unread: str = ""
     status_unread: str = ""
     source_unread: tuple[str, ...] = ()
-    """Why these cannot be read, each; of the source one sentence for each broker that does not tell."""
+    """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
     stored: FlowConfig | None = None
-    """What mm2py has stored of its settings."""
+    """The settings that mm2py has stored."""
     file: FlowProperties = field(default_factory=dict)
-    """What the file says of the same."""
+    """The same settings, by the file."""
     config_unread: str = ""
     config_unusable: str = ""
-    """Why ``settings`` are not those that are stored: these cannot be read, or not be used with this file."""
+    """Why the stored settings cannot be read, or cannot be used with this file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it, as of a moment of our own clock."""
+    """Everything that was found out, as of one moment of our own clock."""
 
     at_ms: int
     clusters: Mapping[ClusterAlias, str]
@@ -72,8 +72,8 @@ class Facts:
     groups: Sequence[GroupFacts]
     flows: Sequence[FlowFacts]
     refused: Mapping[Flow, str]
-    """Flows that the file enables and that must not run, and why."""
+    """Flows that the file enables and that must not run, with the reason."""
     off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
-    """What is stored of flows that the file switches off."""
+    """The stored settings of flows that the file switches off."""
     off_unread: Mapping[Flow, str] = field(default_factory=dict)
-    """Why that cannot be read, of those of which it cannot."""
+    """Why those cannot be read."""

@@ -1,34 +1,86 @@
-"""One flow as its workers run it: by what is stored of it on its target, reached with the addresses of the file."""
+"""One flow as its workers run it: by the settings that are stored on its target, with the addresses of the file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import Flow
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Gap
+from mm2py.replication.position_store import PositionTable
+from mm2py.replication.status_log import StatusTable
 from mm2py.status.asking import Side
-from mm2py.status.facts import FlowFacts
+from mm2py.status.facts import FlowFacts, Key
 from mm2py.status.source_inquiry import SourceInquiry
-from mm2py.status.target_inquiry import TargetInquiry
 from mm2py.worker.config_log import ConfigTable
 from mm2py.worker.config_watch import merged
 
 
+class TargetInquiry:
+    """What a flow keeps on its target: positions and gaps. Where a topic is missing the flow has not run."""
+
+    def __init__(self, settings: FlowSettings, target: Side) -> None:
+        self.positions_unread = ""
+        self.status_unread = ""
+        self._target = target
+        self._topic = settings.offsets_topic
+        self._source = settings.source.alias
+        self._positions = PositionTable(settings.source.alias)
+        self._status = StatusTable(target.brokers, settings.status_topic)
+        self._without_leader = 0
+
+    @property
+    def positions(self) -> Mapping[Key, StoredPosition]:
+        return self._positions.positions
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        return self._status.gaps()
+
+    async def look(self) -> None:
+        """Read what is new, and note what cannot be read."""
+        self.positions_unread = await self._target.why_not(f"reading {self._topic}", self._read_positions)
+        if not self.positions_unread and self._without_leader:
+            self.positions_unread = f"{self._without_leader} partition(s) of {self._topic} have no leader."
+        self.status_unread = await self._target.why_not(f"reading {self._status.topic}", self._read_status)
+
+    async def _read_positions(self) -> None:
+        found = (await fetch_metadata(self._target.brokers, [self._topic])).topics.get(self._topic)
+        self._without_leader = 0
+        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            self._positions = PositionTable(self._source)
+            return
+        if found.error_code:
+            remedy = f"mm2py needs DESCRIBE and READ on {self._topic}."
+            raise BrokerRefused(f"Reading {self._topic}", found.error_code, remedy=remedy)
+        led = {number: part for number, part in found.partitions.items() if part.leader is not None}
+        self._without_leader = len(found.partitions) - len(led)
+        await self._positions.read(self._target.brokers, replace(found, partitions=led))
+
+    async def _read_status(self) -> None:
+        await self._status.read()
+
+
 class StoredInquiry:
-    """What is stored of a flow's settings, of which the workers make what they run."""
+    """The settings of a flow as they are stored on its target."""
 
     def __init__(self, settings: FlowSettings, target: Side) -> None:
         self.unread = ""
-        """Why it cannot be read; then ``config`` is as of the last time that it could."""
+        """Why they cannot be read. Then ``config`` has those that were read last."""
         self._target = target
         self._table = ConfigTable(target.brokers, settings.configs_topic)
 
     @property
     def config(self) -> FlowConfig | None:
-        """None: mm2py has stored nothing. What MirrorMaker 2 writes over ours, its workers do not run: they go on."""
+        """None: mm2py has stored nothing. Workers ignore what MirrorMaker 2 writes over the settings of mm2py."""
         stored = self._table.config
         return stored.previous if stored is not None and stored.by is Writer.MM2 else stored
 
@@ -41,7 +93,7 @@ class StoredInquiry:
 
 
 class FlowInquiry:
-    """Begins anew when other settings are stored: then positions, gaps or topics may be elsewhere."""
+    """All of one flow. When other settings are stored it starts again: positions, gaps or topics may be elsewhere."""
 
     def __init__(self, file: SettingsFile, settings: FlowSettings, target: Side, source: Side) -> None:
         self._file = file
@@ -58,13 +110,13 @@ class FlowInquiry:
         return self._by_file.flow
 
     async def look(self) -> FlowFacts:
-        """Return what there is to find out now."""
+        """Ask both clusters, and return what they say."""
         await self._stored.look()
         if self._stored.config != self._known:
             self._known = self._stored.config
             self._begin(self._settings())
         await self._target.look()
-        # Behind the positions, so that no end is older than a position.
+        # After the positions, so that no end is older than a position.
         await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
         return FlowFacts(
             self._shown,
@@ -83,7 +135,7 @@ class FlowInquiry:
         )
 
     def _settings(self) -> FlowSettings:
-        """Return what the workers run; of a flow that is switched off, what they would."""
+        """Return the settings by which the workers run; of a flow that is switched off, those by which they would."""
         self._unusable = ""
         if self._known is None:
             return self._by_file

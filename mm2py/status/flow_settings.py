@@ -1,6 +1,6 @@
-"""By which settings a flow runs: what is stored of them, how the file differs, and which members have applied it. Pure.
+"""By which settings a flow runs: what is stored, how the file differs, which members have applied it. Pure.
 
-Answers to Connect's REST API, where ``GET /connectors/NAME/config`` tells what is stored, and nobody who runs by it.
+Answers to ``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not who runs by it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,37 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.config.flow_properties import ENABLED, is_enabled
-from mm2py.config.secrets import shown_key
+from mm2py.config.secrets import HIDDEN, is_hidden, shown_key
 from mm2py.flow import Flow
-from mm2py.records.connector_config import FlowConfig
+from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import FlowFacts
-from mm2py.worker.flow_config import Difference, behind, difference
+from mm2py.worker.flow_config import Change, behind, difference
 from mm2py.worker.group_state import GroupState
 
 APPLYING_MS: Final = 60_000
-"""How long a member may take to apply a version before that waits for somebody: it may have to drain the flow first."""
+"""How long a member may take to apply a version before an operator is told. It may have to drain the flow first."""
 NAMES_MOST: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """Which settings are stored of a flow, and who stored them."""
+
+    version: int
+    by: Writer
+    worker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """One setting that the file has otherwise than it is stored. None stands for the default; secrets are hidden."""
+
+    setting: str
+    stored: str | None
+    file: str | None
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +55,23 @@ class AppliedReport:
 
 @dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """Of one flow."""
+    """By which settings a flow runs."""
 
-    stored: FlowConfig | None
-    """None: mm2py has stored nothing, or nobody can tell."""
-    is_on: bool
-    """Whether it is to copy, by what is stored, else by the file."""
-    drift: Difference
-    """Leads from what is stored to the file; empty if both mean the same."""
+    stored: StoredReport | None
+    """None: mm2py has stored nothing, or it cannot be read."""
+    enabled: bool
+    """Whether the flow is to copy, by what is stored, else by the file."""
+    drift: tuple[DriftReport, ...]
+    """How the file differs from what is stored; empty if both mean the same."""
     applied: tuple[AppliedReport, ...]
-    """Of the members that run the flow and are not silent, those behind first; empty while nobody runs."""
+    """Of the live members that run the flow, those behind first; empty while no worker runs."""
 
 
 def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
-    """Return what can be told of a flow.
+    """Return what can be told about the settings of a flow.
 
     Args:
-        state: of the group that runs the flow; None if nobody does.
+        state: of the group that runs the flow; None if no worker does.
     """
     flow, stored = facts.settings.flow, facts.stored
     members = {} if state is None else {name: one for name, one in state.members.items() if not one.silent}
@@ -59,28 +79,35 @@ def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
     late = set(behind(0 if stored is None else stored.version, {name: said or 0 for name, said in versions.items()}))
     applied = [AppliedReport(name, said, name in late) for name, said in sorted(versions.items())]
     return SettingsReport(
-        stored,
+        None if stored is None else StoredReport(stored.version, stored.by, stored.worker, stored.at_ms),
         True if stored is None else is_enabled(stored.properties),
-        () if stored is None else difference(stored.properties, facts.file),
+        () if stored is None else tuple(map(_drift, difference(stored.properties, facts.file))),
         tuple(sorted(applied, key=lambda one: (not one.is_behind, one.member))),
     )
 
 
+def _drift(change: Change) -> DriftReport:
+    old, new = (
+        HIDDEN if value is not None and is_hidden(change.name, value) else value for value in (change.old, change.new)
+    )
+    return DriftReport(shown_key(change.name), old, new, str(change))
+
+
 def why_off(report: SettingsReport) -> str:
     """Return what to say of a flow that the file enables and that is stored as switched off; empty if it is not."""
-    if report.is_on or report.stored is None or all(change.name != ENABLED for change in report.drift):
+    if report.enabled or report.stored is None or all(change.setting != ENABLED for change in report.drift):
         return ""
-    return f"it is switched off {origin_of(report.stored)}: nothing is copied. mm2py apply FILE switches it on again."
+    return f"it is switched off {_origin_of(report.stored)}: nothing is copied. mm2py apply FILE switches it on again."
 
 
 def why_drift(report: SettingsReport) -> str:
     """Return what to say of a file that differs in more than that; empty if it does not."""
-    names = [shown_key(change.name) for change in report.drift if change.name != ENABLED]
+    names = [change.setting for change in report.drift if change.setting != ENABLED]
     if report.stored is None or not names:
         return ""
     some = ", ".join(names[:NAMES_MOST]) + (f" and {len(names) - NAMES_MOST} more" if len(names) > NAMES_MOST else "")
     return (
-        f"the file differs from what is stored {origin_of(report.stored)}, by which it runs, in {some}."
+        f"the file differs in {some} from what is stored {_origin_of(report.stored)}, by which the flow runs."
         " mm2py apply FILE makes the workers run by the file."
     )
 
@@ -89,18 +116,18 @@ def why_running(flow: Flow, stored: FlowConfig) -> str:
     """Return what to say of a flow that the file switches off and that is stored as switched on; empty if it is not."""
     if not is_enabled(stored.properties):
         return ""
-    return f"the file switches {flow} off, and it is on {origin_of(stored)}. mm2py apply FILE switches it off."
+    return f"the file switches {flow} off, and it is on {_origin_of(stored)}. mm2py apply FILE switches it off."
 
 
 def late_members(report: SettingsReport, now_ms: int) -> Iterable[AppliedReport]:
-    """Yield the members that should have applied what is stored by now. One that begins has not said anything yet.
+    """Yield the members that should have applied what is stored by now. A member that starts has not said anything yet.
 
-    When it was stored says the clock of who did; the log has no better time, for writers set the timestamps.
+    The time at which it was stored comes from the clock of the machine that stored it. The log has no better time, as
+    writers set its timestamps.
     """
     if report.stored is not None and now_ms - report.stored.at_ms > APPLYING_MS:
         yield from (one for one in report.applied if one.is_behind and one.version is not None)
 
 
-def origin_of(stored: FlowConfig) -> str:
-    """Return which version it is and who decided so."""
+def _origin_of(stored: FlowConfig | StoredReport) -> str:
     return f"(version {stored.version}, by {stored.by})"

@@ -1,4 +1,4 @@
-"""The control log of one group, folded as its members fold it, by somebody who only looks on."""
+"""The state of one group, read from its control log as members read it, without joining."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from mm2py.worker.control_topic import ControlLogMissing
 from mm2py.worker.membership import View
 
 LOOK_ON_BEATS: Final = 4
-"""A log in which nothing comes for so many heartbeat intervals has no writer."""
+"""If a log does not grow for so many heartbeat intervals, no worker runs."""
 LOOK_ON_LEAST_S: Final = 1.5
 HELD_UP_S: Final = MISSING_S + 2.0
-"""How long reading may fail before we give up; by then a log that was deleted is known to be."""
+"""How long reading may fail before we give up. By then it is known whether the log was deleted."""
 
 
 class ControlLogSilent(Mm2Error):
-    """The control log cannot be read just now, though the target answers otherwise."""
+    """The control log cannot be read at the moment, although the target answers."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why, remedy="")
 
 
 class GroupInquiry:
-    """Opened at the newest snapshot at the first look, read on at the others."""
+    """The first look starts at the newest snapshot, the others read on."""
 
     def __init__(self, settings: GroupSettings, target: Side, *, clock: Clock, rng: random.Random) -> None:
         self._settings = settings
@@ -57,10 +57,10 @@ class GroupInquiry:
         )
         self._view: View | None = None
         self._looked: tuple[float, int] | None = None
-        """When the log was last read, by our clock, and up to where."""
+        """When the log was read last, by our clock, and up to which offset."""
 
     async def look(self) -> GroupFacts:
-        """Read what is new; where the last record does not tell that somebody runs, see whether the log grows."""
+        """Read what is new. If the last record does not show that a worker runs, watch whether the log grows."""
         before = self._looked
         unread = await self._read()
         has_grown: bool | None = None
@@ -83,11 +83,11 @@ class GroupInquiry:
     async def _read(self) -> str:
         why = await self._target.why_not(f"reading {self.topic}", self._read_while_it_answers)
         if why:
-            self._view = None  # once it is mended, begin anew
+            self._view = None  # read it from the newest snapshot next time
         return why
 
     async def _read_while_it_answers(self) -> None:
-        """The control log keeps trying, as a member has to; give up when it has failed for a while."""
+        """Reading the control log retries for ever, as members need it. Here it stops after a while of failures."""
         reading = asyncio.ensure_future(self._read_on())
         failing_s = 0.0
         try:

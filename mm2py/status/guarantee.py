@@ -1,13 +1,13 @@
-"""How often a record is in the copy after crashes, as far as that can be told from outside a worker, and why. Pure.
+"""Whether records may be in the copy twice after crashes, as far as the clusters show it. Pure.
 
-A worker that runs says the same of itself in its log, and may know more reasons.
+A running worker logs its own guarantee, and may know more reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from mm2py.records.status_record import Done, GapKind
 from mm2py.status.facts import FlowFacts
@@ -22,17 +22,20 @@ class Level(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Guarantee(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """How often a record is in the copy after crashes."""
+
     level: Level
     reasons: tuple[str, ...]
-    """Why it is no better; what else is to be known where it is exactly-once."""
+    """Why it is no better. Under exactly-once: what else an operator should know."""
 
 
 def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
     """Return what can be told of a flow.
 
     Args:
-        state: of the group on its target; None if that cannot be read, or nobody has joined one.
+        state: of the group on its target; None if that cannot be read, or no worker has joined one.
     """
     reasons = list(_why_not_once(facts, state))
     if reasons:
@@ -58,7 +61,7 @@ def _why_not_once(facts: FlowFacts, state: GroupState | None) -> Iterable[str]:
             own_ids |= {writer.producer_id for writer in writers}
             if any(writer.transactional_id is None for writer in writers):
                 plain.add(member.joined.name)
-        # One whose flow nobody knows any more may have been of this one.
+        # A producer whose flow is not known any more may have written for this one.
         others = {
             writer.producer_id
             for member in state.members.values()
@@ -70,7 +73,7 @@ def _why_not_once(facts: FlowFacts, state: GroupState | None) -> Iterable[str]:
             whys = sorted(set(unfenced.values()))
             yield f"{len(unfenced)} producer id(s) could not be fenced: {_some(whys)}"
     elif any(position.by is None and position.producer_id is not None for position in facts.positions.values()):
-        plain.add("whoever wrote last")
+        plain.add("the last writer")
     if plain:
         yield f"{_some(sorted(plain))} writes without a transactional id, and cannot be fenced surely"
     repeated = _topics_with(facts, GapKind.REPEATED)
@@ -85,7 +88,7 @@ def _others(facts: FlowFacts) -> Iterable[str]:
 
 
 def _topics_with(facts: FlowFacts, kind: GapKind) -> list[str]:
-    """An operator who accepted such a gap has seen to it."""
+    """Gaps that an operator has accepted do not count."""
     return sorted({gap.topic for gap in facts.gaps if gap.kind is kind and gap.done is not Done.ACCEPTED})
 
 

@@ -1,6 +1,6 @@
-"""Asks the clusters of a file for the facts of its status: reads only, asks no worker, makes nothing.
+"""Asks the clusters of a file for the facts of its status. It only reads, and asks no worker.
 
-Each look goes on where the one before ended, so that watching costs what has changed.
+Each look reads only what is new since the last one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Connected(Brokers, Protocol):
 
 
 Connect = Callable[[Flow, ClusterSettings, float, random.Random], Connected]
-"""Makes the connections of a flow to one of its clusters; the number is how long reading records may take, in s."""
+"""Connects a flow to one of its clusters. The number is how long reading records may take, in s."""
 
 
 class Inquiry:
-    """All of one file. ``close`` it in the end."""
+    """All flows and groups of one file. Call ``close`` in the end."""
 
     def __init__(self, file: SettingsFile, connect: Connect, *, clock: Clock, rng: random.Random) -> None:
-        """Make one; nothing is connected before the first look. Raises: as ``SettingsFile.configuration``."""
+        """Nothing is connected before the first look. Raises: as ``SettingsFile.configuration``."""
         configuration = file.configuration()
         self._clock = clock
         self._refused = {flow: str(error) for flow, error in configuration.refused.items()}
@@ -64,13 +64,13 @@ class Inquiry:
         self._off = {
             settings.flow: StoredInquiry(settings, targets[settings.flow.target])
             for settings in file.flows_switched_off()
-            if settings.flow.target in targets  # to a cluster that nothing else leads to nobody connects for it
+            if settings.flow.target in targets  # no connection is made only to show that a flow is off
         }
 
     async def look(self) -> Facts:
-        """Return what there is to find out now. What does not answer keeps nothing else back.
+        """Ask all clusters, and return what they say. A cluster that does not answer delays no other.
 
-        Cancelling loses nothing; the next look goes on.
+        Cancelling loses nothing: the next look reads the rest.
         """
         async with asyncio.TaskGroup() as tasks:
             for side in self._sides:

@@ -1,25 +1,23 @@
-"""The report as a text for people and as an object for programs; docs/status.md describes both. Pure."""
+"""The report as text for people and as an object for programs. docs/status.md describes both. Pure."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mm2py.config.secrets import HIDDEN, is_hidden, printable, shown_key
-from mm2py.flow import ClusterAlias
-from mm2py.records.connector_config import FlowConfig
+from mm2py.config.secrets import printable
+from mm2py.flow import Flow
 from mm2py.records.control_record import MemberId
-from mm2py.records.status_record import Gap
 from mm2py.status.flow_settings import AppliedReport, SettingsReport
-from mm2py.status.report import FlowReport, GroupReport, MemberReport, MemberState, Report, ago
+from mm2py.status.report import FlowReport, GroupReport, Report, ago
 from mm2py.status.topics import TopicReport
-from mm2py.worker.flow_config import Change
 
 FORMAT: Final = 1
-"""Of the object for programs: fields may be added under it, none changes its meaning."""
+"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
 ROWS_MOST: Final = 20
-"""Of each list for people, unless they ask for all."""
+"""How many lines of a list are printed without ``--all``."""
 NAMES_MOST: Final = 3
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
@@ -59,25 +57,25 @@ class _Page:
         elif group.runs:
             leader = _name(group.leader, group) if group.leader is not None else "none"
             what = f"leader {leader}, leader epoch {group.leader_epoch}, generation {group.generation}"
-        elif group.last_append_ms is None:
-            what = "none runs, and none ever did"
+        elif group.last_append_ms_ago is None:
+            what = "no worker runs, and none ever did"
         else:
-            what = f"none runs, last record {ago(group.last_append_ms)} ago, leader epoch {group.leader_epoch}"
+            what = f"no worker runs, last record {ago(group.last_append_ms_ago)} ago, leader epoch {group.leader_epoch}"
         self._say(f"Group {group.name} on {group.target}: {what}", _BOLD)
         rows = [
             (
                 member.name,
                 member.member,
                 f"{member.state}{', leads' if member.leads and group.runs else ''}",
-                f"{ago(member.last_seen_ms)} ago",
+                f"{ago(member.last_seen_ms_ago)} ago",
                 member.version,
-                _number(member.shares),
+                _number(member.tasks),
                 _number(member.bytes_per_s),
                 ", ".join(map(str, member.flows)),
             )
             for member in group.members
         ]
-        head = ("MEMBER", "ID", "STATE", "LAST SEEN", "VERSION", "SHARES", "BYTES/S", "FLOWS")
+        head = ("MEMBER", "ID", "STATE", "LAST SEEN", "VERSION", "TASKS", "BYTES/S", "FLOWS")
         self._table(head, rows, right=(5, 6))
         for producer_id, why in list(group.unfenced.items())[-NAMES_MOST:]:
             self._say(f"producer id {producer_id} could not be fenced: {why}")
@@ -85,7 +83,7 @@ class _Page:
     def _flow(self, flow: FlowReport, group: GroupReport | None) -> None:
         self._say("")
         reasons = f" ({'; '.join(flow.guarantee.reasons)})" if flow.guarantee.reasons else ""
-        off = "" if flow.settings.is_on else "switched off, "
+        off = "" if flow.settings.enabled else "switched off, "
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow.settings, group)
@@ -104,8 +102,8 @@ class _Page:
             + (f"; applied: {', '.join(shown)}{more}" if told else "")
         )
         if settings.drift:
-            self._say("the file says otherwise (mm2py apply FILE makes the workers run by it):")
-            self._cut([f"  {change}" for change in settings.drift], "")
+            self._say("the file differs (mm2py apply FILE makes the workers run by it):")
+            self._cut([f"  {change.text}" for change in settings.drift], "")
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
         if not rows:
@@ -140,7 +138,7 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
     if group is not None and group.runs:
         most = "" if flow.tasks_max is None else f" of at most {flow.tasks_max}"
         yield f"{len(flow.tasks)} task{'' if len(flow.tasks) == 1 else 's'}{most}"
-        yield f"head {_name(flow.head, group)}"
+        yield f"coordinator {_name(flow.coordinator, group)}"
         if flow.heartbeats is not None:
             yield f"heartbeats {_name(flow.heartbeats, group)}"
         if flow.checkpoints is not None:
@@ -150,7 +148,7 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
             yield f"{waiting} partition(s) on their way to another member"
     yield f"{len(flow.open_gaps)} open gap{'' if len(flow.open_gaps) == 1 else 's'}"
     if flow.gaps_passed:
-        yield f"{flow.gaps_passed} that wait for nobody"
+        yield f"{flow.gaps_passed} that need no operator"
 
 
 def _version(applied: AppliedReport) -> str:
@@ -170,10 +168,10 @@ def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]
         for count, what in (
             (topic.open_gaps, "open gap(s)"),
             (topic.ahead, "end before their position"),
-            (topic.unowned, "unowned"),
+            (topic.unowned, "without a worker"),
             (topic.not_listed, "not listed yet"),
             (topic.not_begun, "not begun"),
-            (topic.waiting, "handed over"),
+            (topic.waiting, "moving"),
             (topic.unknown, "not known"),
         )
         if count
@@ -186,7 +184,7 @@ def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]
 
 def _name(member: MemberId | None, group: GroupReport | None) -> str:
     if member is None:
-        return "nobody"
+        return "none"
     known = {} if group is None else {one.member: one.name for one in group.members}
     return known.get(member, str(member))
 
@@ -213,128 +211,18 @@ def time_text(at_ms: int) -> str:
 
 
 def object_of(report: Report, *, exit_code: int) -> dict[str, Any]:
-    """Return what programs read: everything, in the order of the text."""
-    return {
-        "format": FORMAT,
-        "at_ms": report.at_ms,
-        "exit_code": exit_code,
-        "problems": [
-            {"kind": problem.kind, "where": problem.where, "text": problem.text} for problem in report.problems
-        ],
-        "clusters": _clusters(report.clusters),
-        "groups": [_group(group) for group in report.groups],
-        "flows": [_flow(flow) for flow in report.flows],
-    }
+    """Return what programs read: all fields of the report by their names, in the order of the text."""
+    return {"format": FORMAT, "exit_code": exit_code, **_plain(report)}
 
 
-def _clusters(clusters: Mapping[ClusterAlias, str]) -> list[dict[str, Any]]:
-    return [{"cluster": alias, "answers": not why, "why": why or None} for alias, why in clusters.items()]
-
-
-def _group(group: GroupReport) -> dict[str, Any]:
-    return {
-        "target": group.target,
-        "group": group.name,
-        "control_log": group.topic,
-        "why_unread": group.unread or None,
-        "runs": group.runs,
-        "last_append_ms_ago": group.last_append_ms,
-        "leader": group.leader if group.runs else None,
-        "last_leader": group.leader,
-        "leader_epoch": group.leader_epoch,
-        "generation": group.generation,
-        "members": [_member(member) for member in group.members],
-        "being_fenced": list(group.being_fenced),
-        "unfenced": [{"producer_id": producer_id, "why": why} for producer_id, why in group.unfenced.items()],
-    }
-
-
-def _member(member: MemberReport) -> dict[str, Any]:
-    return {
-        "member": member.member,
-        "name": member.name,
-        "version": member.version,
-        "url": member.url or None,
-        "state": member.state,
-        "alive": member.state is MemberState.ALIVE,
-        "leads": member.leads,
-        "last_seen_ms_ago": member.last_seen_ms,
-        "flows": [str(flow) for flow in member.flows],
-        "shares": member.shares,
-        "bytes_per_s": member.bytes_per_s,
-    }
-
-
-def _flow(flow: FlowReport) -> dict[str, Any]:
-    return {
-        "flow": str(flow.flow),
-        "enabled": flow.settings.is_on,
-        "config": None if flow.settings.stored is None else _config(flow.settings.stored),
-        "applied": [
-            {"member": one.member, "version": one.version, "behind": one.is_behind} for one in flow.settings.applied
-        ],
-        "drift": [_change(change) for change in flow.settings.drift],
-        "guarantee": flow.guarantee.level,
-        "guarantee_reasons": list(flow.guarantee.reasons),
-        "head": flow.head,
-        "heartbeats": flow.heartbeats,
-        "checkpoints": flow.checkpoints,
-        "tasks": [
-            {
-                "member": task.member,
-                "partitions": task.partitions,
-                "waiting": task.waiting,
-                "bytes_per_s": task.bytes_per_s,
-            }
-            for task in flow.tasks
-        ],
-        "tasks_max": flow.tasks_max,
-        "unowned": flow.unowned,
-        "lag": flow.lag,
-        "lag_is_partial": flow.lag_is_partial,
-        "why_unread": list(flow.unread),
-        "open_gaps": [_gap(gap) for gap in flow.open_gaps],
-        "gaps_passed": flow.gaps_passed,
-        "topics": [_topic(topic) for topic in flow.topics],
-    }
-
-
-def _config(stored: FlowConfig) -> dict[str, Any]:
-    return {"version": stored.version, "by": stored.by, "worker": stored.worker or None, "at_ms": stored.at_ms}
-
-
-def _change(change: Change) -> dict[str, Any]:
-    old, new = (
-        HIDDEN if value is not None and is_hidden(change.name, value) else value for value in (change.old, change.new)
-    )
-    return {"setting": shown_key(change.name), "stored": old, "file": new}
-
-
-def _gap(gap: Gap) -> dict[str, Any]:
-    return {
-        "topic": gap.topic,
-        "partition": gap.partition,
-        "kind": gap.kind,
-        "first_offset": gap.first_offset,
-        "last_offset": gap.last_offset,
-        "position": gap.position,
-        "at_ms": gap.at_ms,
-        "text": gap.text,
-    }
-
-
-def _topic(topic: TopicReport) -> dict[str, Any]:
-    return {
-        "topic": topic.topic,
-        "partitions": topic.partitions,
-        "lag": topic.lag,
-        "unknown": topic.unknown,
-        "not_begun": topic.not_begun,
-        "ahead": topic.ahead,
-        "not_listed": topic.not_listed,
-        "unowned": topic.unowned,
-        "waiting": topic.waiting,
-        "open_gaps": topic.open_gaps,
-        "on_source": not topic.is_gone,
-        "owners": dict(topic.owners),
-    }
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold."""
+    if isinstance(value, Flow):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value

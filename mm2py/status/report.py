@@ -1,7 +1,7 @@
-"""What an operator is told of a cluster of workers, worked out of what both Kafka clusters say. Pure.
+"""The report of ``mm2py status``: members, flows and problems, derived from what both clusters say. Pure.
 
 Answers to the status of connectors and tasks in Connect's REST API, and to the lag that MirrorMaker 2 leaves to JMX.
-What is said here can be told from outside; a worker may know more of itself (``SourceConnector`` says its guarantee).
+A worker may know more about itself, and logs that. Programs get every field of these classes by its name.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from mm2py.status.topics import TopicReport, topics_of
 from mm2py.worker.group_state import GroupState
 
 SILENT_TIMES: Final = 3
-"""After so many session time-outs without any record nobody runs."""
+"""After so many session time-outs without any record no worker runs."""
 AHEAD_MS: Final = 2_000
-"""A record that is younger than our clock by more shows that the clocks differ."""
+"""If a record is ahead of our clock by more, the clocks differ."""
 
 
 class ProblemKind(StrEnum):
     """What is wrong. The order is that in which an operator sees them."""
 
     UNREACHABLE = "unreachable"
-    NOBODY_RUNS = "nobody-runs"
+    NOT_RUNNING = "not-running"
     GAP = "gap"
     UNOWNED = "unowned"
     REFUSED = "refused"
     SWITCHED_OFF = "switched-off"
     """The file enables a flow that is stored as switched off."""
     DRIFT = "drift"
-    """The file is not what the workers run by."""
+    """The workers do not run by the file."""
     BEHIND = "behind"
     """A member has not applied what is stored, and had time to."""
     MEMBER = "member"
-    """A member is silent, or not fenced yet. That mends itself, or shows in what is unowned."""
+    """A session has expired, or a member is not fenced yet. The group handles that, or tasks have no worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """One thing that is wrong."""
+
     kind: ProblemKind
     where: str
     """A cluster, a group, a flow, or a flow and its topic."""
@@ -57,40 +59,44 @@ class Problem:
 
 class MemberState(StrEnum):
     ALIVE = "alive"
-    SILENT = "silent"
-    """Others have written for as long as its session time-out, and it has not."""
+    EXPIRED = "session-expired"
+    """It has not written for its session time-out, while other members have."""
     STOPPED = "stopped"
-    """Nobody of its group writes any more."""
+    """No member of its group writes any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
+    """One worker, as a member of a group."""
+
     member: MemberId
     name: str
     version: str
     url: str
     state: MemberState
     leads: bool
-    last_seen_ms: int
-    """How long ago its last record was appended."""
+    last_seen_ms_ago: int
+    """When its last record was appended."""
     flows: tuple[Flow, ...]
-    shares: int
+    tasks: int
+    """Of all kinds: partitions, heartbeats and the coordination of flows."""
     bytes_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One group; without ``members`` nobody has ever joined, or the control log cannot be read (``unread``)."""
+    """One group. Without ``members``: no worker has ever joined, or the control log cannot be read (``unread``)."""
 
     target: ClusterAlias
     name: str
     topic: str
     unread: str
     runs: bool | None
-    """None: nobody can tell."""
-    last_append_ms: int | None
-    """How long ago the last record was appended."""
+    """None: that cannot be told."""
+    last_append_ms_ago: int | None
+    """When the last record was appended."""
     leader: MemberId | None
+    """The last one, if no worker runs."""
     leader_epoch: int
     generation: int
     members: tuple[MemberReport, ...]
@@ -105,34 +111,38 @@ class TaskReport:
     member: MemberId
     partitions: int
     waiting: int
-    """How many of them it may not begin yet: their earlier owner has not let go."""
+    """How many of them it may not copy yet, because their previous owner has not released them."""
     bytes_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlowReport:
+    """One flow."""
+
     flow: Flow
     settings: SettingsReport
     guarantee: Guarantee
-    head: MemberId | None
+    coordinator: MemberId | None
     heartbeats: MemberId | None
     checkpoints: MemberId | None
     tasks: tuple[TaskReport, ...]
     tasks_max: int | None
     unowned: int
-    """Shares that should be run by somebody and are not; 0 while nobody runs at all."""
+    """Tasks without a worker; 0 while no worker of the group runs at all."""
     lag: int | None
     """In offsets, summed over what is known; None if nothing is."""
     lag_is_partial: bool
     topics: tuple[TopicReport, ...]
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
-    """Gaps that wait for nobody."""
+    """Gaps that need no operator."""
     unread: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """Everything, as of one moment."""
+
     at_ms: int
     clusters: Mapping[ClusterAlias, str]
     groups: tuple[GroupReport, ...]
@@ -151,7 +161,7 @@ class Report:
 
 
 def report_of(facts: Facts) -> Report:
-    """Return what there is to say, problems and the largest lag first."""
+    """Return the report of these facts: problems and the largest lag first."""
     groups = tuple(_group_report(group, facts.at_ms) for group in facts.groups)
     states = {group.target: group.state for group in facts.groups}
     work = {
@@ -170,7 +180,7 @@ def report_of(facts: Facts) -> Report:
         if each.config_unusable:
             problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
     for off, why in facts.off_unread.items():
-        if why not in facts.clusters.values():  # said once is enough
+        if why not in facts.clusters.values():  # that is a problem of its own already
             problems.append(Problem(ProblemKind.UNREACHABLE, str(off), why))
     for off, stored in facts.off.items():
         if why := why_running(off, stored):
@@ -184,10 +194,10 @@ def report_of(facts: Facts) -> Report:
 
 
 def seems_stopped(state: GroupState, now_ms: int) -> bool:
-    """Whether only looking on for a while can tell if anybody runs: the last record is old, or of the future.
+    """Return whether the last record is so old, or so far in the future, that only a growing log shows a live group.
 
-    The story of the wrong clock: the operator's machine is an hour ahead, or the broker's. By the age of the last beat
-    nobody would run, or a group that died half an hour ago would; so whether the log grows decides.
+    Example: the clock of this machine, or of the broker, is an hour ahead. By the age of its last record a live group
+    would seem dead, or one that died half an hour ago alive. Whether the log grows does not depend on clocks.
     """
     age_ms = now_ms - state.append_time_ms
     return bool(state.members) and not -AHEAD_MS <= age_ms <= SILENT_TIMES * _session_timeout_ms(state)
@@ -203,7 +213,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
         runs = None if facts.unread else False
         return GroupReport(facts.target, facts.name, facts.topic, facts.unread, runs, None, None, 0, 0, (), (), {})
     runs = bool(state.members) and (facts.has_grown or (facts.has_grown is None and not seems_stopped(state, now_ms)))
-    # While the log grows the last record is of just now, whatever the clocks say.
+    # If the log grows, its last record is from just now, whatever the clocks say.
     age_ms = 0 if facts.has_grown else max(0, now_ms - state.append_time_ms)
     members = [
         MemberReport(
@@ -211,7 +221,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
             member.joined.name,
             member.joined.version,
             _without_user(member.joined.url),
-            MemberState.STOPPED if not runs else MemberState.SILENT if member.silent else MemberState.ALIVE,
+            MemberState.STOPPED if not runs else MemberState.EXPIRED if member.silent else MemberState.ALIVE,
             name == state.leader,
             age_ms + state.log_time_ms - member.last_time_ms,
             tuple(sorted({*member.joined.flows, *chain(*member.joined.undivided.values())})),
@@ -238,7 +248,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
 
 
 def _without_user(url: str) -> str:
-    """A user and password in it are for whoever put them there."""
+    """Remove user and password from an address that a worker has published."""
     scheme, found, rest = url.partition("://")
     if not found:
         return url.rpartition("@")[2]
@@ -250,7 +260,7 @@ def _without_user(url: str) -> str:
 
 
 class _Work:
-    """The shares of a running group by flow; of 50,000 shares each is looked at once."""
+    """The tasks of a running group by flow. There may be 50,000: each is looked at once."""
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
@@ -267,7 +277,7 @@ class _Work:
             self._tasks.setdefault(flow, []).append(TaskReport(member, len(shares), waiting, load))
 
     def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
-        """Whoever copies partitions of a flow runs a task of it; most loaded first."""
+        """Return the members that copy partitions of a flow, most loaded first."""
         found = self._tasks.get(flow, [])
         return tuple(sorted(found, key=lambda task: (-task.bytes_per_s, -task.partitions, task.member)))
 
@@ -276,7 +286,7 @@ class _Work:
 
 
 def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None) -> FlowReport:
-    """Work out one flow; ``work`` is None while nobody of its group runs."""
+    """``work`` is None while no worker of its group runs."""
     flow = facts.settings.flow
     copied = work is not None and work.runs(flow)
     topics = topics_of(facts, state if copied else None)
@@ -328,34 +338,35 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
         if group.unread and not facts.clusters.get(group.target):
             yield Problem(ProblemKind.UNREACHABLE, where, group.unread)
         if group.runs is False:
-            since = "" if group.last_append_ms is None else f", the last record is {ago(group.last_append_ms)} old"
-            yield Problem(ProblemKind.NOBODY_RUNS, where, f"none runs{since}.")
+            last_ms = group.last_append_ms_ago
+            since = "" if last_ms is None else f", the last record is {ago(last_ms)} old"
+            yield Problem(ProblemKind.NOT_RUNNING, where, f"no worker runs{since}.")
         if group.runs and group.leader is None:
-            yield Problem(ProblemKind.MEMBER, where, "nobody leads just now.")
+            yield Problem(ProblemKind.MEMBER, where, "no member is leader at the moment.")
         for member in group.members:
-            if member.state is MemberState.SILENT:
-                text = f"{member.name} is silent, last seen {ago(member.last_seen_ms)} ago."
+            if member.state is MemberState.EXPIRED:
+                text = f"the session of {member.name} has expired, last seen {ago(member.last_seen_ms_ago)} ago."
                 yield Problem(ProblemKind.MEMBER, where, text)
         for name in group.being_fenced:
-            yield Problem(ProblemKind.MEMBER, where, f"{name} was evicted and is not fenced yet: what it had waits.")
+            yield Problem(ProblemKind.MEMBER, where, f"{name} was evicted and is not fenced yet; its tasks wait.")
 
 
 def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
     where = str(flow.flow)
     for why in flow.unread:
-        if why not in clusters.values():  # said once is enough
+        if why not in clusters.values():  # that is a problem of its own already
             yield Problem(ProblemKind.UNREACHABLE, where, why)
-    if work is not None and not work.runs(flow.flow) and flow.settings.is_on:
-        yield Problem(ProblemKind.NOBODY_RUNS, where, "no member of the group runs this flow.")
+    if work is not None and not work.runs(flow.flow) and flow.settings.enabled:
+        yield Problem(ProblemKind.NOT_RUNNING, where, "no member of the group runs this flow.")
     kinds: dict[str, Counter[str]] = {}
     for gap in flow.open_gaps:
         kinds.setdefault(gap.topic, Counter())[gap.kind] += 1
     for topic, counts in kinds.items():
         what = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        text = f"stopped and waits for you: {what}. See mm2py gaps."
+        text = f"stopped and waits for an operator: {what}. See mm2py gaps."
         yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
     if flow.unowned:
-        yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} share(s) are run by nobody.")
+        yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} task(s) have no worker.")
 
 
 def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: int) -> Iterable[Problem]:
@@ -368,12 +379,12 @@ def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: 
     for late in late_members(settings, now_ms):
         assert settings.stored is not None  # noqa: S101
         by = f"by version {late.version}" if late.version else "by its own file"
-        text = f"{names[late.member]} runs it {by}, and {settings.stored.version} is stored. Its log says why."
+        text = f"{names[late.member]} runs it {by}, and version {settings.stored.version} is stored. Its log says why."
         yield Problem(ProblemKind.BEHIND, where, text)
 
 
 def ago(ms: int) -> str:
-    """Return a span of time as people say it."""
+    """Return a span of time in words."""
     seconds = ms / 1000
     for most, unit, name in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
         if seconds < most:

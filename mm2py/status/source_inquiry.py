@@ -1,4 +1,4 @@
-"""Where the source partitions of a flow begin and end, and which topics its file selects."""
+"""Where the source partitions of a flow begin and end, and which topics its settings select."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.selection import should_replicate
 
 TOPICS_KEPT_S: Final = 15.0
-"""How long a list of all topics serves while we watch: on a large cluster it is large."""
+"""How long a list of all topics is used again while watching. On a large cluster it is large."""
 
 
 class SourceInquiry:
-    """Of one flow."""
+    """The source of one flow."""
 
     def __init__(self, settings: FlowSettings, source: Side) -> None:
         self.selected: dict[str, int] | None = None
@@ -41,8 +41,8 @@ class SourceInquiry:
         """Ask where all selected partitions end, and where those without a position begin.
 
         Args:
-            positions: the partitions that have one.
-            with_starts: whether that is known.
+            positions: the partitions that have a position.
+            with_starts: False if ``positions`` could not be read.
         """
         self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
         why = await self._source.why_not("listing its topics", self._list_topics)
@@ -66,7 +66,7 @@ class SourceInquiry:
                 new = [key for key in keys if key not in positions] if with_starts else []
                 tasks.create_task(self._ask(leader, keys, new), name=f"status: {self._source.alias} {leader}")
         for code, count in sorted(self._errors.items()):
-            self.unread.append(f"{count} partition(s) on {self._source.alias} are not told of: {name_of(code)}.")
+            self.unread.append(f"{count} partition(s) on {self._source.alias} have no answer: {name_of(code)}.")
         if self.unread:
             self._listed_at_s = None  # their leaders may have moved
 
@@ -96,7 +96,7 @@ class SourceInquiry:
         self.selected = {topic.name: len(topic.partitions) for topic in self._topics}
         refused = Counter(topic.error_code for topic in self._topics if topic.error_code)
         for code, count in sorted(refused.items()):
-            self.unread.append(f"{count} topic(s) on {self._source.alias} are not told of: {name_of(code)}.")
+            self.unread.append(f"{count} topic(s) on {self._source.alias} have no answer: {name_of(code)}.")
 
     async def _ask(self, leader: BrokerId, keys: Sequence[Key], new: Sequence[Key]) -> None:
         async def ask() -> None:

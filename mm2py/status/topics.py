@@ -1,7 +1,7 @@
 """How far each source topic of a flow is copied, and who owns its partitions. Pure.
 
-Lag is counted in offsets: markers of transactions and what compaction has removed are in it. It is that of the stored
-positions, which a running worker keeps at most about a second behind what it has copied.
+Lag is counted in offsets, so it includes transaction markers and records that compaction has removed. It is the lag of
+the stored positions; a running worker stores them about once a second.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from mm2py.worker.group_state import GroupState
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
+    """One topic. ``topic`` is its name on the source."""
+
     topic: str
     partitions: int
     lag: int | None
-    """Of those that are known; None if none is."""
+    """Summed over the partitions whose lag is known; None if there are none."""
     unknown: int
-    """Partitions of which nobody knows where they end, or where copying stands."""
+    """Partitions whose end or position is not known."""
     not_begun: int
     """Partitions that hold records and have no position."""
     ahead: int
-    """Partitions that end before their position: the source was cut back, or the topic made anew."""
+    """Partitions that end before their position: the source was cut back, or the topic was deleted and made again."""
     not_listed: int
-    """Partitions that the file selects and the flow's head has not listed; 0 while nobody runs the flow."""
+    """Partitions that the settings select and the flow coordinator has not listed; 0 while no worker runs the flow."""
     unowned: int
     waiting: int
+    """Partitions whose previous owner has not released them yet."""
     open_gaps: int
     is_gone: bool
-    """It is not on the source any more."""
+    """The topic is not on the source any more."""
     owners: Mapping[MemberId, str]
     """Partitions by owner, as ranges: ``0-3,7``. Empty while nobody runs the flow."""
 
@@ -52,10 +55,10 @@ class _Lag:
 
 
 def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, ...]:
-    """Return a report for each topic that is, or should be, copied; those that need somebody come first.
+    """Return a report for each topic that is, or should be, copied; those that need an operator come first.
 
     Args:
-        state: of the group that runs the flow; None if nobody does.
+        state: of the group that runs the flow; None if no worker does.
     """
     flow = facts.settings.flow
     listed = {} if state is None else state.topics.get(flow, {})

@@ -65,8 +65,10 @@ def test_a_file_is_stored_changed_and_taken_back(
     assert f"\n  topics: 'orders' -> 'payments'\n{flow}: version 2 is stored.\n" in out
     code, found = Mm2py(first).status()
     (shown,) = found["flows"]
-    assert (code, shown["config"]["version"], shown["config"]["by"]) == (3, 2, "apply")
-    assert shown["drift"] == [{"setting": "topics", "stored": "payments", "file": "orders"}]
+    assert (code, shown["settings"]["stored"]["version"], shown["settings"]["stored"]["by"]) == (3, 2, "apply")
+    assert shown["settings"]["drift"] == [
+        {"setting": "topics", "stored": "payments", "file": "orders", "text": "topics: 'payments' -> 'orders'"}
+    ]
     code, out, err = run_apply(file, first, "--previous")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out

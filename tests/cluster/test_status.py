@@ -31,12 +31,12 @@ def test_status_before_beside_and_after_a_worker(source_cluster: KafkaCluster, t
 
     code, found = run.status()
     assert (code, found["format"]) == (3, 1)
-    assert [problem["kind"] for problem in found["problems"]] == ["nobody-runs"]
+    assert [problem["kind"] for problem in found["problems"]] == ["not-running"]
     (before,), (flow,) = found["groups"], found["flows"]
     assert (before["runs"], before["members"], before["last_append_ms_ago"]) == (False, [], None)
-    assert (flow["guarantee"], flow["lag"], flow["topics"][0]["not_begun"]) == ("unknown", 10, 1)
+    assert (flow["guarantee"]["level"], flow["lag"], flow["topics"][0]["not_begun"]) == ("unknown", 10, 1)
     control_log = f"mm2-cluster.{group}.internal"
-    assert before["control_log"] == control_log
+    assert before["topic"] == control_log
     assert control_log not in admin(target_cluster).list_topics(timeout=30).topics, "looking makes nothing"
 
     run.start()
@@ -56,7 +56,11 @@ def test_status_before_beside_and_after_a_worker(source_cluster: KafkaCluster, t
         assert (member["state"], member["leads"], member["flows"]) == ("alive", True, [f"{alias}->B"])
         assert group_now["leader_epoch"] >= 1 and group_now["generation"] >= 1
         assert member["last_seen_ms_ago"] < 3000
-        assert (flow["guarantee"], flow["head"], flow["unowned"]) == ("exactly-once", member["member"], 0)
+        assert (flow["guarantee"]["level"], flow["coordinator"], flow["unowned"]) == (
+            "exactly-once",
+            member["member"],
+            0,
+        )
         assert flow["topics"][0]["owners"] == {member["member"]: "0"}
     finally:
         run.kill()
@@ -66,7 +70,7 @@ def test_status_before_beside_and_after_a_worker(source_cluster: KafkaCluster, t
     code, found = run.status()
     assert code == 3
     (after,), (flow,) = found["groups"], found["flows"]
-    assert (after["leader"], after["last_leader"]) == (None, member["member"])
+    assert (after["runs"], after["leader"]) == (False, member["member"])
     assert [(one["name"], one["state"]) for one in after["members"]] == [(member["name"], "stopped")]
     assert (flow["lag"], flow["topics"][0]["lag"]) == (5, 5)
 
@@ -94,7 +98,7 @@ def test_watching_redraws_a_terminal_until_ctrl_c(source_cluster: KafkaCluster, 
             if select.select([ours], [], [], 1)[0]:
                 seen += os.read(ours, 65536)
         assert seen.startswith(b"\x1b[H"), "from the upper left corner"
-        assert b"none runs, and none ever did" in seen
+        assert b"no worker runs, and none ever did" in seen
         assert topic.encode() in seen
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 3

@@ -69,11 +69,11 @@ def test_after_a_change_the_unchanged_file_shows_what_is_copied_now_and_that_it_
         (flow,) = report.flows
         assert {topic.topic: topic.is_gone for topic in flow.topics} == {"t0": False, "t1": False}
         assert (flow.lag, flow.lag_is_partial) == (0, False)
-        assert [str(change) for change in flow.settings.drift] == ["topics: 't0,t1' -> 't0'"]
+        assert [change.text for change in flow.settings.drift] == ["topics: 't0,t1' -> 't0'"]
         assert [(one.version, one.is_behind) for one in flow.settings.applied] == [(version, False)] * 2
         (problem,) = report.problems
         assert (problem.kind, exit_code_of(report)) == ("drift", EXIT_WAITS)
-        assert "(version 2, by apply), by which it runs, in topics. mm2py apply FILE makes" in problem.text
+        assert "differs in topics from what is stored (version 2, by apply), by which the flow runs." in problem.text
         same = await looked_at(world, topics="t1, t0")
         assert [one.kind for one in same.problems] == ["drift"], "the order of a list is not its spelling"
         assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_DONE
@@ -96,7 +96,7 @@ def test_a_flow_that_is_switched_off_although_the_file_enables_it_is_not_well() 
         assert (problem.kind, exit_code_of(report)) == ("switched-off", EXIT_WAITS)
         assert problem.text.endswith("nothing is copied. mm2py apply FILE switches it on again.")
         (flow,) = report.flows
-        assert (flow.lag, flow.settings.is_on) == (1000, False), "what waits is told"
+        assert (flow.lag, flow.settings.enabled) == (1000, False), "what waits is told"
 
     run_shared(scenario())
 
@@ -113,9 +113,9 @@ def test_what_is_stored_says_where_positions_stand_which_ends_count_and_how_many
         await store(scene, {where: "elsewhere", "tasks.max": "7", "many.to.one": "true"})
         (flow,) = (await scene.found())["flows"]
         assert flow["lag"] == (3 if is_whole else 1)
-        assert (flow["guarantee"], flow["tasks_max"]) == ("at-least-once", 7)
-        assert "several flows write to one topic" in flow["guarantee_reasons"]
-        assert {one["setting"]: (one["stored"], one["file"]) for one in flow["drift"]} == {
+        assert (flow["guarantee"]["level"], flow["tasks_max"]) == ("at-least-once", 7)
+        assert "several flows write to one topic" in flow["guarantee"]["reasons"]
+        assert {one["setting"]: (one["stored"], one["file"]) for one in flow["settings"]["drift"]} == {
             where: ("elsewhere", None),
             "tasks.max": ("7", None),
             "many.to.one": ("true", None),
@@ -163,8 +163,8 @@ def test_a_file_that_means_the_same_is_no_drift_and_the_version_is_shown(tmp_pat
         assert "settings: version 4, by apply, 20" in text
         assert "; applied: host1-10 4, host2-20 4\n" in text
         (flow,) = (await scene.found())["flows"]
-        assert (flow["enabled"], flow["drift"]) == (True, [])
-        assert (flow["config"]["version"], flow["config"]["by"]) == (4, "apply")
+        assert (flow["settings"]["enabled"], flow["settings"]["drift"]) == (True, [])
+        assert (flow["settings"]["stored"]["version"], flow["settings"]["stored"]["by"]) == (4, "apply")
 
     run(scenario())
 
@@ -179,14 +179,14 @@ def test_who_has_not_applied_what_is_stored_is_shown_at_once_and_wrong_after_a_m
             await scene.append(Beat(W1, {A_TO_B: 3}), Beat(W2, {A_TO_B: 4}))
             found = await scene.found()
             (flow,) = found["flows"]
-            assert flow["applied"] == [
-                {"member": W1, "version": 3, "behind": True},
-                {"member": W2, "version": 4, "behind": False},
+            assert flow["settings"]["applied"] == [
+                {"member": W1, "version": 3, "is_behind": True},
+                {"member": W2, "version": 4, "is_behind": False},
             ]
             assert found["exit_code"] == code
         (problem,) = found["problems"]
         assert (problem["kind"], problem["where"]) == ("behind", "A->B")
-        assert problem["text"] == "host1-10 runs it by version 3, and 4 is stored. Its log says why."
+        assert problem["text"] == "host1-10 runs it by version 3, and version 4 is stored. Its log says why."
         await scene.append(Beat(W1, {A_TO_B: 0}), Beat(W2, {}))
         code, text = await scene.status()
         assert code == EXIT_WAITS
@@ -203,9 +203,9 @@ def test_the_difference_is_printed_and_whole_for_programs(tmp_path: Path) -> Non
         await store(scene, {"topics": many})
         code, text = await scene.status()
         assert code == EXIT_WAITS
-        assert "the file says otherwise (mm2py apply FILE makes the workers run by it):\n  topics: " in text
-        (change,) = (await scene.found())["flows"][0]["drift"]
-        assert change == {"setting": "topics", "stored": many, "file": "orders, payments"}
+        assert "the file differs (mm2py apply FILE makes the workers run by it):\n  topics: " in text
+        (change,) = (await scene.found())["flows"][0]["settings"]["drift"]
+        assert (change["setting"], change["stored"], change["file"]) == ("topics", many, "orders, payments")
 
     run(scenario())
 
@@ -238,11 +238,11 @@ def test_what_mirrormaker_2_has_written_over_ours_is_not_what_our_workers_run(tm
         await ensure_configs_topic(scene.target, TOPIC, replication_factor=1, rng=scene.rng)
         await put_as_mm2(scene, {"enabled": "true", "topics": "java", "source.cluster.bootstrap.servers": "a:1"})
         (flow,) = (await scene.found())["flows"]
-        assert (flow["config"], flow["drift"]) == (None, [])
+        assert (flow["settings"]["stored"], flow["settings"]["drift"]) == (None, [])
         await store(scene, {"topics": "one"})
         await put_as_mm2(scene, {"enabled": "true", "topics": "java", "source.cluster.bootstrap.servers": "a:1"})
         (flow,) = (await scene.found())["flows"]
-        assert [one["stored"] for one in flow["drift"]] == ["one"]
+        assert [one["stored"] for one in flow["settings"]["drift"]] == ["one"]
 
     run(scenario())
 
@@ -256,8 +256,8 @@ def test_settings_that_cannot_be_read_are_named_and_the_rest_is_shown_by_the_fil
         found = await scene.found()
         (flow,) = found["flows"]
         assert found["exit_code"] == EXIT_FAILED
-        assert any(f"mm2py needs DESCRIBE and READ on {TOPIC}" in why for why in flow["why_unread"])
-        assert (flow["config"], flow["lag"], flow["topics"][0]["topic"]) == (None, 0, "orders")
+        assert any(f"mm2py needs DESCRIBE and READ on {TOPIC}" in why for why in flow["unread"])
+        assert (flow["settings"]["stored"], flow["lag"], flow["topics"][0]["topic"]) == (None, 0, "orders")
 
     run(scenario())
 
@@ -270,7 +270,7 @@ def test_settings_of_a_younger_mm2py_are_named_with_its_version(tmp_path: Path) 
         await put(scene, (FLOW_KEY, json.dumps({**younger, "readable_from": 99}).encode()))
         found = await scene.found()
         assert found["exit_code"] == EXIT_FAILED
-        assert any("mm2py 9.9.9 wrote it" in why for why in found["flows"][0]["why_unread"])
+        assert any("mm2py 9.9.9 wrote it" in why for why in found["flows"][0]["unread"])
 
     run(scenario())
 
