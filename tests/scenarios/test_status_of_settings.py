@@ -190,7 +190,7 @@ def test_who_has_not_applied_what_is_stored_is_shown_at_once_and_wrong_after_a_m
         await scene.append(Beat(W1, {A_TO_B: 0}), Beat(W2, {}))
         code, text = await scene.status()
         assert code == EXIT_WAITS
-        assert "host1-10 runs it by its own file, and 4 is stored" in text
+        assert "host1-10 runs it by its own file, and version 4 is stored" in text
         assert "applied: host1-10 its own file (behind), host2-20 not yet\n" in text
 
     run(scenario())
