@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mm2py.group.view.membership import View
 from mm2py.records.control_record import Entry, Share
-from mm2py.worker.membership import View
 
 
 def owners_of(view: View, topic: str) -> dict[Share, str]:

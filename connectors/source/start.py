@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.refusals import FlowRefused, TableUnusable
+from connectors.source.errors import FlowRefused, TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings

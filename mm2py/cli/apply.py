@@ -37,12 +37,12 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.settings.config_log import ConfigLog, ConfigTable, Lost
+from mm2py.settings.flow_config import Difference, changed, difference, swapped
+from mm2py.settings.follow import merged
+from mm2py.settings.reach import reach
+from mm2py.settings.writer import ConfigWriter
 from mm2py.status.printout import time_text
-from mm2py.worker.config_log import ConfigLog, ConfigTable, Lost
-from mm2py.worker.config_watch import merged
-from mm2py.worker.config_writer import ConfigWriter
-from mm2py.worker.flow_config import Difference, changed, difference, swapped
-from mm2py.worker.reach import reach
 
 
 class Arguments(argparse.Namespace):

@@ -19,7 +19,7 @@ from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors import composition
+from connectors import wiring as composition
 from mm2py import __version__
 from mm2py.allocator import keep_large_blocks
 from mm2py.cli import supervisor
@@ -43,7 +43,7 @@ from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.logs import LEVELS, make_logger
-from mm2py.replication.memory import MemoryBudget
+from mm2py.replication.reading.memory import MemoryBudget
 from mm2py.worker.herder import Herder
 
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"

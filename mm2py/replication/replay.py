@@ -33,7 +33,7 @@ from mm2py.records.quarantined import (
     encode_claim,
     encode_replayed,
 )
-from mm2py.replication.compacted_topic import each_record
+from mm2py.replication.reading.compacted_topic import each_record
 
 CHANNEL: Final = "replay"
 TIMEOUT_MS: Final = 15_000

@@ -27,7 +27,7 @@ from mm2py.records.status_record import (
     encode_value,
     is_own_key,
 )
-from mm2py.replication.compacted_topic import read_on
+from mm2py.replication.reading.compacted_topic import read_on
 
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
 """An answer that nobody has read by then never will be."""

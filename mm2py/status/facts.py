@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.view.group_state import GroupState
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Gap
-from mm2py.worker.group_state import GroupState
 
 Key = tuple[str, int]
 """Source topic and partition."""

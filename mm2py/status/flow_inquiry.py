@@ -15,13 +15,13 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Gap
-from mm2py.replication.position_store import PositionTable
+from mm2py.replication.positions.store import PositionTable
 from mm2py.replication.status_log import StatusTable
+from mm2py.settings.config_log import ConfigTable
+from mm2py.settings.follow import merged
 from mm2py.status.asking import Side
 from mm2py.status.facts import FlowFacts, Key
 from mm2py.status.source_inquiry import SourceInquiry
-from mm2py.worker.config_log import ConfigTable
-from mm2py.worker.config_watch import merged
 
 
 class TargetInquiry:

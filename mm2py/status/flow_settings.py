@@ -12,11 +12,11 @@ from typing import Final
 from mm2py.config.flow_properties import ENABLED, is_enabled
 from mm2py.config.secrets import HIDDEN, is_hidden, shown_key
 from mm2py.flow import Flow
+from mm2py.group.view.group_state import GroupState
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
+from mm2py.settings.flow_config import Change, behind, difference
 from mm2py.status.facts import FlowFacts
-from mm2py.worker.flow_config import Change, behind, difference
-from mm2py.worker.group_state import GroupState
 
 APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before an operator is told. It may have to drain the flow first."""

@@ -11,15 +11,15 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
 from mm2py.errors import Mm2Error
+from mm2py.group.log.control_log import ControlLog, ControlLogLost
+from mm2py.group.log.partition_leader import MISSING_S
+from mm2py.group.log.topic import ControlLogMissing
+from mm2py.group.view.membership import View
 from mm2py.logs import make_logger
 from mm2py.status.asking import AGAIN_S, Side
 from mm2py.status.facts import GroupFacts
 from mm2py.status.report import seems_stopped
 from mm2py.topics.internal import control_log
-from mm2py.worker.control_leader import MISSING_S
-from mm2py.worker.control_log import ControlLog, ControlLogLost
-from mm2py.worker.control_topic import ControlLogMissing
-from mm2py.worker.membership import View
 
 LOOK_ON_BEATS: Final = 4
 """If a log does not grow for so many heartbeat intervals, no worker runs."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mm2py.group.view.group_state import GroupState
 from mm2py.records.status_record import Done, GapKind
 from mm2py.status.facts import FlowFacts
-from mm2py.worker.group_state import GroupState
 
 NAMES_MOST = 3
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mm2py.connector import Kind
+from mm2py.group.view.group_state import GroupState
 from mm2py.records.control_record import MemberId, Share
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.facts import FlowFacts, Key
-from mm2py.worker.group_state import GroupState
 
 
 @dataclass(frozen=True, slots=True)

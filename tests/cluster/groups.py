@@ -19,9 +19,9 @@ from typing import Any, Self
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from deploy.local.kafka import KafkaCluster
+from mm2py.group.view.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import ControlRecord, Entry, Share
-from mm2py.worker.membership import View
 from tests.cluster.kafka_client import admin, read, topic_names
 from tests.cluster.running import DEADLINE_S, Mm2py, Value, one_way_properties, wait_until
 

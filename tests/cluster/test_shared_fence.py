@@ -14,7 +14,7 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.producer.fencing import EarlierProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
-from mm2py.replication import proven_fence
+from mm2py.replication.recovery import proven_fence
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 

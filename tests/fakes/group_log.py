@@ -8,6 +8,9 @@ from typing import cast
 
 from mm2py.connector import Kind
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.member import Member
+from mm2py.group.ownership import Ownership as OwnershipOfFlow
+from mm2py.group.view.membership import View
 from mm2py.records.control_record import (
     Beat,
     Claim,
@@ -24,9 +27,6 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
-from mm2py.worker.member import Member
-from mm2py.worker.membership import View
-from mm2py.worker.ownership import Ownership as OwnershipOfFlow
 
 A_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
 C_B = Flow(ClusterAlias("C"), ClusterAlias("B"))

@@ -12,6 +12,8 @@ import random
 from dataclasses import dataclass, field, replace
 
 from mm2py.group.election.backend import CandidateState
+from mm2py.group.leading.decisions import Append, Fence, Planned, Situation, decide
+from mm2py.group.view.membership import View
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (
     NOBODY,
@@ -31,8 +33,6 @@ from mm2py.records.control_record import (
     Snapshot,
     Writes,
 )
-from mm2py.worker.membership import View
-from mm2py.worker.role import Append, Fence, Planned, Situation, decide
 from tests.fakes.group_log import A_B, BEAT_MS, C_B, HEAD, joined, writer
 
 STEP_MS = 50

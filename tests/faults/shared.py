@@ -24,8 +24,8 @@ from typing import Any, Final, Self
 import pytest
 
 from deploy.local.kafka import KafkaCluster
+from mm2py.group.view.membership import View
 from mm2py.records.control_record import Evicted
-from mm2py.worker.membership import View
 from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S, bounds_of
 from tests.cluster.groups import Group

@@ -18,8 +18,8 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
-from mm2py.worker.config_log import ConfigLog, ConfigTable
-from mm2py.worker.config_watch import ConfigWatch
+from mm2py.settings.config_log import ConfigLog, ConfigTable
+from mm2py.settings.follow import ConfigWatch
 from tests.scenarios.world import World
 
 TOPIC = "mm2-configs.A.internal"

@@ -11,6 +11,13 @@ from typing import TypeVar, cast
 
 from mm2py.flow import Flow, parse_flow
 from mm2py.group.election.backend import CandidateState
+from mm2py.group.group import Group
+from mm2py.group.join_metadata import GroupRefused, Terms
+from mm2py.group.leading.evicted_writers import DeadWriters
+from mm2py.group.log.control_log import ControlLog
+from mm2py.group.log.partition_leader import CHANNEL
+from mm2py.group.member import Member
+from mm2py.group.ownership import Ownership
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
@@ -19,13 +26,6 @@ from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, MemberId
 from mm2py.topics.internal import control_log
-from mm2py.worker.control_leader import CHANNEL
-from mm2py.worker.control_log import ControlLog
-from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.group import Group
-from mm2py.worker.member import Member
-from mm2py.worker.ownership import Ownership
-from mm2py.worker.terms import GroupRefused, Terms
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock
 from tests.scenarios.gate import Request

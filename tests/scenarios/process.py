@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, TextIO, cast, overload
 
 from kio.static.protocol import Payload
 
-from connectors.composition import Means, make_herder
 from connectors.source.connector import SourceConnector
-from connectors.source.task import SourceTask
+from connectors.source.copying.task import SourceTask
+from connectors.wiring import Means, make_herder
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Kind, Side
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.group import Group
+from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
 from mm2py.logs import _one_line, _text_line, make_logger
 from mm2py.records.control_record import Share
-from mm2py.replication.memory import MemoryBudget
-from mm2py.worker.group import Group
-from mm2py.worker.member import Member
+from mm2py.replication.reading.memory import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock

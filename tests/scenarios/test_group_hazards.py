@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from connectors.source.connector import SourceConnector
-from connectors.source.refusals import ExactlyOnceImpossible
+from connectors.source.errors import ExactlyOnceImpossible
 from mm2py.connector import ConnectorName, Kind
 from mm2py.flow import parse_flow
+from mm2py.group.member import DRAIN_MOST_S
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Answer, Command, Gap, StatusRecord, decode, encode_value
-from mm2py.worker.member import DRAIN_MOST_S
 from tests.fakes.record_batch import Record
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Key, Process, SharedWorld, run

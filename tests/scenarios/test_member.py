@@ -11,6 +11,9 @@ import pytest
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
 from mm2py.group.election.backend import CandidateState
+from mm2py.group.join_metadata import GroupRefused
+from mm2py.group.log.control_log import ControlLogLost
+from mm2py.group.member import DRAIN_MOST_S, MemberEvicted
 from mm2py.group.member_state import Suspended
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
@@ -18,9 +21,6 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, Share
-from mm2py.worker.control_log import ControlLogLost
-from mm2py.worker.member import DRAIN_MOST_S, MemberEvicted
-from mm2py.worker.terms import GroupRefused
 from tests.fakes.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld

@@ -17,6 +17,8 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Kind
 from mm2py.flow import Flow, parse_flow
+from mm2py.group.log.control_log import ControlLog
+from mm2py.group.view.membership import View
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import make_logger
@@ -39,8 +41,6 @@ from mm2py.status.asking import FAILING_S, PROBE_S
 from mm2py.status.group_inquiry import HELD_UP_S
 from mm2py.status.inquiry import Connected, Inquiry
 from mm2py.topics.internal import control_log
-from mm2py.worker.control_log import ControlLog
-from mm2py.worker.membership import View
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from mm2py.group.log import control_log
 from mm2py.records import control_codec
 from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
-from mm2py.worker import control_log
 from tests.fakes.broker_model import Record
 from tests.scenarios.shared_world import Process, SharedWorld, run
 from tests.simulation.life import current_life

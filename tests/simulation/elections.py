@@ -18,6 +18,9 @@ from typing import Any, Final
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.election.backend import CandidateState
+from mm2py.group.join_metadata import GroupRefused
+from mm2py.group.member import Member
+from mm2py.group.view.membership import View
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
@@ -25,9 +28,6 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, Evicted, Fenced, MemberId, Ownership, Snapshot, Writes
-from mm2py.worker.member import Member
-from mm2py.worker.membership import View
-from mm2py.worker.terms import GroupRefused
 from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import VirtualTimeStopped, run_virtual
 from tests.scenarios.group_world import FLOW, LOG, OFFSETS, SESSION_S, GroupWorld, Worker

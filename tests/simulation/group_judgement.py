@@ -8,9 +8,9 @@ from typing import Final
 
 from mm2py.connector import Kind
 from mm2py.flow import parse_flow
+from mm2py.group.view.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, MemberId, Writes
-from mm2py.worker.membership import View
 from tests.fakes.broker_model import ClusterModel
 
 FLOW: Final = parse_flow("A->B")

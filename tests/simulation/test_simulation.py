@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from mm2py.group.leading.evicted_writers import DeadWriters
+from mm2py.group.leading.evicted_writers import Outcome as DeadOutcome
 from mm2py.records.control_record import Writer
-from mm2py.worker.dead_writers import DeadWriters
-from mm2py.worker.dead_writers import Outcome as DeadOutcome
 from tests.simulation.campaign import KINDS, Campaign, reproduce
 from tests.simulation.election_campaign import ElectionCampaign
 from tests.simulation.election_campaign import reproduce as elections_again

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from connectors.composition import Means, make_herder
 from connectors.source.connector import SourceConnector
+from connectors.wiring import Means, make_herder
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Side
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.group import Group
+from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
-from mm2py.replication.memory import MemoryBudget
-from mm2py.worker.group import Group
-from mm2py.worker.member import Member
+from mm2py.replication.reading.memory import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.simulation.life import Life, SimulationLoop

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mm2py.replication.copier import Copier
-from mm2py.replication.copier_states import Copying, Drained, Draining, Reconciling
-from mm2py.replication.events import (
+from mm2py.replication.copying.copier import Copier
+from mm2py.replication.copying.events import (
     Acked,
     Drain,
     Need,
@@ -18,9 +17,10 @@ from mm2py.replication.events import (
     Tick,
     TooOldToResend,
 )
-from mm2py.replication.in_flight import Sending
-from mm2py.replication.steps import Dropped, Outgoing
-from tests.unit.test_copier import BROKER, batch, copying, fetched, seen_whole, send_all
+from mm2py.replication.copying.in_flight import Sending
+from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling
+from mm2py.replication.planning.steps import Dropped, Outgoing
+from tests.unit.replication.test_copier import BROKER, batch, copying, fetched, seen_whole, send_all
 
 YOUNG_MS, OLD_MS = 9_000, 1_000
 NOW_RETAINED_AFTER_MS, LATER_RETAINED_AFTER_MS = 500, 5_000

@@ -15,8 +15,8 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.reconciler import END_PATIENCE_S, find_bounds
-from connectors.source.refusals import CopyUncertain
+from connectors.source.errors import CopyUncertain
+from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -24,11 +24,11 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.kafka.retry import Backoff
 from mm2py.records.batch import CorruptBatch
-from mm2py.replication.events import LookupWaits, Reconciled
-from mm2py.replication.lane import CopiedPartition, Handler
-from mm2py.replication.log_reader import LogReader, Stretch
-from mm2py.replication.planned_stretch import PlannedStretch
-from mm2py.replication.position import Position
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.events import LookupWaits, Reconciled
+from mm2py.replication.positions.position import Position
+from mm2py.replication.reading.log_reader import LogReader, Stretch
+from mm2py.replication.reading.planned_stretch import PlannedStretch
 
 SEARCHING: Final = "what MirrorMaker 2 copied behind its position is looked up"
 UNDECIDED: Final = "a transaction in the remote partition is undecided; MirrorMaker 2 may have left it so"

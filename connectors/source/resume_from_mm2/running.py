@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.refusals import Mm2IsRunning
+from connectors.source.errors import Mm2IsRunning
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
@@ -25,7 +25,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.retry import Reaction
-from mm2py.replication.compacted_topic import read_table
+from mm2py.replication.reading.compacted_topic import read_table
 
 CONNECT: Final = "connect"
 """The protocol type of Connect's groups."""

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
-from mm2py.worker.terms import GroupRefused
+from mm2py.group.join_metadata import GroupRefused
 
 
 class CandidateState(Enum):

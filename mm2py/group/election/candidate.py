@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from mm2py.clock import Clock
 from mm2py.group.election.backend import CandidateState, ElectionBackend
+from mm2py.group.join_metadata import Terms
 from mm2py.kafka.gate import Gate
-from mm2py.worker.terms import Terms
 
 if TYPE_CHECKING:
-    from mm2py.worker.member import Member
+    from mm2py.group.member import Member
 
 
 class Candidate:

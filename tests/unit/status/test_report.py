@@ -14,6 +14,7 @@ from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, p
 from mm2py.connector import Kind
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow, parse_flow
+from mm2py.group.view.membership import View
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
@@ -40,7 +41,6 @@ from mm2py.status.guarantee import Guarantee, Level, guarantee_of
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from mm2py.status.topics import TopicReport, ranges
-from mm2py.worker.membership import View
 from tests.scenarios.world import flow_settings
 
 A, B = ClusterAlias("A"), ClusterAlias("B")

@@ -1,0 +1,1 @@
+"""Partitions that the group assigns to this worker, and those that it releases."""

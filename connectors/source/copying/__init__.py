@@ -1,0 +1,1 @@
+"""The source task: it carries out what the copiers of its partitions ask for."""

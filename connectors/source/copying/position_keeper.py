@@ -1,0 +1,386 @@
+"""Keeps the positions of a task's partitions on the target, at most a second behind.
+
+Before a partition's first batch under a producer id a position that names it is stored: so the stored one always
+names whoever may have written last. Of very many busy partitions so many positions a second are stored as the worker
+may write, those that are furthest behind first; what a crash then has to reconcile grows with it.
+
+Each partition of the offsets topic is written to by itself: one without a leader holds up the positions that are kept
+in it, and nothing else. What is to be stored for good, of partitions that are copied no more or begin elsewhere, is
+*owed* until it is stored; nobody waits for it longer than a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.events import PositionStored
+from mm2py.replication.copying.states import Storing
+from mm2py.replication.positions.budget import PositionAccount
+from mm2py.replication.positions.position import Position
+from mm2py.replication.positions.store import PositionStore
+
+GONE_REPORT_S: Final = 10.0
+"""How long the topic may be out of sight before it is said to be gone: a broker may not have heard of it yet."""
+HELD_UP_S: Final = 5.0
+"""How long writing to a partition of the topic may take before that is said, and not waited for any more."""
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Write:
+    """What is on its way to one partition of the topic."""
+
+    since_s: float
+    owed: list[Key] = field(default_factory=list)
+    first_acts: list[CopiedPartition] = field(default_factory=list)
+    changed: list[CopiedPartition] = field(default_factory=list)
+
+
+class PositionKeeper:
+    """Stores what has changed."""
+
+    def __init__(
+        self,
+        store: PositionStore,
+        partitions: Mapping[Key, CopiedPartition],
+        *,
+        interval_s: float,
+        form: Callable[[CopiedPartition], StoredPosition],
+        handle: Handler,
+        before_first: Callable[[], Awaitable[None]],
+        account: PositionAccount,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one; ``run`` starts it, and ``look`` is called now and then.
+
+        Args:
+            partitions: those that are copied; it may change meanwhile.
+            form: what would be stored of a partition now.
+            handle: gets ``PositionStored`` for each first act.
+            before_first: is waited for before first acts and what is owed are stored.
+            account: how many others may be stored.
+        """
+        self._store = store
+        self._partitions = partitions
+        self.interval_s = interval_s
+        """May be changed; the next round comes by it."""
+        self._form = form
+        self._handle = handle
+        self._before_first = before_first
+        self._account = account
+        self._clock = clock
+        self._log = log
+        self._times_made_anew = store.times_made_anew
+        self._gone_since_s: float | None = None
+        self._said_gone = False
+        self._held_up: dict[int, str] = {}
+        """Partitions of the topic that could not be written to for a while, and why."""
+        self._said_held_up: set[int] = set()
+        self._missing_at_s = float("-inf")
+        self._stored: dict[Key, Position] = {}
+        self._behind_since_s: dict[Key, float] = {}
+        self._first_acts: dict[CopiedPartition, None] = {}
+        self._owed: dict[Key, StoredPosition] = {}
+        self._under_way: dict[int, _Write] = {}
+        """By partition of the topic; one write at a time."""
+        self._numbers: dict[Key, int] = {}
+        self._round_at_s = 0.0
+        self._now = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._is_over = False
+
+    @property
+    def problem(self) -> str:
+        """Which partitions of the topic cannot be written to, and why; empty while all can."""
+        if self._said_gone:
+            back = ", and is back without some positions" if not self._store.is_missing else ""
+            return f"{self._store.topic} was deleted{back}"
+        return "; ".join(
+            f"{self._store.topic}, partition(s) {_named(numbers)}: {why}"
+            for why, numbers in _by_reason(self._held_up).items()
+        )
+
+    def age_s(self) -> float:
+        """How long ago the position changed that waits longest to be stored; 0.0 if none does."""
+        return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
+
+    # What the task asks for
+
+    def store_first(self, part: CopiedPartition) -> None:
+        """Store a position before anything is sent; the copier waits for it."""
+        self._first_acts[part] = None
+        self._owed.pop(part.key, None)
+        self._now.set()
+
+    async def store_final(self, parts: Iterable[CopiedPartition], *, patience_s: float = 0.0) -> int:
+        """Store where partitions stand that will not move any more; what is owed already is waited for as well.
+
+        Returns how many positions could not be stored for now. They are stored as soon as they can be, while ``run``
+        lasts; what is not stored by then the next life finds out from the remote partitions. Of a partition that a gap
+        stops, and that is not settled yet, what is stored stays.
+
+        Args:
+            patience_s: how long to wait also for a partition of the topic that has not taken anything for a while.
+        """
+        self.owe_final(parts)
+        return await self._settle(list(self._owed), patience_s)
+
+    def owe_final(self, parts: Iterable[CopiedPartition]) -> None:
+        """See ``store_final``, without waiting."""
+        for part in parts:
+            writing = self._under_way.get(self._number_of(part.key))
+            is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
+            if not part.copier.may_store_position:
+                continue
+            drained = not part.copier.is_unsettled
+            if drained or is_first or self._stored.get(part.key) != part.copier.position:
+                self._owed[part.key] = replace(self._form(part), drained=drained)
+                self._stored[part.key] = part.copier.position
+                self._first_acts.pop(part, None)
+                self._behind_since_s.pop(part.key, None)
+        self._now.set()
+
+    def owes(self, key: Key) -> bool:
+        """Whether something of a partition that does not move any more is still to be stored, or on its way."""
+        writing = self._under_way.get(self._number_of(key))
+        under_way = () if writing is None else (*writing.first_acts, *writing.changed)
+        return key in self._owed or any(part.key == key for part in under_way)
+
+    async def store(self, positions: Mapping[Key, StoredPosition]) -> None:
+        """Store positions of partitions that are not copied just now; what cannot be stored soon is stored later.
+
+        A partition that begins meanwhile sends nothing before its own position, which is stored behind this one or in
+        its place, is acknowledged.
+        """
+        self._owed |= positions
+        await self._settle(list(positions), 0.0)
+
+    def forget(self, part: CopiedPartition) -> None:
+        """This partition is copied no more; what is owed of it is stored all the same."""
+        self._stored.pop(part.key, None)
+        self._behind_since_s.pop(part.key, None)
+        self._first_acts.pop(part, None)
+        self._numbers.pop(part.key, None)
+        part.position_problem = ""
+
+    async def _settle(self, keys: Iterable[Key], patience_s: float) -> int:
+        """Wait until what is owed is stored, and no longer where it is known to be held up. Returns how much is not."""
+        begun_s = self._clock.monotonic()
+        self._now.set()
+
+        def waits_for(key: Key, now_s: float) -> bool:
+            if key not in self._owed or self._is_over:
+                return False
+            writing = self._under_way.get(self._number_of(key))
+            return now_s - (begun_s if writing is None else writing.since_s) < HELD_UP_S or now_s - begun_s < patience_s
+
+        while any(waits_for(key, self._clock.monotonic()) for key in keys):
+            self._settled.clear()
+            try:
+                async with asyncio.timeout(self.interval_s):
+                    await self._settled.wait()
+            except TimeoutError:
+                pass
+        return sum(key in self._owed for key in keys)
+
+    # Storing
+
+    async def run(self) -> None:
+        """Store until cancelled. Raises: as ``PositionStore.store``."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._now.clear()
+                    pause_s = self._begin_writes(tasks)
+                    try:
+                        async with asyncio.timeout(pause_s):
+                            await self._now.wait()
+                    except TimeoutError:
+                        pass
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._is_over = True
+            self._settled.set()
+            self._account.close()
+
+    def _begin_writes(self, tasks: asyncio.TaskGroup) -> float:
+        """Write to each partition of the topic what is due in it, unless it is being written to.
+
+        Returns how long nothing else will be due.
+        """
+        now_s = self._clock.monotonic()
+        begun: dict[int, _Write] = {}
+        for key in self._owed:
+            if (number := self._number_of(key)) not in self._under_way:
+                begun.setdefault(number, _Write(now_s)).owed.append(key)
+        for part in list(self._first_acts):
+            if (number := self._number_of(part.key)) not in self._under_way:
+                begun.setdefault(number, _Write(now_s)).first_acts.append(part)
+                del self._first_acts[part]
+        if now_s >= self._round_at_s:
+            self._round_at_s = now_s + self._choose_changed(begun, now_s)
+        for number, write in begun.items():
+            self._under_way[number] = write
+            tasks.create_task(self._write(number, write), name=f"{self._store.topic}-{number} positions")
+        return max(0.0, self._round_at_s - now_s)
+
+    def _choose_changed(self, begun: dict[int, _Write], now_s: float) -> float:
+        """Add what has changed, as far as the worker may write so much. Returns when to look again."""
+        first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.first_acts}
+        changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
+        most = self._account.take(len(changed), now_s)
+        pause_s = self.interval_s
+        if most < len(changed):
+            changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
+            pause_s = min(pause_s, self._account.again_in_s(now_s))
+        for part in changed:
+            begun.setdefault(self._number_of(part.key), _Write(now_s)).changed.append(part)
+        return pause_s
+
+    def _changed(self, first: Iterable[CopiedPartition], now_s: float) -> list[CopiedPartition]:
+        changed = []
+        for key, part in self._partitions.items():
+            copier = part.copier
+            if part in first or part in self._first_acts or not copier.may_store_position:
+                continue
+            if self._stored.get(key) != part.copier.position:
+                self._behind_since_s.setdefault(key, now_s)
+                changed.append(part)
+        return changed
+
+    async def _write(self, number: int, write: _Write) -> None:
+        try:
+            if write.owed or write.first_acts:
+                await self._before_first()
+                write.since_s = self._clock.monotonic()
+            owed = {key: self._owed[key] for key in write.owed if key in self._owed}
+            still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have come up
+            changed = [part for part in still if part not in self._first_acts]
+            parts = [part for part in (*write.first_acts, *changed) if self._partitions.get(part.key) is part]
+            seen = [(part, part.copier.position, part.copier.identity) for part in parts]
+            if owed or parts:
+                await self._store.store(owed | {part.key: self._form(part) for part in parts})
+            for key, stored in owed.items():
+                if self._owed.get(key) is stored:
+                    del self._owed[key]
+            for part, position, identity in seen:
+                if self._partitions.get(part.key) is part:
+                    self._note_stored(part, position, identity, is_first=part in write.first_acts)
+        finally:
+            del self._under_way[number]
+            self._settled.set()
+        if self._times_made_anew != self._store.times_made_anew:
+            self._times_made_anew = self._store.times_made_anew
+            self._stored.clear()  # of partitions that stand still as well
+            self._round_at_s = 0.0
+        self._now.set()
+
+    def _note_stored(
+        self, part: CopiedPartition, position: Position, identity: ProducerIdentity, *, is_first: bool
+    ) -> None:
+        self._stored[part.key] = position
+        self._behind_since_s.pop(part.key, None)
+        if is_first:
+            self._handle(part, PositionStored(identity))
+
+    def _number_of(self, key: Key) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = self._store.number_of(key)
+        return self._numbers[key]
+
+    # Saying so
+
+    def look(self) -> None:
+        """Say what keeps positions from being stored, and when it is over. Not part of ``run``, which waits for it."""
+        now_s = self._clock.monotonic()
+        self._say_gone(now_s)
+        self._say_held_up(now_s)
+
+    def _say_gone(self, now_s: float) -> None:
+        if not self._store.is_missing:
+            if self._said_gone and not self._is_whole_again():
+                return
+            if self._said_gone:
+                self._log.warning(
+                    "positions.back", topic=self._store.topic, effect="all positions are stored in it again"
+                )
+            self._gone_since_s, self._said_gone = None, False
+            return
+        self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
+        if not self._said_gone and now_s - self._gone_since_s >= GONE_REPORT_S:
+            self._said_gone = True
+            self._log.error(
+                "positions.topic_gone",
+                topic=self._store.topic,
+                why="the topic was deleted, and all positions with it",
+                effect="records are copied, and no position is stored; were mm2py to end now, it would refuse all"
+                " topics at its next start rather than copy them twice",
+                remedy="Create it again by hand, with as many partitions and cleanup.policy=compact, while mm2py runs:"
+                " it then stores all positions once more.",
+            )
+
+    def _is_whole_again(self) -> bool:
+        """Whether a topic that came back has all positions. Killed before that, we would refuse what it lacks."""
+        if self._times_made_anew != self._store.times_made_anew:
+            return False
+        owned = (part for part in self._partitions.values() if part.copier.owns_position)
+        return all(part.key in self._stored or part.copier.has_untold_gaps for part in owned)
+
+    def _say_held_up(self, now_s: float) -> None:
+        """One line for each reason: a dead broker leads many partitions of the topic."""
+        before = self._held_up
+        self._held_up = {
+            number: self._store.trouble(number) or "the target does not answer"
+            for number, write in self._under_way.items()
+            if now_s - write.since_s >= HELD_UP_S
+        }
+        parts: dict[int, list[CopiedPartition]] = {}
+        for part in self._partitions.values() if before or self._held_up else ():
+            number = self._number_of(part.key)
+            why = self._held_up.get(number)
+            part.position_problem = "" if why is None else f"{self._store.topic}-{number}: {why}"
+            parts.setdefault(number, []).append(part)
+        if self._store.is_missing:
+            self._missing_at_s = now_s  # that is said of the whole topic
+        if now_s - self._missing_at_s < HELD_UP_S:
+            return
+        fresh = {number: why for number, why in self._held_up.items() if number not in self._said_held_up}
+        for why, numbers in _by_reason(fresh).items():
+            kept = [part for number in numbers for part in parts.get(number, ())]
+            begin = sum(isinstance(part.copier.state, Storing) for part in kept)
+            self._log.warning(
+                "positions.held_up",
+                topic=self._store.topic,
+                partitions=_named(numbers),
+                why=why,
+                effect=f"{begin} copied partitions wait until their first position is stored; {len(kept) - begin} are"
+                " copied, and where they stand is stored when that is possible again: so much more a crash would leave"
+                " to be reconciled",
+            )
+        over = self._said_held_up - self._held_up.keys()
+        if over:
+            self._log.info("positions.stored_again", topic=self._store.topic, partitions=_named(over))
+        self._said_held_up = set(self._held_up)
+
+
+def _by_reason(held_up: Mapping[int, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for number, why in sorted(held_up.items()):
+        found.setdefault(why, []).append(number)
+    return found
+
+
+def _named(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

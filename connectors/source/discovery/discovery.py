@@ -1,0 +1,442 @@
+"""Which topics a flow copies, round by round: what is new begins, what is gone or is another topic by now ends.
+
+Answers to refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
+tasks when a topic comes or goes, and only warns of what it cannot create. Here the rest goes on undisturbed, and what
+must not be copied is refused with its way out, and looked at again now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.assignment.assigned_positions import HandedDown
+from connectors.source.copying.task import SourceTask
+from connectors.source.discovery import remote_topics
+from connectors.source.discovery.refused_topics import RefusedTopics
+from connectors.source.discovery.starting_offsets import Beginning, Key, Pair
+from connectors.source.discovery.vanished import Vanished, gone_while_down, say_gone
+from connectors.source.errors import (
+    Recreated,
+    RemoteNameIllegal,
+    SeveralFlows,
+    TopicRefused,
+    Undecided,
+    refuse_another_source,
+)
+from connectors.source.gaps.gap_keeper import GapKeeper, positions_of
+from connectors.source.recovery.restart_state import StoppedPartitions
+from connectors.source.sync.refused_configs import RefusedConfigs
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.flow import TopicName
+from mm2py.group.ownership import Ownership
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.port import Brokers
+from mm2py.records.control_record import Lead
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.copying.states import Stalled
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.replication_policy import remote_name_problem
+from mm2py.topics.selection import should_replicate
+
+LOOK_AGAIN_MOST_S: Final = 30.0
+"""How often, at least, refused topics are looked at again: the way out may have been taken."""
+INCOMPLETE_AGAIN_S: Final = 0.25
+"""How soon the next round comes while a topic that was just made has no leader yet."""
+INCOMPLETE_REPORT_S: Final = 5.0
+"""How long topics may wait for their leaders before that is worth a line in the log."""
+
+UNLISTED_AFTER_S: Final = 60.0
+"""A topic that is not copied any more is shared out for so long all the same."""
+
+
+def look_again_s(settings: FlowSettings) -> float:
+    """Return how often topics that are refused, and remote topics, are looked at again."""
+    return min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
+
+
+class Discovery:
+    """Owned by the flow's connector, whose watch calls ``look`` with what each round of metadata shows."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        source_id: str | None,
+        task: SourceTask,
+        beginning: Beginning,
+        gaps: GapKeeper,
+        stopped: StoppedPartitions,
+        ownership: Ownership,
+        handed_down: HandedDown,
+        settling: asyncio.Lock,
+        refused: RefusedTopics,
+        refused_configs: RefusedConfigs,
+        allow_recopy: Collection[str],
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``settling`` is held while partitions begin: none is let go meanwhile."""
+        self.made = asyncio.Event()
+        """The first round has been looked at: what could begin has begun."""
+        self._settings = settings
+        self._flow = settings.flow
+        self._source = source
+        self._target = target
+        self._source_id = source_id
+        self._task = task
+        self._beginning = beginning
+        self._gaps = gaps
+        self._stopped = stopped
+        self._ownership = ownership
+        self._handed_down = handed_down
+        self._settling = settling
+        self._refused = refused
+        self._refused_configs = refused_configs
+        self._allow_recopy = frozenset(allow_recopy)
+        self._clock = clock
+        self._log = log
+        self._passed_over: set[str] = set()
+        """Topics that the source showed in the last round, and that are not to be copied."""
+        self._look_again_at_s = 0.0
+        self._vanished = Vanished()
+        self._incomplete_since_s: float | None = None
+        self._incomplete_said = False
+        self._unseen_since_s: dict[str, float] = {}
+        """As the head: topics that are listed and are not to be copied any more."""
+
+    async def look(self, metadata: ClusterMetadata) -> int:
+        """Begin what is new. Returns how much was found that has to wait, for a leader or for a remote topic.
+
+        Raises: FlowRefused, where the group copies another cluster.
+        """
+        self._refuse_another_source()
+        wanted = self._select(metadata)
+        self._refused.keep([name for name in metadata.topics if name not in self._passed_over])
+        await self._drop_vanished(metadata)
+        await self._drop_passed_over()
+        self._say_once_at_start(wanted, metadata)
+        try:
+            missing = await self._begin_new(wanted)
+        except Mm2Error:
+            self.look_again()  # what was refused has not been looked at
+            raise
+        await self._unlist(wanted)
+        self.made.set()
+        return missing
+
+    def change(self, settings: FlowSettings) -> None:
+        """Go by other settings from the next round on: refused topics are looked at again in it."""
+        self._settings = settings
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Look at refused topics in the next round: what was in their way may be gone."""
+        self._look_again_at_s = 0.0
+
+    def pause_after(self, missing: int, interval_s: float | None) -> float | None:
+        """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
+        now_s = self._clock.monotonic()
+        if not missing:
+            if self._incomplete_said:
+                self._log.info("partitions.begun")
+            self._incomplete_since_s, self._incomplete_said = None, False
+            return interval_s
+        if self._incomplete_since_s is None:
+            self._incomplete_since_s = now_s
+        waited_s = now_s - self._incomplete_since_s
+        if waited_s >= INCOMPLETE_REPORT_S and not self._incomplete_said:
+            self._incomplete_said = True
+            self._log.warning(
+                "partitions.not_begun",
+                partitions=missing,
+                why="they, or partitions of their remote topics, are not there yet or have no leader. What has begun is"
+                " copied.",
+                remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
+            )
+        return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
+
+    async def end(self, kind: GapKind, name: str, why: str) -> None:
+        """Stop copying a topic that is not what was copied, on either side; what is there of it is kept."""
+        await self._stop_copying({name})
+        self._meet_gap(kind, name, why)
+
+    # What is new
+
+    def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
+        wanted: dict[str, TopicMetadata] = {}
+        self._passed_over = set()
+        for name, topic in metadata.topics.items():
+            if topic.is_internal or topic.error_code or not topic.partitions:
+                continue
+            try:
+                decision = should_replicate(
+                    TopicName(name),
+                    policy=self._settings.policy,
+                    topic_filter=self._settings.topic_filter,
+                    heartbeats_replication=self._settings.heartbeats_replication,
+                    target_alias=self._flow.target,
+                )
+            except PatternTooSlow as error:
+                self._refused.note_one(name, Undecided(self._flow, name, error))
+                continue
+            if decision.replicate:
+                wanted[name] = topic
+            else:
+                self._passed_over.add(name)
+        return wanted
+
+    async def _begin_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        settled = self._settled_refusals()
+        fresh = {
+            name: topic
+            for name, topic in wanted.items()
+            if (self._still_missing(name, topic) if name not in settled else self._fits(name, topic))
+        }
+        if not fresh:
+            return self._not_seen(wanted)
+        refused: dict[str, TopicRefused] = {}
+        checked = self._check_names(fresh, refused)
+        if checked:
+            await self._begin(checked, refused)
+        self._refused.note(fresh, refused)
+        return self._not_seen(wanted) + sum(
+            self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
+        )
+
+    def _still_missing(self, name: str, topic: TopicMetadata) -> int:
+        """Return how many partitions of a topic have to begin, or to be listed once its remote topic can be seen."""
+        return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_begun(name, topic))
+
+    def _not_begun(self, name: str, topic: TopicMetadata) -> list[Key]:
+        keys = [(name, number) for number in topic.partitions]
+        return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
+
+    def _fits(self, name: str, topic: TopicMetadata) -> bool:
+        """Whether something of a topic could begin whose remote topic is too narrow for all of it.
+
+        The story: the head finds that out in its first round, and partitions become its own only after it.
+        """
+        return any(number < self._refused.width(name) for _, number in self._not_begun(name, topic))
+
+    def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
+        group = self._ownership
+        if not group.is_head:
+            return False
+        return group.listed.get(name, 0) < len(topic.partitions) or group.lead(name) != self._lead(name)
+
+    def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        """Return how many partitions are ours of topics that the head has seen, and this worker's broker not yet."""
+        seen = wanted.keys() | self._passed_over
+        return sum(name not in seen and name not in self._refused for name, _ in self._ownership.mine())
+
+    def _settled_refusals(self) -> set[str]:
+        """Return the topics that need not be looked at in this round: refused before, and not long ago."""
+        now_s = self._clock.monotonic()
+        if now_s < self._look_again_at_s:
+            return self._refused.names()
+        self._look_again_at_s = now_s + look_again_s(self._settings)
+        return set()
+
+    def _check_names(
+        self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
+    ) -> dict[str, tuple[str, TopicMetadata]]:
+        """Return the topics whose remote topics may be written to, as far as names tell, with the remote names."""
+        checked: dict[str, tuple[str, TopicMetadata]] = {}
+        for name, topic in topics.items():
+            remote = self._remote(name)
+            problem = remote_name_problem(remote)
+            if problem is not None:
+                refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
+            elif taken := self._taken(name):
+                refused[name] = taken
+            else:
+                checked[name] = (remote, topic)
+        return checked
+
+    async def _begin(
+        self,
+        topics: Mapping[str, tuple[str, TopicMetadata]],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        source, target = self._source, self._target
+        known = (self._task.partitions, self._beginning.positions)
+        others = {key for keys in known for key in keys if key[0] not in topics}
+        found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
+        refused |= found.refused
+        self._say_created(found)
+        self._refused.note_narrow(topics, found.too_narrow)
+        pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
+        await self._list(pairs, refused)
+        async with self._settling:
+            refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
+
+    async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
+        """Let the group share out partitions of topics whose remote topics are there. Where the flow has no position of
+        the remote topic that is there, all of it must be empty.
+
+        The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
+        its own partitions: one of two would copy into the empty half, and the other would refuse the topic.
+        """
+        new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
+        if not new:
+            return
+        stored = await self._handed_down.positions_of(new)
+        unknown = {name: pairs[name] for name in new if not _speaks_of(pairs[name][1], stored[name].values())}
+        without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
+        self._beginning.refuse_unplaced(without, refused)
+        undecided = await self._beginning.refuse_filled(without, refused)
+        # If another flow was listed meanwhile, the records are its own: the refusal has to name that flow.
+        refused |= {name: taken for name in new if (taken := self._taken(name)) is not None}
+        waiting = {name for name, _ in undecided}
+        new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
+        if new:
+            widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
+            listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
+            partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
+            leads = {name: self._lead(name) for name in new}
+            await self._ownership.list_partitions(partitions, widths, leads, source_cluster=self._source_id)
+
+    async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
+        source = self._source
+        ours = {
+            name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0]) and self._leads_there(name)
+        }
+        if not ours:
+            return {}
+        self._refuse_another_source()  # whoever listed them may have been first only now
+        await self._handed_down.receive([key for name, pair in ours.items() for key in self._not_begun(name, pair[0])])
+        begun = await self._beginning.begin(ours, self._task.partitions, await self._stopped.identity_for(ours))
+        self._stopped.begun(begun.partitions)
+        self._gaps.begun(begun.partitions, self._beginning)
+        self._task.add(
+            begun.partitions,
+            [job for job in begun.jobs if not isinstance(job.part.copier.state, Stalled)],
+            [part for part in begun.behind_mm2 if not isinstance(part.copier.state, Stalled)],
+        )
+        if begun.partitions:
+            names = sorted({part.source_topic for part in begun.partitions})
+            self._task.learn_source(await fetch_metadata(source, names, channel="watch"))
+            self._log.info(
+                "topics.copying",
+                topics=len(names),
+                partitions=len(begun.partitions),
+                resumed=begun.resumed,
+                first=names[0],
+            )
+        return begun.refused
+
+    def _refuse_another_source(self) -> None:
+        there = self._ownership.source_cluster
+        refuse_another_source(self._flow, self._settings.group, here=self._source_id, there=there)
+
+    def _remote(self, topic: str) -> str:
+        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+    def _taken(self, topic: str) -> SeveralFlows | None:
+        """Return why a topic must not be copied, if another flow has listed its remote topic before."""
+        others = self._ownership.in_the_way(topic, self._lead(topic))
+        return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
+
+    def _leads_there(self, topic: str) -> bool:
+        """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
+        group = self._ownership
+        return topic in group.listed and group.lead(topic) in {None, self._lead(topic)}
+
+    def _lead(self, topic: str) -> Lead:
+        return Lead.of(topic, self._remote(topic), mixes=self._settings.many_to_one)
+
+    # What is gone
+
+    async def _drop_vanished(self, metadata: ClusterMetadata) -> None:
+        """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
+        vanished = self._vanished.look(self._task.partitions.values(), metadata.topics)
+        for name, made_anew in vanished.items():
+            kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
+            await self.end(kind, name, made_anew or "it was deleted, or mm2py may not see it any more")
+        say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
+
+    async def _drop_passed_over(self) -> None:
+        """Stop copying topics that are not to be copied any more. Nothing is missing: should they be again, they go on
+        where they stand."""
+        names = sorted({name for name, _ in self._task.partitions} & self._passed_over)
+        if names:
+            async with self._settling:
+                await self._stop_copying(self._passed_over)
+            self._log.info("topics.left", topics=len(names), first=names[0], why="they are not to be copied any more")
+
+    async def _stop_copying(self, names: Collection[str]) -> None:
+        parts = [part for key, part in self._task.partitions.items() if key[0] in names]
+        self._stopped.add(parts)
+        await self._task.remove([part.key for part in parts])
+        stood = {part.key: self._task.stored_form(part) for part in parts if part.copier.owns_position}
+        self._beginning.positions.update(stood)
+
+    def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
+        """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
+        done = self._gaps.policy(kind)
+        if done in {Done.STOPPED, Done.KEPT}:
+            self._gaps.met_topic(kind, name, self._positions_of(name), why)
+        if done is Done.STOPPED:
+            self._refused.note_one(name, Recreated(self._flow, name, why))
+
+    def _positions_of(self, name: str) -> dict[int, StoredPosition]:
+        found = positions_of(name, self._beginning)
+        return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
+
+    async def _unlist(self, wanted: Collection[str]) -> None:
+        """As the head, take topics from the list that have been gone for so long that every worker has seen it, and has
+        said what becomes of their partitions."""
+        listed = self._ownership.listed if self._ownership.is_head else {}
+        now_s = self._clock.monotonic()
+        gone = [name for name in listed if name not in wanted]
+        self._unseen_since_s = {name: self._unseen_since_s.get(name, now_s) for name in gone}
+        ended = {name: 0 for name, since_s in self._unseen_since_s.items() if now_s - since_s >= UNLISTED_AFTER_S}
+        if ended:
+            await self._ownership.list_partitions(ended, {}, {})
+
+    # Saying so
+
+    def _say_once_at_start(self, wanted: Collection[str], metadata: ClusterMetadata) -> None:
+        """Say which topics ``--allow-recopy`` names in vain (a slip of the pen), and which went while we were down."""
+        if self.made.is_set():
+            return
+        for name in sorted(self._allow_recopy - set(wanted)):
+            self._log.warning(
+                "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
+            )
+        gone = gone_while_down(self._beginning.positions, metadata.topics)
+        for name in gone:
+            self._gaps.met_topic(GapKind.DELETED, name, self._positions_of(name), "it was deleted while mm2py was down")
+        if gone:
+            self._log.info(
+                "topics.gone",
+                topics=len(gone),
+                first=gone[0],
+                why=f"they were copied once, and {self._flow.source} shows them no more",
+                effect="their remote topics and positions are kept",
+            )
+
+    def _say_created(self, found: remote_topics.RemoteTopics) -> None:
+        for one in found.left_out:
+            self._refused_configs.note(one.remote, one.setting, one.value, one.why)
+        if found.created:
+            self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
+        if found.widened:
+            self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
+
+
+def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:
+    """Tell whether some position is of this remote topic, and not of one that had its name before or another name.
+
+    Old brokers have no topic ids, and MirrorMaker 2's positions name none: those count as being of it.
+    """
+    return any(remote.topic_id is None or at.target_topic_id in {None, remote.topic_id} for at in positions)

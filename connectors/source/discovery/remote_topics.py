@@ -1,0 +1,308 @@
+"""Makes the remote topics of a flow: created with the source's partitions and configuration, widened when it grows.
+
+Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from connectors.source.errors import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry, NewTopic
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    CONTENT_REFUSED,
+    INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.retry import Reaction, reaction_to
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.topic_configs import (
+    MIN_INSYNC_REPLICAS,
+    ConfigChange,
+    TopicConfigEntry,
+    Tried,
+    remote_topic_configs,
+    too_many_in_sync,
+)
+
+CHUNK: Final = 200
+"""Topics in one admin request: a cluster of ten thousand is described in pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTopics:
+    """What a round found and made. Topics in neither map wait for the next round: the target was not ready."""
+
+    ready: Mapping[str, TopicMetadata]
+    """Remote metadata of each source topic that can be copied; it may have fewer partitions, see ``too_narrow``."""
+    refused: Mapping[str, TopicRefused]
+    too_narrow: Mapping[str, RemoteTopicTooNarrow]
+    created: Sequence[str]
+    widened: Sequence[str]
+    left_out: Sequence[LeftOut] = ()
+    """Settings without which remote topics were created, because the target refuses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A setting that a new remote topic does not have, and why."""
+
+    remote: str
+    setting: str
+    value: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one call of ``ensure`` found so far; ``room`` is how many partitions may still be made."""
+
+    settings: FlowSettings
+    source: Brokers
+    target: Brokers
+    room: int
+    refused: dict[str, TopicRefused] = field(default_factory=dict)
+    too_narrow: dict[str, RemoteTopicTooNarrow] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def has_room(self, partitions: int) -> bool:
+        """Take so many partitions out of what may still be made, if there are so many."""
+        if partitions > self.room:
+            return False
+        self.room -= partitions
+        return True
+
+
+async def ensure(
+    settings: FlowSettings,
+    source: Brokers,
+    target: Brokers,
+    topics: Mapping[str, tuple[str, TopicMetadata]],
+    *,
+    partitions_elsewhere: int = 0,
+) -> RemoteTopics:
+    """See to it that every remote topic exists and is wide enough.
+
+    Args:
+        topics: for each source topic its remote topic's name and its own metadata.
+        partitions_elsewhere: how many partitions the flow's other remote topics have; with all that are made here they
+            are never more than ``remote.partitions.max``, whatever the source cluster comes up with (S23).
+    Raises: as ``Brokers.send``; the next round takes up what was left.
+    """
+    remotes = await _describe(target, [remote for remote, _ in topics.values()])
+    missing = [name for name, (remote, _) in topics.items() if _is_missing(remotes.get(remote))]
+    in_place = sum(len(topic.partitions) for topic in remotes.values())
+    now = _Round(settings, source, target, settings.remote_partitions_max - partitions_elsewhere - in_place)
+    widened = await _widen(now, topics, remotes)
+    created, there = await _create(now, {name: topics[name] for name in missing})
+    if created or there or widened:
+        again = [topics[name][0] for name in [*created, *there, *widened]]
+        remotes |= await _describe(target, again)
+    ready: dict[str, TopicMetadata] = {}
+    for name, (remote, _) in topics.items():
+        found = remotes.get(remote)
+        if name in now.refused or found is None or _is_missing(found):
+            continue
+        if found.error_code == 0:
+            ready[name] = found
+        elif reaction_to(found.error_code) is Reaction.DENIED:
+            now.refused[name] = NotPermitted(
+                settings.flow,
+                name,
+                f"mm2py may not see {remote} on {settings.target.alias}.",
+                f"Grant DESCRIBE on {remote}.",
+            )
+    return RemoteTopics(ready, now.refused, now.too_narrow, created, widened, now.left_out)
+
+
+async def _describe(target: Brokers, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    found: dict[str, TopicMetadata] = {}
+    for at in range(0, len(names), CHUNK):
+        found.update((await fetch_metadata(target, names[at : at + CHUNK])).topics)
+    return found
+
+
+def _is_missing(topic: TopicMetadata | None) -> bool:
+    return topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) -> tuple[list[str], list[str]]:
+    """Return the topics whose remote topics were made, and those whose remote topics turned out to be there."""
+    settings, refused = now.settings, now.refused
+    created: list[str] = []
+    there: list[str] = []
+    names = sorted(topics)
+    for at in range(0, len(names), CHUNK):
+        page = names[at : at + CHUNK]
+        configs = await admin.describe_topic_configs(now.source, page)
+        wanted: dict[str, NewTopic] = {}
+        for name in page:
+            found = configs.get(name)
+            if found is None or isinstance(found, BrokerRefused):
+                if found is not None and found.reaction is Reaction.DENIED:
+                    refused[name] = NotPermitted(settings.flow, name, str(found), f"Grant DESCRIBE_CONFIGS on {name}.")
+                continue
+            remote, upstream = topics[name]
+            count = len(upstream.partitions)
+            try:
+                chosen = _configs(now, remote, found)
+            except PatternTooSlow as error:
+                refused[name] = Undecided(settings.flow, name, error)
+                continue
+            if not now.has_room(count):
+                refused[name] = TooManyPartitions(settings.flow, name, count, most=settings.remote_partitions_max)
+                continue
+            wanted[remote] = NewTopic(remote, count, settings.replication_factor, chosen)
+        origin = {topics[name][0]: name for name in page}
+        answers = await admin.create_topics(now.target, wanted.values()) if wanted else {}
+        unwanted = {
+            remote: refusal
+            for remote, refusal in answers.items()
+            if refusal is not None and refusal.code in CONTENT_REFUSED and wanted[remote].configs
+        }
+        if unwanted:
+            others = {remote: refusal for remote, refusal in answers.items() if remote not in unwanted}
+            answers = others | await _create_with_less(now, wanted, unwanted)
+        for remote, refusal in answers.items():
+            name = origin[remote]
+            if refusal is None:
+                created.append(name)
+            elif refusal.code == TOPIC_ALREADY_EXISTS:  # made a round ago, and not in the metadata yet
+                there.append(name)
+            elif not refusal.retriable:
+                remedy = f"Grant CREATE on {remote} on {settings.target.alias}, or create it by hand."
+                if refusal.reaction is Reaction.FAIL:
+                    remedy = f"Correct the cause, or create {remote} on {settings.target.alias} by hand."
+                if refusal.code == INVALID_REPLICATION_FACTOR:
+                    remedy = f"Set replication.factor to what {settings.target.alias} can hold."
+                refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
+    return created, there
+
+
+async def _create_with_less(
+    now: _Round, wanted: Mapping[str, NewTopic], refused: Mapping[str, BrokerRefused]
+) -> dict[str, BrokerRefused | None]:
+    """Create topics without those of their settings that the target refuses; a single one must not keep a topic out.
+
+    Brokers judge a topic's settings together, so each is asked for beside those that passed before it. Nothing is
+    created until all that can be had is known: a topic is never there without its settings. The story: the controller
+    is throttled, or moves, just when it is asked about ``cleanup.policy``. That says nothing of the setting; a topic
+    made without it would lose its old records to the default policy. So only a refusal of the content leaves a setting
+    out. After any other error, or no answer, the topic waits for the next round.
+    Args:
+        wanted: the topics, all settings included.
+        refused: what was answered to creating them so, for those that are to be created with less.
+    Returns: what was answered in the end, for topics that were answered about.
+    """
+    answers: dict[str, BrokerRefused | None] = {}
+    bare = [replace(wanted[name], configs={}) for name in refused]
+    found = await admin.create_topics(now.target, bare, validate_only=True)
+    fit = [name for name in refused if name in found and found[name] is None]
+    answers |= {name: refusal for name, refusal in found.items() if refusal is not None}
+    tried = Tried({name: [ConfigChange(*one) for one in _in_order(wanted[name].configs)] for name in fit})
+    for name in tried.next_round():
+        tried.turned_down(name, str(refused[name]))  # all together, as was just answered
+    while asked := tried.next_round():
+        found = await admin.create_topics(
+            now.target,
+            [replace(wanted[name], configs=_values([*tried.done.get(name, ()), *asked[name]])) for name in asked],
+            validate_only=True,
+        )
+        for name in asked:
+            refusal = found.get(name)
+            if name in found and refusal is None:
+                tried.taken(name)
+            elif refusal is not None and refusal.code in CONTENT_REFUSED:
+                tried.turned_down(name, str(refusal))
+            else:
+                tried.give_up(name)
+                fit.remove(name)
+                if refusal is not None:
+                    answers[name] = refusal
+    if fit:
+        made = [replace(wanted[name], configs=_values(tried.done.get(name, ()))) for name in fit]
+        answers |= await admin.create_topics(now.target, made)
+    for name in fit:
+        if name in answers and answers[name] is None:
+            left_out = tried.refused.get(name, ())
+            now.left_out += [LeftOut(name, change.name, change.new or "", why) for change, why in left_out]
+    return answers
+
+
+def _in_order(configs: Mapping[str, str]) -> list[tuple[str, None, str]]:
+    return [(setting, None, value) for setting, value in sorted(configs.items())]
+
+
+def _values(changes: Sequence[ConfigChange]) -> dict[str, str]:
+    return {change.name: change.new for change in changes if change.new is not None}
+
+
+def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[str, str]:
+    chosen = remote_topic_configs(
+        (
+            TopicConfigEntry(entry.name, entry.value, entry.source, entry.read_only, entry.sensitive)
+            for entry in entries
+        ),
+        now.settings.config_filter,
+    )
+    if now.settings.replication_factor < 1 and MIN_INSYNC_REPLICAS in chosen:
+        # How many replicas the brokers give it is not known yet, and too many in sync would stop all writing (B80).
+        # The configuration sync sets it, once it can count them; without that nobody does, and that is said.
+        in_sync = chosen.pop(MIN_INSYNC_REPLICAS)
+        if now.settings.sync_topic_configs_interval_s is None or now.settings.sync_topic_configs_dry_run:
+            off = "with replication.factor=-1 it is left to the configuration sync, which is switched off"
+            now.left_out.append(LeftOut(remote, MIN_INSYNC_REPLICAS, in_sync, off))
+    for setting, value in list(chosen.items()):
+        why = too_many_in_sync(setting, value, now.settings.replication_factor)
+        if why is not None:
+            now.left_out.append(LeftOut(remote, setting, chosen.pop(setting), why))
+    return chosen
+
+
+async def _widen(
+    now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]], remotes: Mapping[str, TopicMetadata]
+) -> list[str]:
+    """Add partitions where the source has more; never fewer, and never hashed into fewer."""
+    narrow = {
+        remote: (name, len(upstream.partitions))
+        for name, (remote, upstream) in topics.items()
+        if remote in remotes
+        and remotes[remote].error_code == 0
+        and len(remotes[remote].partitions) < len(upstream.partitions)
+    }
+    for remote, (name, count) in sorted(narrow.items()):
+        has = len(remotes[remote].partitions)
+        if not now.has_room(count - has):
+            del narrow[remote]
+            now.too_narrow[name] = RemoteTopicTooNarrow(
+                remote,
+                upstream_partitions=count,
+                remote_partitions=has,
+                why=f"it would take the flow beyond remote.partitions.max={now.settings.remote_partitions_max}.",
+                remedy="Raise remote.partitions.max; the others are copied meanwhile.",
+            )
+    if not narrow:
+        return []
+    widened: list[str] = []
+    answers = await admin.create_partitions(now.target, {remote: count for remote, (_, count) in narrow.items()})
+    for remote, refusal in answers.items():
+        name, count = narrow[remote]
+        if refusal is None or refusal.code == INVALID_PARTITIONS:
+            widened.append(name)
+        elif not refusal.retriable:
+            now.too_narrow[name] = RemoteTopicTooNarrow(
+                remote,
+                upstream_partitions=count,
+                remote_partitions=len(remotes[remote].partitions),
+                why=str(refusal),
+            )
+    return widened

@@ -1,0 +1,498 @@
+"""From where new partitions are copied: from their position, or from the start where that is safe or allowed.
+
+MirrorMaker 2 starts again from the earliest record whenever it finds no offset, and takes any offset it finds, whatever
+topic it was stored for. Here a position must fit the topics it speaks of, and without one the remote partition must be
+empty; ``--allow-recopy`` is the operator's word that it need not be.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.discovery.remote_rules import RemoteRules
+from connectors.source.discovery.vanished import fewer
+from connectors.source.errors import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.recovery.previous_producers import PreviousProducers
+from connectors.source.recovery.reconciler import Job
+from connectors.source.recovery.restart_state import StoppedPartitions
+from connectors.source.resume_from_mm2 import SEARCHING
+from mm2py.config.settings import FlowSettings
+from mm2py.flow import TopicName
+from mm2py.group.ownership import Ownership
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
+from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
+from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copier import FENCING, Copier
+from mm2py.replication.copying.events import CopySettings, TargetLed
+from mm2py.replication.planning.steps import TargetRules
+from mm2py.replication.positions.position import Position
+from mm2py.replication.recovery.tail import Writer
+
+Key = tuple[str, int]
+"""Source topic and partition."""
+Pair = tuple[TopicMetadata, TopicMetadata]
+"""The upstream topic and its remote topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a round may start: partitions with their copiers, and topics that must not be copied."""
+
+    partitions: Sequence[CopiedPartition]
+    jobs: Sequence[Job]
+    """Those of them behind whose positions an earlier life of ours may have written."""
+    behind_mm2: Sequence[CopiedPartition]
+    """Those behind whose positions MirrorMaker 2 may have written."""
+    resumed: int
+    """How many of them go on from a stored position."""
+    refused: Mapping[str, TopicRefused]
+
+
+class Beginning:
+    """Decides where each new partition of one flow begins. ``positions`` is what was stored when the flow started."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        source_id: str | None,
+        positions: dict[Key, StoredPosition],
+        store: Callable[[Mapping[Key, StoredPosition]], Awaitable[None]],
+        previous: PreviousProducers,
+        stopped: StoppedPartitions,
+        ownership: Ownership,
+        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
+        allow_recopy: frozenset[str],
+        met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: stores positions, soon if the target takes them (``PositionKeeper.store``).
+            shut_out: shuts all earlier lives out of a remote topic. Raises ExactlyOnceImpossible if one cannot be, and
+                must be.
+            met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
+        """
+        self.positions = positions
+        self._settings = settings
+        self._flow = settings.flow
+        self._source = source
+        self._target = target
+        self._source_id = source_id
+        self._store = store
+        self._previous = previous
+        self._stopped = stopped
+        self._ownership = ownership
+        self._shut_out = shut_out
+        self._allow_recopy = allow_recopy
+        self._met_gap = met_gap
+        self._wished: set[Key] = set()
+        """What policies want copied from its start, until that is stored."""
+        self._recopied: set[Key] = set()
+        """For what ``--allow-recopy`` was used: it works once each."""
+        self._width_at_first: dict[str, int] = {}
+        """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
+        self._log = log
+        self._rules = RemoteRules(settings, source, target)
+
+    def change(self, settings: FlowSettings) -> None:
+        """Begin partitions by other settings from now on."""
+        self._settings = settings
+
+    async def begin(
+        self, pairs: Mapping[str, Pair], running: Mapping[Key, object], identity: ProducerIdentity
+    ) -> Begun:
+        """Return the partitions of ``pairs`` (by source topic) that may be copied and are not ``running`` yet.
+
+        Partitions without a leader are left out; a later round begins them.
+        """
+        refused: dict[str, TopicRefused] = {}
+        stored: dict[str, dict[int, StoredPosition]] = {}
+        for (name, number), position in self.positions.items():
+            stored.setdefault(name, {})[number] = position
+        for upstream, remote in pairs.values():
+            own = stored.get(upstream.name, {})
+            self._width_at_first.setdefault(upstream.name, self.width_at_first(upstream, own))
+            self._refuse_recreated(upstream, remote, own, refused)
+        new = {
+            (name, number): (upstream, remote)
+            for name, (upstream, remote) in pairs.items()
+            for number in upstream.partitions
+            if number in remote.partitions
+            and (name, number) not in running
+            and name not in refused
+            and self._ownership.may_copy((name, number))
+        }
+        await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
+        self._say_unused_recopies(new)
+        without = {key: pair for key, pair in new.items() if key not in self.positions}
+        undecided = await self.refuse_filled(without, refused)
+        begun = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
+        starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
+        recopied = {key: start for key, start in starts.items() if self._recopies(key)}
+        unproven = await self._record_recopies(recopied, begun)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
+        begun = {
+            key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
+        }
+        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
+        fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
+        unproven = await self._stopped.shut_out({key: remote for key, (_, remote) in fresh.items()})
+        ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
+        begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
+        copied = [
+            self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
+            for key, pair in begun.items()
+        ]
+        behind_mm2 = [part for part in copied if self._is_behind_mm2(part.key)]
+        jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
+        return Begun(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
+
+    def width_at_first(self, upstream: TopicMetadata, stored: Mapping[int, StoredPosition]) -> int:
+        """Return how many partitions a topic had when it was first copied.
+
+        The story: with ``auto.offset.reset=latest`` a new topic's partitions go to two workers. The second of them
+        finds positions that the first has stored a moment ago, and takes its own for partitions that came later. So it
+        is the head's word that counts.
+        """
+        said = self._ownership.width(upstream.name)
+        return _known_width(stored, len(upstream.partitions)) if said is None else said
+
+    def _has_grown_by(self, key: Key) -> bool:
+        """Tell whether a partition came later than its topic, while we ran or while we were down."""
+        return key[1] >= self._width_at_first.get(key[0], 0)
+
+    def _is_continued(self, key: Key) -> bool:
+        """Tell whether a partition goes on where one of our lives was, and not where an operator said."""
+        stored = self.positions.get(key)
+        if stored is None or stored.by == BY_OPERATOR:
+            return False
+        return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
+
+    def _is_behind_mm2(self, key: Key) -> bool:
+        """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
+        stored = self.positions.get(key)
+        return stored is not None and stored.is_of_mm2 and not self._settings.many_to_one
+
+    def _is_looked_up(self, key: Key) -> bool:
+        return self._is_continued(key) or self._is_behind_mm2(key)
+
+    def _job(self, part: CopiedPartition) -> Job:
+        stored = self.positions[part.key]
+        writer = Writer(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
+        fence = self._previous.fence_of(stored)
+        return Job(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
+
+    async def _target_ends(self, partitions: Mapping[Key, Pair]) -> dict[Key, int]:
+        """Return where remote partitions end just now: there the first batch is expected."""
+        leaders = {(pair[1].name, key[1]): pair[1].partitions[key[1]].leader for key, pair in partitions.items()}
+        ends = await find_offsets(self._target, leaders, LATEST)
+        return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
+
+    def _recopies(self, key: Key) -> bool:
+        return key in self._wished or (key[0] in self._allow_recopy and key not in self._recopied)
+
+    def _say_unused_recopies(self, new: Iterable[Key]) -> None:
+        for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
+            self._log.warning(
+                "recopy.unused",
+                topic=name,
+                why="--allow-recopy names it, and a position is stored that fits both topics: it goes on from there.",
+            )
+
+    async def _drop_cut_back(self, partitions: Mapping[Key, Pair]) -> None:
+        """Where ``--allow-recopy`` allows it, forget positions behind which the source log was cut back."""
+        for key, (upstream, _) in partitions.items():
+            position, leader = self.positions.get(key), upstream.partitions[key[1]].leader
+            if position is None or leader is None:
+                continue
+            epoch = position.source_leader_epoch
+            if epoch is not None:
+                ends = await admin.epoch_ends(self._source, leader, {key: epoch})
+            else:
+                ends = await find_offsets(self._source, {key: leader}, LATEST)
+            if key in ends and ends[key] < position.next_source:
+                del self.positions[key]
+
+    def _refuse_recreated(
+        self,
+        upstream: TopicMetadata,
+        remote: TopicMetadata,
+        stored: Mapping[int, StoredPosition],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        """A position speaks of one source topic and one remote topic, by id where there are ids.
+
+        Of partitions that are not for us to speak of their owners say what becomes of them: we do not hear of it.
+
+        Partitions of a topic only become more. Fewer than there are positions for mean another topic, also where no id
+        can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
+        """
+        name = upstream.name
+        stale: dict[Key, tuple[GapKind, str]] = {}
+        beyond = [number for number in stored if number not in upstream.partitions]
+        anew = f"it was deleted and made anew upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
+        if beyond and all(position.source_topic_id is None for position in stored.values()):
+            stale |= {(name, number): (GapKind.RECREATED, anew) for number in stored}
+        for number in upstream.partitions:
+            position = stored.get(number)
+            if position is None:
+                continue
+            if position.source_cluster not in {None, self._source_id}:
+                stale[name, number] = (
+                    GapKind.RECREATED,
+                    f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}",
+                )
+            elif position.source_topic_id not in {None, upstream.topic_id}:
+                stale[name, number] = (GapKind.RECREATED, anew)
+            elif position.target_topic_id not in {None, remote.topic_id}:
+                text = f"{remote.name} on {self._flow.target} was deleted and made anew"
+                stale[name, number] = (GapKind.TARGET_DELETED, text)
+        stale = {key: found for key, found in stale.items() if self._ownership.speaks_for(key)}
+        if not stale:
+            return
+        for met in dict.fromkeys(stale.values()):
+            numbers = [key[1] for key, found in stale.items() if found == met and not self._recopies(key)]
+            at = {number: stored[number] for number in numbers}
+            if at and self._met_gap(met[0], name, at, met[1]) is not Done.STOPPED:
+                self._wished |= {(name, number) for number in numbers}
+        if all(map(self._recopies, stale)):
+            for key in stale:
+                del self.positions[key]
+        else:
+            refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
+
+    async def refuse_filled(self, partitions: Mapping[Key, Pair], refused: dict[str, TopicRefused]) -> set[Key]:
+        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
+
+        Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
+        """
+        if self._settings.many_to_one:
+            return set()
+        asked = {
+            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
+        }
+        leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
+        bounds = await find_bounds(self._target, leaders)
+        filled: dict[str, list[int]] = {}
+        undecided: set[Key] = set()
+        for at, (name, _) in asked.items():
+            if at not in bounds:
+                undecided.add((name, at[1]))
+            elif bounds[at][1] > bounds[at][0]:
+                filled.setdefault(name, []).append(at[1])
+        for name, numbers in filled.items():
+            refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
+        return undecided
+
+    def refuse_unplaced(self, partitions: Iterable[Key], refused: dict[str, TopicRefused]) -> bool:
+        """Without a position, ``auto.offset.reset=none`` lets nothing begin that an operator has not named. Returns
+        whether that is set."""
+        if self._settings.auto_offset_reset != "none":
+            return False
+        refused |= {key[0]: NoPosition(self._flow, key[0]) for key in partitions if not self._recopies(key)}
+        return True
+
+    async def _start_offsets(
+        self,
+        partitions: Mapping[Key, Pair],
+        refused: dict[str, TopicRefused],
+    ) -> dict[Key, int]:
+        """Return where to begin partitions that have no position.
+
+        ``auto.offset.reset`` is about records that were there before the topic was copied. A partition by which a topic
+        has grown since has none: it is copied from its start, as is what ``--allow-recopy`` names.
+        """
+        reset = self._settings.auto_offset_reset
+        leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
+        from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
+        others = {key: leader for key, leader in leaders.items() if key not in from_start}
+        if self.refuse_unplaced(others, refused):
+            others = {}
+        when = LATEST if reset == "latest" else EARLIEST
+        starts = await find_offsets(self._source, from_start, EARLIEST)
+        return starts | await find_offsets(self._source, others, when)
+
+    async def _record_recopies(
+        self,
+        starts: Mapping[Key, int],
+        pairs: Mapping[Key, Pair],
+    ) -> set[Key]:
+        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing.
+
+        Returns those for which that must wait: earlier lives are not shut out yet.
+        """
+        # Once an operator's position is stored, nobody knows of them any more.
+        unproven = await self._previous.shut_out_of({key: pairs[key][1] for key in starts}, self._shut_out)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
+        if not starts:
+            return unproven
+        operators = {
+            key: self.operators_position(
+                start, source_topic_id=pairs[key][0].topic_id, target_topic_id=pairs[key][1].topic_id
+            )
+            for key, start in starts.items()
+        }
+        await self.set_positions(operators)
+        by_policy = {name for name, number in starts if (name, number) in self._wished}
+        self._recopied |= operators.keys() - self._wished
+        self._wished -= operators.keys()
+        for name in sorted({name for name, _ in starts}):
+            says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
+            self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
+        return unproven
+
+    def operators_position(
+        self, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
+    ) -> StoredPosition:
+        """Return a position that says: copy from here, whatever stands on the target."""
+        return StoredPosition(
+            next_source=at,
+            source_cluster=self._source_id,
+            source_topic_id=source_topic_id,
+            target_topic_id=target_topic_id,
+            by=BY_OPERATOR,
+        )
+
+    async def set_positions(self, positions: Mapping[Key, StoredPosition]) -> None:
+        """Store operator's positions for partitions that are not being copied; they begin there."""
+        await self._store(positions)
+        self.positions.update(positions)
+
+    async def log_starts(self, leaders: Mapping[Key, Any]) -> dict[Key, int]:
+        """Return where source partitions begin; those whose leaders do not answer are left out."""
+        return await find_offsets(self._source, leaders, EARLIEST)
+
+    async def begin_anew(self, keys: Collection[Key]) -> dict[Key, TopicMetadata | str]:
+        """Let partitions that a gap stops begin at the start of the source topics as they are now.
+
+        Returns:
+            The source topic of each, or why it cannot be done.
+        Raises: KafkaError.
+        """
+        names = sorted({name for name, _ in keys})
+        upstreams = (await fetch_metadata(self._source, names)).topics
+        remotes = (await fetch_metadata(self._target, sorted(map(self._remote_name, names)))).topics
+        upstreams = {name: topic for name, topic in upstreams.items() if not topic.error_code}
+        # The topic may have fewer partitions than before: should it grow, that is where such a one begins.
+        starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
+        there = [key for key in keys if key[0] in upstreams and key not in starts]
+        starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
+        unproven = await self.shut_out(starts)
+        starts = {key: start for key, start in starts.items() if key not in unproven}
+        positions: dict[Key, StoredPosition] = {}
+        for key, start in starts.items():
+            remote = remotes.get(self._remote_name(key[0]))
+            target_topic_id = None if remote is None or remote.error_code else remote.topic_id
+            source_topic_id = upstreams[key[0]].topic_id
+            positions[key] = self.operators_position(
+                start, source_topic_id=source_topic_id, target_topic_id=target_topic_id
+            )
+        await self.set_positions(positions)
+        answers: dict[Key, TopicMetadata | str] = {}
+        for key in keys:
+            if key in starts:
+                answers[key] = upstreams[key[0]]
+            elif key in unproven:
+                place = f"{self._remote_name(key[0])}-{key[1]} on {self._flow.target}"
+                answers[key] = f"earlier lives are not shut out of {place} yet; accept it again later."
+            else:
+                place = f"{key[0]}-{key[1]}"
+                answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
+        return answers
+
+    async def shut_out(self, keys: Iterable[Key]) -> set[Key]:
+        """Shut earlier lives out of the remote partitions of partitions that are to get an operator's position.
+
+        The story: w1 freezes with a request on its way, and the remote partition loses its end. w2 stops there, and has
+        put up no fence. An operator lets it go on; from then on no position names w1, whose request is stored.
+
+        Returns:
+            Those where it is not proven yet: try once more.
+        Raises: KafkaError; ExactlyOnceImpossible, as ``self._shut_out``.
+        """
+        keys = list(keys)
+        if not keys:
+            return set()
+        for key in keys:
+            self._previous.learn_asked(self.positions.get(key))
+        names = {name: self._remote_name(name) for name, _ in keys}
+        remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
+        return await self._previous.shut_out_of({key: remotes.get(names[key[0]]) for key in keys}, self._shut_out)
+
+    def _copied_partition(
+        self,
+        key: Key,
+        pair: Pair,
+        offsets: tuple[int | None, int | None],
+        rules: TargetRules,
+        identity: ProducerIdentity,
+    ) -> CopiedPartition:
+        """``offsets`` are where the source and the target begin if no position says so."""
+        start, target_end = offsets
+        upstream, remote = pair
+        name, number = key
+        stored = self.positions.get(key)
+        if stored is None or stored.by == BY_OPERATOR:
+            start = stored.next_source if stored is not None else start or 0
+            position = Position(start, target_offset=target_end)
+        else:
+            epoch = -1 if stored.source_leader_epoch is None else stored.source_leader_epoch
+            position = Position(
+                stored.next_source,
+                source_leader_epoch=epoch,
+                target_offset=target_end if stored.next_target is None else stored.next_target,
+                target_leader_epoch=stored.target_leader_epoch,
+                skipped=stored.skipped,
+            )
+        lookup = FENCING if self._is_continued(key) else SEARCHING if self._is_behind_mm2(key) else None
+        copier = Copier(
+            f"{name}-{number}",
+            position,
+            identity,
+            CopySettings(self._settings.fetch_partition_max_bytes, quarantines=self._settings.quarantines),
+            lookup=lookup,
+        )
+        copier.handle(TargetLed(remote.partitions[number].leader_epoch))
+        return CopiedPartition(
+            source_topic=name,
+            target_topic=remote.name,
+            partition=number,
+            copier=copier,
+            rules=rules,
+            source_topic_id=upstream.topic_id,
+            target_topic_id=remote.topic_id,
+            source_leader=upstream.partitions[number].leader,
+            source_leader_epoch=upstream.partitions[number].leader_epoch,
+            target_leader=remote.partitions[number].leader,
+            unknown_fields={} if stored is None else stored.unknown,
+        )
+
+    def _remote_name(self, topic: str) -> str:
+        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+
+
+def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
+    """Return how many partitions a topic had when it was first copied: those beyond came later.
+
+    mm2py stores a position for each partition that it begins, an idle one too; so beside one of its own, a partition
+    without a position is new. MM2 stores none for a partition that it never got a record of: there only those beyond
+    the last position may be new. Those that are idle as well as last look the same, and are copied from their start.
+    """
+    if not stored:
+        return partitions
+    if all(position.is_of_mm2 for position in stored.values()):
+        return max(stored) + 1
+    return 0

@@ -1,0 +1,1 @@
+"""Gaps: kept in the status topic, shown to operators, accepted by them."""

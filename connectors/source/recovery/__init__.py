@@ -1,0 +1,1 @@
+"""How a flow starts: previous producers are fenced, and partitions reconciled."""

@@ -1,0 +1,237 @@
+"""The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
+
+The story: w1 freezes with a position on its way. w2 reads the positions and starts. Then w1 wakes, its older position
+is stored behind that of w2, and the next incarnation believes it (H5 of docs/broker-facts.md). So every producer that
+may still write is fenced in the offsets topic first, and only then the positions count.
+
+Three places tell which producers there were: the group's control log, the positions, and the coordinators, which list
+the transactional ids that they know (``docs/decisions/0014-no-records-of-incarnations.md``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.group.ownership import Ownership
+from mm2py.kafka import admin
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable
+from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
+from mm2py.kafka.producer.transactional_ids import TransactionalId, is_another, parse
+from mm2py.records.source_offset import StoredPosition
+from mm2py.replication.recovery import proven_fence
+
+SIDE_BY_SIDE: Final = 16
+"""So many previous producers are fenced at once: each takes some round trips, and a bad weekend leaves thousands."""
+PROOF_S: Final = 6.0
+"""How long ``shut_out_of`` waits for markers in a topic, until it was said that they are waited for; once more as long
+for each hundred producers."""
+
+
+class PreviousProducers:
+    """Of one incarnation of a flow."""
+
+    def __init__(
+        self,
+        target: Brokers,
+        incarnation: Incarnation,
+        own: TransactionalId,
+        *,
+        ended: Collection[int] = (),
+        ownership: Ownership,
+        rng: random.Random,
+    ) -> None:
+        """``ended``: producer ids under which this process wrote before, and everything was answered."""
+        self._target = target
+        self._ownership = ownership
+        self._incarnation = incarnation
+        self._own = own
+        self._rng = rng
+        self._ended = frozenset(ended)
+        self._expired: set[int] = set()
+        """Producer ids of positions whose transactional ids no coordinator knows any more: the processes did not use
+        them for days, and the gate has ended their incarnations long before."""
+        self._named: set[int] = set()
+        """Producer ids in positions of this flow."""
+        self.unfenced: str | None = None
+        """Why a producer could not be fenced, or looked for: then the flow is at-least-once."""
+        self._producers: dict[int, EarlierProducer] = {}
+
+    @property
+    def known_ids(self) -> frozenset[int]:
+        """Producer ids of all known incarnations of this flow, this one too."""
+        group = self._ownership.fates.producers
+        return frozenset({*self._incarnation.ids, *self._producers, *self._named, *self._ended, *group})
+
+    def spares(self, transactional_id: str | None) -> bool:
+        """Whether it is not for this life to shut somebody out on its own account.
+
+        Members of our group are shut out by its leader, once they have fallen silent; who is in nobody's group any more
+        by the flow's head, before it lists a partition. Lives of this process are always for the next one.
+        """
+        name = None if transactional_id is None else parse(transactional_id, self._own.group)
+        if name is not None and name.process == self._own.process:
+            return False
+        return not self._ownership.is_head or (name is not None and name.process in self._ownership.fates.live)
+
+    def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
+        """Learn of an earlier producer, or more of one."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = EarlierProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
+            self._producers[producer_id] = known
+        known.epoch = max(known.epoch, epoch)
+        raised = self._ownership.fates.fence_epochs.get(producer_id)
+        if raised is not None:
+            known.was_taken_over(raised)
+        return known
+
+    def fence_of(self, stored: StoredPosition) -> Fence | None:
+        """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped.
+
+        A member of the group that still writes has stopped writing here: else the partition would not be ours.
+        """
+        if stored.producer_id is None or stored.producer_epoch is None:
+            raise AssertionError("a position that names no producer has nobody to be shut out")
+        if stored.drained or stored.producer_id in self._expired:
+            return None
+        if stored.producer_id in self._incarnation.ids:
+            return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
+        if stored.producer_id in self._ended or self._has_let_go(stored.by, stored.producer_id):
+            return None
+        return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
+
+    def _has_let_go(self, transactional_id: str | None, producer_id: int) -> bool:
+        fates = self._ownership.fates
+        if producer_id in fates.writing:
+            return True
+        name = None if transactional_id is None else parse(transactional_id, self._own.group)
+        return name is not None and name.process in fates.drained
+
+    def learn_asked(self, stored: StoredPosition | None) -> None:
+        """Meet whom the position of a partition names that is to be copied from elsewhere, another group's too."""
+        if stored is not None and stored.producer_id is not None and stored.producer_epoch is not None:
+            self.fence_of(stored)
+
+    def learn(self, positions: Iterable[StoredPosition]) -> None:
+        """Meet the producers that positions name.
+
+        Processes of another group may copy other topics of this flow: they are left alone until a partition of theirs
+        is to be copied here. A producer that has expired is left alone too: positions of topics that are not copied any
+        more name it for ever.
+        """
+        for stored in positions:
+            if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
+                continue
+            self._named.add(stored.producer_id)
+            if not self.spares(stored.by):
+                self.fence_of(stored)
+
+    def learn_listed(self, listed: Mapping[str, int]) -> None:
+        """Meet the producers that coordinators list, by transactional id, as far as the group does not know them.
+
+        The story: the control log was deleted, and a worker froze before it had stored its first position.
+        """
+        for transactional_id, producer_id in listed.items():
+            name = parse(transactional_id, self._own.group)
+            if name is None or name.flow != self._own.flow:
+                continue
+            is_own = name.process == self._own.process
+            if producer_id in self._incarnation.ids or producer_id in self._ended:
+                continue
+            if self.spares(transactional_id) or (not is_own and name.process in self._ownership.fates.known):
+                continue
+            self.meet(transactional_id, producer_id, -1)
+
+    async def find_expired(self, positions: Iterable[StoredPosition], listed: Mapping[str, int]) -> None:
+        """Find the producers in positions whose transactional ids have expired.
+
+        A coordinator leaves out silently what we may not see. So the right to DESCRIBE an id is looked at first.
+
+        Raises: KafkaError; retriable ones: ask again.
+        """
+        unknown = {
+            stored.by: stored.producer_id
+            for stored in positions
+            if stored.by is not None
+            and stored.producer_id is not None
+            and not stored.drained
+            and (name := parse(stored.by, self._own.group)) is not None
+            and name.flow == self._own.flow
+            and listed.get(stored.by) != stored.producer_id
+            and stored.producer_id not in self.known_ids
+        }
+        for transactional_id, producer_id in unknown.items():
+            try:
+                await admin.find_coordinator(self._target, transactional_id, transactions=True)
+            except BrokerRefused:
+                continue  # we may not see it, or there is no coordinator to ask
+            self._expired.add(producer_id)
+
+    async def shut_out(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
+        """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.
+
+        Args:
+            topic: fresh metadata; every partition has a leader.
+            unfenced: is told which of them cannot be shut out, and why.
+        Raises:
+            KafkaError: retriable ones; ask again.
+        """
+        waiting = iter(list(self._producers.values()))
+
+        async def take_turns() -> None:
+            for producer in waiting:
+                try:
+                    await proven_fence.shut_out(self._target, producer, [topic], clock=clock, rng=self._rng)
+                except NotFenceable as error:
+                    self.unfenced = str(error)
+                    unfenced(self.unfenced)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(min(SIDE_BY_SIDE, len(self._producers))):
+                    tasks.create_task(take_turns(), name=f"shutting out {number}")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return bool(self._producers)
+
+    async def shut_out_of(
+        self,
+        remotes: Mapping[tuple[str, int], TopicMetadata | None],
+        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
+    ) -> set[tuple[str, int]]:
+        """Shut earlier lives out of single partitions of remote topics.
+
+        Args:
+            remotes: remote topics by source partition. Nobody can write to a remote partition that is not there.
+            shut_out: does it in all partitions of a topic that it is given, see ``shut_out`` above.
+        Returns:
+            The source partitions where that is not proven: their remote partitions have no leader, or no markers came.
+        Raises: as ``shut_out``.
+        """
+        wanted: dict[str, tuple[TopicMetadata, list[tuple[str, int]]]] = {}
+        unproven: set[tuple[str, int]] = set()
+        for key, remote in remotes.items():
+            if remote is None or remote.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            part = remote.partitions.get(key[1])
+            if remote.error_code or (part is not None and part.leader is None):
+                unproven.add(key)
+            elif part is not None:
+                wanted.setdefault(remote.name, (remote, []))[1].append(key)
+        for remote, keys in wanted.values():
+            partitions = {number: remote.partitions[number] for _, number in keys}
+            try:
+                async with asyncio.timeout(PROOF_S * (1 + len(self._producers) / 100)):
+                    await shut_out(replace(remote, partitions=partitions))
+            except TimeoutError:
+                unproven.update(keys)
+        return unproven

@@ -1,0 +1,252 @@
+"""Which partitions of a task are being reconciled, and what comes of it.
+
+Those that begin with a position of somebody who may have written on, one of our lives or MirrorMaker 2; and those whose
+own batches were neither acknowledged nor refused for certain, which come in crowds when a broker restarts: these are
+gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.recovery.previous_producers import PreviousProducers
+from connectors.source.recovery.reconciler import Job, Outcome, Reconciler
+from connectors.source.resume_from_mm2 import ResumeFromMm2
+from mm2py.flow import Flow
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
+from mm2py.records.batch import NO_PRODUCER_ID
+from mm2py.records.status_record import Done, GapKind
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.events import (
+    Displaced,
+    Event,
+    GapFound,
+    Reconciled,
+    SourceRewritten,
+    TargetLost,
+    UnexpectedMet,
+)
+from mm2py.replication.recovery.tail import ForeignRecords, Tail, Writer
+
+GATHER_S: Final = 0.01
+
+
+@dataclass(slots=True)
+class _Count:
+    """What one round of reconciling found, for one line in the log."""
+
+    partitions: int = 0
+    records: int = 0
+    by_content: int = 0
+    first: str = ""
+
+
+class Reconciliation:
+    """Runs the reconciler, and the resuming from MirrorMaker 2, for a task."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        resume_from_mm2: ResumeFromMm2,
+        incarnation: Incarnation,
+        previous: PreviousProducers,
+        *,
+        flow: Flow,
+        exactly_once: bool,
+        shared: bool,
+        handle: Handler,
+        met_gap: Callable[[CopiedPartition, GapFound], None],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one; ``run`` starts it.
+
+        Args:
+            exactly_once: stop where that cannot be kept.
+            shared: other flows write to the same remote topics.
+            handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
+            met_gap: is told where others write.
+        """
+        self.foreign: set[str] = set()
+        """Remote topics to which others write."""
+        self.repeated: set[str] = set()
+        """Remote topics in which records of ours may stand twice."""
+        self._flow = flow
+        self._exactly_once = exactly_once
+        self._shared = shared
+        self._met_gap = met_gap
+        self._reconciler = reconciler
+        self._resume_from_mm2 = resume_from_mm2
+        self._incarnation = incarnation
+        self._previous = previous
+        self._handle = handle
+        self._log = log
+        self._jobs: list[Job] = []
+        self._behind_mm2: list[CopiedPartition] = []
+        self._in_doubt: dict[CopiedPartition, None] = {}
+        self._displaced: list[tuple[CopiedPartition, Displaced]] = []
+        self._foreign_said: set[tuple[str, int]] = set()
+        self._news = asyncio.Event()
+
+    def begin(self, jobs: Sequence[Job], behind_mm2: Sequence[CopiedPartition] = ()) -> None:
+        """Reconcile partitions with what an earlier life, or MirrorMaker 2, may have written."""
+        self._jobs += jobs
+        self._behind_mm2 += behind_mm2
+        self._news.set()
+
+    def lost_track(self, part: CopiedPartition) -> None:
+        """Reconcile a partition with what we may have written ourselves."""
+        self._in_doubt[part] = None
+        self._news.set()
+
+    def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
+        """Look who has written between two target offsets. Where others are known to write, only if the batch behind
+        them was sent twice: what they write is not all read once more."""
+        if self._shared or (part.key in self._foreign_said and not effect.sent_before):
+            return
+        self._displaced.append((part, effect))
+        self._news.set()
+
+    async def run(self) -> None:
+        """Reconcile what comes in until cancelled.
+
+        Raises:
+            Fenced: somebody has shut us out.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._news.wait()
+                    await asyncio.sleep(GATHER_S)
+                    self._news.clear()
+                    jobs, self._jobs = self._jobs, []
+                    if jobs:
+                        tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                    behind_mm2, self._behind_mm2 = self._behind_mm2, []
+                    if behind_mm2:
+                        tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
+                    own, self._in_doubt = self._in_doubt, {}
+                    displaced, self._displaced = self._displaced, []
+                    for each in rounds_of(displaced):
+                        tasks.create_task(self._look_between(each), name="look between")
+                    if own:
+                        tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _reconcile_own(self, parts: Sequence[CopiedPartition]) -> None:
+        fences: dict[ProducerIdentity, OwnFence] = {}
+        jobs: list[Job] = []
+        for part in parts:
+            copier = part.copier
+            fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
+            writer = Writer(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
+            jobs.append(Job(part, copier.real_position, writer, fence, known_ids=self._previous.known_ids))
+        await self._reconcile(jobs, parts[0].copier.reason)
+
+    async def _reconcile(self, jobs: Sequence[Job], why: str | None) -> None:
+        count = _Count()
+
+        def done(outcome: Outcome) -> None:
+            self._take(outcome, count)
+
+        await self._reconciler.reconcile(jobs, done)
+        if count.partitions:
+            say = self._log.info if why is None else self._log.warning
+            extra = {} if why is None else {"why": why}
+            say(
+                "partitions.reconciled",
+                partitions=count.partitions,
+                first=count.first,
+                records=count.records,
+                by_content=count.by_content,
+                effect="what was stored behind the positions is neither repeated nor left out",
+                **extra,
+            )
+
+    async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
+        """Find out who wrote there. Markers of our own lives are nobody's (M1, M6); records of theirs are copies of
+        which nothing was known."""
+        nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
+        tails = {
+            part: Tail(effect.expected, nobody, fence_epoch=None, end=effect.stored_at)
+            for part, effect in displaced.items()
+        }
+        await self._reconciler.read_tails(tails)
+        for part, tail in tails.items():
+            for producer_id, met in tail.foreign.items():
+                if producer_id in self._previous.known_ids:
+                    self._say_repeated(part, producer_id, met)
+                else:
+                    self._say_foreign(part, producer_id, met)
+
+    def _take(self, outcome: Outcome, count: _Count) -> None:
+        part = outcome.job.part
+        event: Event
+        if outcome.rewritten is not None:
+            event = SourceRewritten(*outcome.rewritten)
+        elif outcome.position is None:
+            event = TargetLost(outcome.job.target_offset, outcome.lost_at)
+        else:
+            count.partitions += 1
+            count.records += outcome.stored
+            count.by_content += outcome.by_content
+            count.first = count.first or part.copier.name
+            goes_on = self._incarnation.behind(outcome.job.writer.producer_id) or part.copier.identity
+            event = Reconciled(goes_on, outcome.position)
+        for producer_id, met in outcome.foreign.items():
+            self._say_foreign(part, producer_id, met)
+        self._handle(part, event)
+
+    def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
+        """Make it known that records of ours stand where nobody knew of any; stop, if that must not be."""
+        self.repeated.add(part.target_topic)
+        text = (
+            f"{met.records} records stand in {part.target_topic}-{part.partition}, at offsets {met.first_offset} to"
+            f" {met.last_offset}, that mm2py has written itself, as producer {producer_id}, without knowing of it: they"
+            " may be there twice; none is left out"
+        )
+        self._say_unexpected(part, GapKind.REPEATED, text)
+
+    def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
+        """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
+        if part.key in self._foreign_said or self._shared:
+            return
+        self._foreign_said.add(part.key)
+        self.foreign.add(part.target_topic)
+        text = (
+            f"producer {producer_id} has written {met.records} records to {part.target_topic}-{part.partition}, at"
+            f" offsets {met.first_offset} to {met.last_offset}; let nobody but mm2py write there"
+        )
+        text += (
+            f", or set {self._flow.target}.exactly.once.source.support=disabled"
+            if self._exactly_once
+            else ". Copied records stay in order, once each, with those between them"
+        )
+        self._say_unexpected(part, GapKind.FOREIGN, text)
+
+    def _say_unexpected(self, part: CopiedPartition, kind: GapKind, text: str) -> None:
+        if self._exactly_once:
+            self._handle(part, UnexpectedMet(text, kind))
+        else:
+            at = part.copier.position.source_offset
+            self._met_gap(part, GapFound(kind, None, None, Done.CONTINUED, text, at))
+
+
+def rounds_of(
+    displaced: Iterable[tuple[CopiedPartition, Displaced]],
+) -> Iterable[Mapping[CopiedPartition, Displaced]]:
+    """Part what came up into rounds with each partition once: a read takes one stretch of it."""
+    rounds: list[dict[CopiedPartition, Displaced]] = []
+    for part, effect in displaced:
+        fitting = next((one for one in rounds if part not in one), None)
+        if fitting is None:
+            rounds.append({part: effect})
+        else:
+            fitting[part] = effect
+    return rounds

@@ -1,0 +1,1 @@
+"""Configurations and ACLs of remote topics follow those of the source."""

@@ -1,0 +1,284 @@
+"""The connectors of a worker's flows, its groups, and the herder over them, joined as a configuration says.
+
+Answers to what MirrorMaker.java does with its herders in dedicated mode. Connections, clock and randomness are passed
+in, so that tests run whole workers between models of clusters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.heartbeat.connector import HeartbeatConnector
+from connectors.heartbeat.path import PathConnector
+from connectors.source.connector import SourceConnector
+from connectors.source.errors import FlowRefused
+from connectors.source.resume_from_mm2 import refuse_running_mm2
+from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
+from mm2py.connector import Connector, ConnectorName, Kind, Side
+from mm2py.flow import Flow
+from mm2py.group.factory import Entrance
+from mm2py.group.group import Group
+from mm2py.group.join_metadata import GroupRefused
+from mm2py.group.log.topic import ControlLogUnusable
+from mm2py.kafka.producer.transactional_ids import TransactionalId
+from mm2py.metrics import Metrics
+from mm2py.records.connector_config import ConfigTooNew
+from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import Share
+from mm2py.replication.positions.budget import PositionBudget
+from mm2py.replication.reading.memory import MemoryBudget
+from mm2py.settings.config_log import ConfigLog
+from mm2py.settings.follow import ConfigWatch, Others
+from mm2py.settings.switching_off import SwitchingOff
+from mm2py.settings.writer import ConfigWriter
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.selection import should_replicate
+from mm2py.worker.connector_schedule import Current, HeartbeatTurn, PathTurn, SettledTurn
+from mm2py.worker.herder import Herder, Plan
+
+REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
+"""Errors after which a connector is not begun again."""
+
+Connect = Callable[[Flow, ClusterSettings, float], Side]
+"""Opens connections to a cluster, for a flow, with a time-out of requests in seconds. Each call opens its own, which
+look names up for themselves: whoever does not answer is waited for by those only who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the parts of one worker share."""
+
+    connect: Connect
+    clock: Clock
+    rng: random.Random
+    budget: MemoryBudget
+    log: FilteringBoundLogger
+    name: str
+    """Of the worker, for people."""
+    metrics: Metrics = field(default_factory=Metrics)
+    position_budget: PositionBudget = field(default_factory=PositionBudget)
+
+
+def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Means, *, apply: bool = False) -> Herder:
+    """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
+
+    Args:
+        recopies: topics that may be copied once more from their start, by flow.
+        apply: all workers are to run by this file.
+    """
+    configuration = file.configuration()
+    run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
+    wanted = {one.flow.target for one in run}  # not where all flows are refused
+    entrances = {at: _entrance(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
+    groups = {
+        at: Group(way_in.member, clock=means.clock, rng=means.rng, log=way_in.log) for at, way_in in entrances.items()
+    }
+    beating = {one.flow: one for one in configuration.heartbeats}
+    plans: dict[ConnectorName, Plan] = {}
+    currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
+
+    for settings in configuration.flows:
+        flow, current = settings.flow, currents[settings.flow]
+        group, entrance = groups[flow.target], entrances[flow.target]
+        to = means.connect(flow, settings.target, settings.target_request_timeout_s)
+        turn = _settled_turn(settings, current, group, entrance, to=to, means=means, file=file, apply=apply)
+        copying = _Copying(settings, to, turn, means, recopies=recopies.get(flow, set()))
+        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
+        plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
+    if apply:
+        for settings in file.flows_switched_off():
+            to = means.connect(settings.flow, settings.target, settings.target_request_timeout_s)
+            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, file)
+    for emitted in configuration.heartbeats:
+        current = currents.get(emitted.flow) or Current(None, emitted)
+        at = emitted.flow.target
+        turn_of_share = HeartbeatTurn(groups[at], entrances[at], Share(emitted.flow, Kind.HEARTBEAT), current)
+        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, turn_of_share, means)
+    return Herder(
+        plans,
+        configuration.refused,
+        groups=groups,
+        is_refusal=lambda error: isinstance(error, REFUSALS),
+        rng=means.rng,
+        log=means.log,
+    )
+
+
+class _Copying:
+    """Makes the source connectors of one flow, life after life."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        to: Side,
+        turn: SettledTurn,
+        means: Means,
+        *,
+        recopies: set[str],
+    ) -> None:
+        self._settings = settings
+        self._turn = turn
+        self._recopies = recopies
+        self._means = means
+        self._running: SourceConnector | None = None
+        self._ended: set[int] = set()
+        self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
+        self._targets = {settings.target_request_timeout_s: to}
+
+    def begin(self, life: int) -> Connector:
+        """Return the connector of the given attempt, by the settings that count by now."""
+        turn, means = self._turn, self._means
+        if self._running is not None and not self._running.leaves_doubt:
+            self._ended |= self._running.producer_ids
+        settings = turn.settings
+        member, flow = turn.member, settings.flow
+        to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        self._running = connector = SourceConnector(
+            settings,
+            self._side(self._sources, settings.source_request_timeout_s, of_source=True),
+            replace(to, brokers=member.gated(to.brokers)),
+            name=TransactionalId(settings.group, member.id, life, str(flow)),
+            ended=frozenset(self._ended),
+            ownership=member.shares(flow),
+            allow_recopy=set(self._recopies),
+            budget=means.budget,
+            position_budget=means.position_budget,
+            metrics=means.metrics,
+            clock=means.clock,
+            rng=means.rng,
+            log=means.log.bind(flow=str(flow)),
+        )
+        turn.change = connector.change
+        return connector
+
+    def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
+        """Connections are opened anew for another time-out only."""
+        if timeout_s not in known:
+            known[timeout_s] = self._connect(timeout_s, of_source)
+        return known[timeout_s]
+
+    def _connect(self, timeout_s: float, of_source: bool) -> Side:
+        cluster = self._settings.source if of_source else self._settings.target
+        return self._means.connect(self._settings.flow, cluster, timeout_s)
+
+
+def _settled_turn(
+    settings: FlowSettings,
+    current: Current,
+    group: Group,
+    entrance: Entrance,
+    *,
+    to: Side,
+    means: Means,
+    file: SettingsFile,
+    apply: bool,
+) -> SettledTurn:
+    flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
+
+    def make_watch(others: Others) -> ConfigWatch:
+        config_log = _config_log(settings, to, means)
+        return ConfigWatch(flow, file, config_log, others=others, apply=apply, log=log)
+
+    return SettledTurn(
+        group,
+        entrance,
+        flow,
+        current,
+        make_watch,
+        may_store=lambda: refuse_running_mm2(settings, to.brokers, log),
+        clock=clock,
+        rng=rng,
+        log=log,
+    )
+
+
+def _switching_off(settings: FlowSettings, to: Side, means: Means, file: SettingsFile) -> Plan:
+    flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
+    return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), file.shared(flow), log))
+
+
+def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
+    clock, rng = means.clock, means.rng
+    return ConfigLog(
+        to.brokers,
+        settings.configs_topic,
+        settings.flow,
+        ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
+        replication_factor=settings.configs_topic_replication_factor,
+        worker=means.name,
+        clock=clock,
+        rng=rng,
+    )
+
+
+def _heartbeats(settings: HeartbeatSettings, turn: HeartbeatTurn, means: Means) -> Plan:
+    brokers = means.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
+    log = means.log.bind(flow=str(settings.flow))
+    return Plan(
+        lambda _: HeartbeatConnector(
+            turn.settings, turn.member.gated(brokers), clock=means.clock, rng=means.rng, log=log
+        ),
+        turn,
+    )
+
+
+def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
+    log = means.log.bind(flow=str(flow))
+    turn = PathTurn(current, remote_heartbeats)
+    return Plan(
+        lambda _: PathConnector(
+            flow, turn.topic, to.brokers, interval_s=turn.interval_s, clock=means.clock, rng=means.rng, log=log
+        ),
+        turn,
+    )
+
+
+def _entrance(configuration: Configuration, settings: GroupSettings, means: Means) -> Entrance:
+    """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat.
+
+    They have a client id of their own as well, the same in all workers: a broker that holds records back for a quota
+    would else hold back the beats, and the group would evict workers that are well.
+    """
+    flows = [one for one in configuration.flows if one.flow.target == settings.target]
+    beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
+    first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
+    log = means.log.bind(group=settings.name, target=settings.target)
+    own = replace(
+        first.target,
+        # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
+        request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
+        client_id=f"{first.target.client_id or settings.name}|cluster",
+    )
+    return Entrance(
+        settings,
+        means.connect(first.flow, own, settings.session_timeout_s / 2),
+        flows,
+        [one.flow for one in beating],
+        name=means.name,
+        clock=means.clock,
+        rng=means.rng,
+        log=log,
+    )
+
+
+def remote_heartbeats(settings: FlowSettings) -> str | None:
+    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
+    topic = settings.policy.heartbeats_topic()
+    try:
+        decision = should_replicate(
+            topic,
+            policy=settings.policy,
+            topic_filter=settings.topic_filter,
+            heartbeats_replication=settings.heartbeats_replication,
+            target_alias=settings.flow.target,
+        )
+    except PatternTooSlow:
+        return None
+    return settings.policy.format_remote_topic(settings.flow.source, topic) if decision.replicate else None

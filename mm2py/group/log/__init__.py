@@ -1,0 +1,1 @@
+"""The control log: the topic on the target through which the workers of a group agree."""

@@ -1,0 +1,461 @@
+"""One member of a group: it joins, sends heartbeats, follows the control log, and does what it has to do there.
+
+Answers to Connect's WorkerGroupMember and WorkerCoordinator. Its states are in ``group/member_state.py``, what the
+records mean in ``membership.py``, what to do about them in ``role.py``; this is the shell around all three.
+``group.py`` makes the next member, under another id, when one has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
+from mm2py.group.election.backend import ElectionBackend
+from mm2py.group.election.candidate import Candidate
+from mm2py.group.join_metadata import GroupRefused, Terms, refusal
+from mm2py.group.leading.evicted_writers import DeadWriters
+from mm2py.group.leading.leader_loop import LeaderLoop
+from mm2py.group.log.control_log import ControlLog
+from mm2py.group.log.history import open_with_history
+from mm2py.group.member_state import (
+    Active,
+    DrainExpired,
+    Draining,
+    Effect,
+    Ended,
+    Event,
+    EvictionRead,
+    Failed,
+    FlowEnded,
+    FlowsBegin,
+    HeartbeatAcknowledged,
+    HistoryRead,
+    Joining,
+    JoinRead,
+    LeaveAsked,
+    Leaving,
+    Preparing,
+    RecordTooNew,
+    Refused,
+    RequestWaits,
+    State,
+    Stopped,
+    Suspended,
+    step,
+)
+from mm2py.group.ownership import Ownership
+from mm2py.group.view.membership import View
+from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
+from mm2py.kafka.port import Brokers
+from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import (
+    Beat,
+    ControlRecord,
+    Entry,
+    Joined,
+    Left,
+    Listed,
+    Loads,
+    MemberId,
+    Share,
+    Writes,
+)
+
+LEAVE_S: Final = 3.0
+"""How long a member that leaves tries to tell the others."""
+DRAIN_MOST_S: Final = 5.0
+"""How long a member that cannot read the log any more sends heartbeats, for its partitions to be drained. A partition
+that takes longer is fenced, and copied on by another worker."""
+CLOCK_STEP_TOLD_MS: Final = 1000
+"""A step back of the control log's clock by so much is logged."""
+GATE_CHECK_EVERY_S: Final = 1.0
+LOADS_EVERY_S: Final = 10.0
+LOAD_CHANGED: Final = 1.25
+LOADS_A_RECORD: Final = 5000
+
+
+class MemberEvicted(Mm2Error):
+    """The group has evicted this member."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "It was silent for longer than its session time-out, and the others go on without it.",
+            remedy="It joins anew under another id. If this happens often, look at its load and its way to the target.",
+        )
+
+
+class _Done(Exception):
+    """This member leaves or has ended: its tasks end."""
+
+
+class Member:
+    """One member. ``run`` it once; everything that is done in its name ends with it."""
+
+    def __init__(
+        self,
+        member_id: MemberId,
+        terms: Terms,
+        control_log: ControlLog,
+        dead_writers: DeadWriters,
+        election: ElectionBackend,
+        *,
+        gate: Gate,
+        bundle_of: Callable[[Share], Share] = lambda share: share,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Make one; nothing is asked yet. ``member_id`` is new for each one; ``bundle_of`` as in ``Situation``."""
+        self.id = member_id
+        self.state: State = Preparing()
+        """Changed by events only."""
+        self.view = View()
+        self.joined_at = 0
+        """The offset of the record with which it joined."""
+        self.applied: Mapping[Flow, int] = {}
+        """The version of each flow's configuration that this worker runs; heartbeats tell it."""
+        self.gate = gate
+        gate.on_wait = lambda: self._apply(RequestWaits())
+        self._terms = terms
+        self._control_log = control_log
+        self._clock = clock
+        self._log = log = log.bind(group=terms.group, target=terms.target, member=member_id)
+        self._tasks = asyncio.TaskGroup()
+        self._shares: dict[Flow, Ownership] = {}
+        self._moved = asyncio.Event()
+        """The view or the state has changed."""
+        self._candidate = Candidate(election, self, gate, terms, clock)
+        self._leader_loop = LeaderLoop(
+            self, terms, dead_writers, self._candidate, bundle_of=bundle_of, clock=clock, rng=rng, log=log
+        )
+        self._contradicting: dict[MemberId, GroupRefused] = {}
+        """Members that joined before us and that we may not take part beside, should they still live."""
+        self._loads: dict[Share, float] = {}
+        self._loads_due_s = 0.0
+        self._seen_changes = self._seen_members = -1
+        self._seen_moves: dict[Flow, int] = {}
+
+    # What others ask of it
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the group knows this member, and something may be begun in its name."""
+        return isinstance(self.state, Active | Suspended)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing may be begun in its name any more."""
+        return isinstance(self.state, Draining | Leaving | Ended)
+
+    @property
+    def can_drain(self) -> bool:
+        """Whether what runs in its name may still be drained."""
+        return not isinstance(self.state, Leaving | Ended)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may be done in its name any more."""
+        return isinstance(self.state, Ended)
+
+    @property
+    def is_leader(self) -> bool:
+        return not self.is_over and self.view.leader == self.id
+
+    def shares(self, flow: Flow) -> Ownership:
+        """Return what of a flow is this member's."""
+        return self._shares.setdefault(flow, Ownership(self, flow, self._terms.group))
+
+    def gated(self, brokers: Brokers) -> GatedBrokers:
+        """Return the target as this member may write to it."""
+        return GatedBrokers(brokers, self.gate, self._clock)
+
+    def measure(self, bytes_per_s: Mapping[Share, float]) -> None:
+        """Tell what shares of this member carry just now; the group hears of what has changed much."""
+        self._loads.update(bytes_per_s)
+
+    def runs_by(self, flow: Flow, version: int) -> None:
+        """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
+        self.applied = {**self.applied, flow: version}
+
+    def offer(self, terms: Terms) -> None:
+        """Take part on other terms from now on: other flows, or another ``tasks.max``."""
+        self._leader_loop.joined = terms.joined(self.id)
+        self._leader_loop.news.set()
+
+    def flow_ended(self, flow: Flow, *, in_doubt: bool) -> None:
+        """Tell that what ran of a flow in our name has ended; ``in_doubt``: something it sent may be stored later."""
+        self._apply(FlowEnded(flow, in_doubt))
+
+    async def say(self, records: Sequence[ControlRecord]) -> None:
+        """Append records, and return when they are part of ``view``; while draining, when they are appended.
+
+        Raises:
+            IncarnationEnded: this member leaves or has ended; or a flow is to begin, and none may any more.
+        Cancelling leaves open whether they were appended.
+        """
+        flows = frozenset(record.writer.flow for record in records if isinstance(record, Writes))
+        if flows and not self.takes_part:
+            raise IncarnationEnded(self._why_ended())
+        if flows:
+            self._apply(FlowsBegin(flows))
+        if not self.is_over:
+            offset = await self._control_log.append(records)
+            while isinstance(self.state, Joining | Active | Suspended) and self.view.next_offset <= offset:
+                await self._until_moved()
+        if isinstance(self.state, Leaving | Ended):
+            raise IncarnationEnded(self._why_ended())
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when something is so that depends on ``view`` or ``state``, or when ``is_stopping``."""
+        while not (self.is_stopping or reached()):
+            await self._until_moved()
+
+    async def joined(self) -> None:
+        """Return when it takes part, or when ``is_stopping``."""
+        await self.until(lambda: self.takes_part)
+
+    async def leave(self, *, in_doubt: bool, cause: Mm2Error | None = None) -> None:
+        """Leave for good; ``run`` returns, or raises ``cause``. If the others cannot be told in time, they evict it.
+
+        Args:
+            in_doubt: something that was sent was not answered, so this member has to be fenced.
+        """
+        self._apply(LeaveAsked(in_doubt, cause))
+        while not self.is_over:
+            await self._until_moved()
+
+    async def run(self) -> None:
+        """Take part until ``leave``. Cancelled, it is evicted by the others after a session time-out.
+
+        Raises:
+            MemberEvicted, ControlLogLost, IncarnationEnded: this member has ended; come back under another id.
+            GroupRefused, ControlLogUnusable, NewerFormat: this worker cannot take part; the error names the way out.
+        """
+        try:
+            try:
+                async with self._tasks as tasks:
+                    tasks.create_task(self._follow(), name=f"{self.id} following")
+                    tasks.create_task(self._until_leaving(), name=f"{self.id} leaving")
+            except* _Done:
+                pass
+            except* Exception as group:
+                error = group.exceptions[0]
+                can_tell = isinstance(error, GroupRefused) or not isinstance(error, Mm2Error)
+                self._apply(Refused(error) if can_tell else Failed(error))
+            if isinstance(self.state, Leaving):
+                await self._say_left(in_doubt=self.state.in_doubt)
+        finally:
+            self._apply(Stopped())
+        if isinstance(self.state, Ended) and self.state.cause is not None:
+            raise self.state.cause
+
+    # Its states
+
+    def _apply(self, event: Event) -> None:
+        before = self.state
+        self.state, effects = step(before, event)
+        for effect in effects:
+            self._carry_out(effect)
+        if self.state is not before:
+            self._moved.set()
+            self._leader_loop.news.set()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Effect.ASK_TO_JOIN:
+                self._tasks.create_task(self._join(), name=f"{self.id} joining")
+            case Effect.TAKE_PART:
+                self._log.info("member.joined", members=len(self.view.members), leader=self.view.leader)
+                self._tasks.create_task(self._send_heartbeats(), name=f"{self.id} heartbeats")
+                self._tasks.create_task(self._check_gate(), name=f"{self.id} gate")
+                self._tasks.create_task(self._leader_loop.run(self._tasks), name=f"{self.id} leader loop")
+                self._tasks.create_task(self._candidate.run(), name=f"{self.id} candidate")
+            case Effect.LOG_SUSPENDED:
+                self._log.warning(
+                    "member.waiting",
+                    doing="waiting for the control log",
+                    why=f"no heartbeat was acknowledged for {self._terms.session_timeout_s:g} s",
+                    effect="nothing is copied until one is",
+                )
+            case Effect.LOG_RESUMED:
+                self._log.info("member.back")
+            case Effect.EXPIRE_DRAIN:
+                self._tasks.create_task(self._expire_drain(), name=f"{self.id} draining")
+            case Effect.CLOSE_GATE:
+                self.gate.end(self._why_ended())
+                for shares in self._shares.values():
+                    shares.changed.set()
+
+    def _why_ended(self) -> str:
+        cause = None if isinstance(self.state, Preparing | Joining | Active | Suspended) else self.state.cause
+        return cause.what if isinstance(cause, Mm2Error) else "it has left"
+
+    async def _until_moved(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    async def _until_leaving(self) -> None:
+        while not isinstance(self.state, Leaving | Ended):
+            await self._until_moved()
+        raise _Done
+
+    async def _say_left(self, *, in_doubt: bool) -> None:
+        with contextlib.suppress(Mm2Error, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._control_log.append([Left(self.id, in_doubt)])
+
+    async def _expire_drain(self) -> None:
+        await asyncio.sleep(DRAIN_MOST_S)
+        self._apply(DrainExpired())
+
+    # Taking part
+
+    async def _join(self) -> None:
+        sent_at_s = self._clock.boottime()
+        await self.say([self._leader_loop.joined])
+        self.gate.renew(sent_at_s)
+        self._apply(JoinRead())
+
+    async def _send_heartbeats(self) -> None:
+        """Renew the gate with each heartbeat that was read back, while we were a member at its place in the log.
+
+        The story: w1 wakes after it was evicted. Its heartbeat is acknowledged like any other, for a broker knows
+        nothing of members. If that were enough, w1 would write on until it has read of its eviction.
+        """
+        while True:
+            begun_s = self._clock.boottime()
+            await self.say([Beat(self.id, dict(self.applied)), *self._changed_loads()])
+            if isinstance(self.state, Draining) and not self.gate.is_fresh:
+                # What the others did about its silence cannot be read: they may have evicted it.
+                return self._apply(EvictionRead(MemberEvicted()))
+            self.gate.renew(begun_s)
+            if self.gate.is_open:
+                self._apply(HeartbeatAcknowledged())
+            took_s = self._clock.boottime() - begun_s
+            await asyncio.sleep(max(0.0, self._terms.heartbeat_interval_s - took_s))
+
+    def _changed_loads(self) -> list[Loads]:
+        now_s = self._clock.monotonic()
+        if now_s < self._loads_due_s:
+            return []
+        self._loads_due_s = now_s + LOADS_EVERY_S
+        loads, self._loads = self._loads, {}
+        changed = [(share, load) for share, load in loads.items() if _differs(self.view.loads.get(share), load)]
+        return [
+            Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
+        ]
+
+    async def _check_gate(self) -> None:
+        while True:
+            self.gate.check()
+            await asyncio.sleep(GATE_CHECK_EVERY_S)
+
+    # Following the control log
+
+    async def _follow(self) -> None:
+        opening = await open_with_history(self._control_log, self._terms.session_timeout_s, self._log)
+        if opening.state is not None:
+            self.view = View.from_json(opening.state)
+        for entry in opening.entries:
+            self.view.take(entry)
+        await self._wait_for_contradicting()
+        self._apply(HistoryRead())
+        try:
+            while True:
+                self._take(await self._control_log.read())
+        except NewerFormat as error:
+            # A member that drained need not be fenced: a younger worker copies its partitions on at once.
+            self._log.error("member.too_old", why=str(error), effect="it drains its partitions and leaves")
+            self._apply(RecordTooNew(error))
+
+    async def _wait_for_contradicting(self) -> None:
+        """Return when those that contradict us seem dead: they are evicted when we have joined.
+
+        The story: a group elects through ZooKeeper and loses power. Its operator turns to the control log, and starts
+        its workers anew. If they were refused beside the dead, these would never be evicted.
+
+        Raises:
+            GroupRefused: one of them still writes.
+        """
+        patience_ms = 0
+        for name, one in self.view.members.items():
+            if (error := refusal(self._terms, one.joined)) is not None:
+                self._contradicting[name] = error
+                patience_ms = max(patience_ms, one.joined.session_timeout_ms)
+                self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
+        until_s = self._clock.monotonic() + patience_ms / 1000
+        while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):
+            self._take(await self._control_log.read())
+
+    def _take(self, entries: Sequence[Entry]) -> None:
+        touched: set[Flow] = set()
+        for entry in entries:
+            match entry.record:
+                case Joined(member=member) if member == self.id and isinstance(self.state, Joining):
+                    self.joined_at = entry.offset
+                case Writes(writer=writer):
+                    touched.add(writer.flow)
+                case Listed(flow=flow):
+                    touched.add(flow)
+                case _:
+                    pass
+            self._note_clock(entry.time_ms)
+            self.view.take(entry)
+            self._refuse_beside(entry.record)
+        if self.takes_part and self.id not in self.view.members:
+            self._apply(EvictionRead(MemberEvicted()))  # before another task runs: a heartbeat may stand behind it
+        self.gate.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
+        if entries:
+            self._moved.set()
+            self._tell_changes(touched)
+
+    def _refuse_beside(self, record: ControlRecord) -> None:
+        """Of two who contradict each other the later one yields, at the first sign of life of the earlier one.
+
+        Raises:
+            GroupRefused: this record is one.
+        """
+        if isinstance(record, Joined) and self.id not in self.view.members:
+            error = refusal(self._terms, record)
+            if error is not None:
+                self._contradicting[record.member] = error
+        if record.member in self._contradicting and record.member in self.view.members:
+            raise self._contradicting[record.member]
+
+    def _note_clock(self, append_time_ms: int) -> None:
+        """Say that the log's clock stepped back; ``View`` is made for that, what operators compare is not."""
+        back_ms = self.view.append_time_ms - append_time_ms
+        if back_ms >= CLOCK_STEP_TOLD_MS:
+            self._log.warning(
+                "member.log_clock_stepped_back",
+                by_s=round(back_ms / 1000, 1),
+                why="the clock of a broker that led the control log was wrong, or is",
+                effect="none on who is alive or leads: that goes by what lies between two append times",
+                remedy="See to it that the clocks of the target's brokers agree.",
+            )
+
+    def _tell_changes(self, touched: Collection[Flow]) -> None:
+        """Wake those whose answers may have changed, and no others: a record a second is read from each member."""
+        members, moves = self.view.member_changes, self.view.hand_overs.flow_changes
+        for flow, shares in self._shares.items():
+            if flow in touched or members != self._seen_members or moves.get(flow) != self._seen_moves.get(flow):
+                shares.changed.set()
+        self._seen_members, self._seen_moves = members, dict(moves)
+        if self.view.changes != self._seen_changes or self.view.can_be_claimed():
+            self._seen_changes = self.view.changes
+            self._leader_loop.news.set()
+
+
+def _differs(known: float | None, measured: float) -> bool:
+    if known is None:
+        return measured > 0
+    low, high = sorted((max(known, 1024.0), max(measured, 1024.0)))
+    return high > low * LOAD_CHANGED

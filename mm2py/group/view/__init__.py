@@ -1,0 +1,1 @@
+"""What the records of the control log mean: members, owners, releases and claims. Pure."""

@@ -1,0 +1,189 @@
+"""What a copier shows to others: its state, its position, and whether it wants to read or send. Pure.
+
+``Copier`` alone changes any of it, by events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.replication.copying.events import CopySettings
+from mm2py.replication.copying.in_flight import InFlightBatches, Sending
+from mm2py.replication.copying.poison import PoisonSearch
+from mm2py.replication.copying.states import (
+    Copying,
+    Ending,
+    Reconciling,
+    State,
+    Storing,
+    Waiting,
+    gaps_of,
+)
+from mm2py.replication.copying.tally import Tally
+from mm2py.replication.planning.steps import Fault
+from mm2py.replication.positions.position import Position
+
+_NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
+
+
+class CopierView:
+    """One partition's copying, as others see it."""
+
+    def __init__(
+        self,
+        name: str,
+        position: Position,
+        identity: ProducerIdentity,
+        settings: CopySettings,
+        *,
+        lookup: str | None = None,
+    ) -> None:
+        """Make one that waits for its position to be stored.
+
+        Args:
+            lookup: others may have written behind ``position``; the shell finds out, see ``Reconciled``. Says so in
+                words for the operator. None: nobody has.
+        """
+        self.name = name
+        self.position = position._replace(sequence=0)
+        self.identity = identity
+        self.settings = settings
+        self.state: State = Storing() if lookup is None else Reconciling(cause=lookup, owns_position=False)
+        self.fetch_offset = position.source_offset
+        self.fetched_epoch = position.source_leader_epoch
+        self.end_offset: int | None = None
+        self.target_leader_epoch: int | None = None
+        self.end_checks = 0
+        """Counts the reasons to check whether the target still holds what it acknowledged: another leader epoch (M4),
+        no answer, a leader that is none any more."""
+        self.tally = Tally()
+        self.refused_bytes = 0
+        """Size of the batch that the target last refused as too large, until ``LimitsFound``."""
+        self.search = PoisonSearch(quarantines=settings.quarantines)
+        self._in_flight = InFlightBatches(name, ready_max_bytes=settings.ready_max_bytes)
+        self._end_checked = 0
+        """The highest of ``end_checks`` for which the target was seen to hold everything."""
+        self._failures = 0
+        self._fault: Fault | None = None
+        self._damaged_reads = 0
+        """How often in a row the batch at the position came damaged."""
+
+    @property
+    def reason(self) -> str:
+        """Why it waits or has stopped, or waited last; empty once a batch was stored again."""
+        return self.state.cause
+
+    @property
+    def owns_position(self) -> bool:
+        """Its stored position may be replaced. Before it is reconciled, that one still names the previous producer."""
+        state = self.state
+        return state.owns_position if isinstance(state, (Reconciling, Ending)) else True
+
+    @property
+    def has_untold_gaps(self) -> bool:
+        """It has stopped at a gap, and it is not known yet where it stands: what is stored of it stays."""
+        return bool(gaps_of(self.state).met)
+
+    @property
+    def may_store_position(self) -> bool:
+        """Its position may replace what is stored."""
+        return type(self.state) is Copying or (self.owns_position and not self.has_untold_gaps)
+
+    @property
+    def is_end_unverified(self) -> bool:
+        """The target may have lost what it acknowledged: nothing is sent. See ``Need.TARGET_END``."""
+        return self.end_checks != self._end_checked
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Something was sent behind the position that may be stored, or arrive, later: its producer is to be fenced."""
+        state, in_flight = self.state, self._in_flight
+        unknown = isinstance(state, Reconciling)
+        if isinstance(state, Ending):
+            unknown = state.awaits_lookup or state.outcome_unknown
+        behind = in_flight.unanswered > 0 or self.position.source_offset < in_flight.careful_until
+        return self.owns_position and (behind or unknown)
+
+    @property
+    def wants_fetch(self) -> bool:
+        """A read may bring more, and there is room for it."""
+        if type(self.state) is not Copying or self._fault is not None:
+            return False
+        return self._in_flight.wants_more(is_at_end=self.is_at_end)
+
+    @property
+    def is_at_end(self) -> bool:
+        """All that was there at the last read has been read: the next read will wait for more."""
+        return self.end_offset is not None and self.fetch_offset >= self.end_offset
+
+    @property
+    def sent_before(self) -> Sequence[tuple[int, int]]:
+        """(first, next) source offset of each batch whose outcome is unknown: it must be cut in the same way again."""
+        return self._in_flight.sent_before
+
+    @property
+    def target_is_behind(self) -> bool:
+        """As much is on its way to the target as may be, and more waits."""
+        return self._in_flight.target_is_behind
+
+    @property
+    def has_batches(self) -> bool:
+        return self._in_flight.has_batches
+
+    @property
+    def ready_bytes(self) -> int:
+        """Size of the batches that wait to be sent."""
+        return self._in_flight.ready_bytes
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is in flight or waiting to be sent."""
+        return self._in_flight.is_idle
+
+    @property
+    def is_blocked(self) -> bool:
+        """It waits for an operator; the target's limits are looked up before it tries again."""
+        return isinstance(self.state, Waiting) and self.state.is_blocked
+
+    @property
+    def resume_at_s(self) -> float | None:
+        """When a ``Tick`` ends the pause; None while none is due."""
+        state = self.state
+        return state.resume_at_s if isinstance(state, Waiting) and not self._in_flight.unanswered else None
+
+    @property
+    def vouched_offset(self) -> int | None:
+        """Up to where the target must hold the partition; None where that cannot be asked just now, or no more."""
+        return self.position.target_offset if isinstance(self.state, (Storing, Copying, Waiting)) else None
+
+    @property
+    def real_position(self) -> Position:
+        """The position with the target offset up to which the remote partition holds it; see ``Gaps``."""
+        return gaps_of(self.state).as_it_is(self.position)
+
+    @property
+    def kind_of_reason(self) -> str:
+        """The reason without numbers, so that many partitions with one trouble make one line."""
+        return _NUMBERS.sub("...", self.reason)
+
+    @property
+    def is_failing(self) -> bool:
+        """It has failed, and nothing has succeeded since: a pause between two attempts is no recovery."""
+        return self._failures > 0
+
+    def lag(self) -> int | None:
+        """Source offsets between the position and the readable end; None before the first read."""
+        return None if self.end_offset is None else max(0, self.end_offset - self.position.source_offset)
+
+    def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
+        """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
+        if type(self.state) is not Copying or self.end_checks != self._end_checked:
+            return None
+        return self._in_flight.next_batch(broker, retained_after_ms, self.identity)
+
+    def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
+        """``next_batch`` gives none, as what is to be sent again is too old for that: ``TooOldToResend`` follows."""
+        may_send = type(self.state) is Copying and not self.is_end_unverified
+        return may_send and self._in_flight.is_too_old_to_resend(retained_after_ms)

@@ -1,0 +1,243 @@
+"""Rebuilding: batches that cannot pass are decoded, and their records put into new ones. Pure.
+
+Answers to the consumer and the producer inside MM2, which do so with every batch. Here it is done where offsets are
+missing in a batch (brokers refuse one whose last offset delta does not fit its record count), where its timestamps are
+the source's log append times, where the copy starts inside it, and where it is too large for the target, of an old
+format, or compressed with another codec than is wanted.
+
+A batch of which the target refuses a record is cut into batches of 1, 2, 4, ... records: those before the one that is
+refused are stored, and the next read begins anew with one record close to it. So it stands alone after a few reads.
+
+Keys, values and headers are copied as the bytes they are; nothing here knows what they mean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
+from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
+from mm2py.records.message_set import WrongCrc
+from mm2py.records.record_body import RecordBody, offsets_of, renumber, survey
+from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
+
+UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
+"""What decoding raises; ``kind_of`` says which fault it is."""
+
+
+class Stop(Exception):
+    """Planning ends here, with this fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault
+
+
+def stopped(fault: Fault, steps: list[Step], wanted_offset: int) -> Stop:
+    """Return a fault to be raised. Its offset may be part of the damage: what is planned is not at fault."""
+    offset = max(fault.offset, steps[-1].next_offset if steps else wanted_offset)
+    next_offset = fault.next_offset
+    if next_offset is not None and not offset < next_offset <= INT64_MAX:
+        next_offset = None
+    return Stop(fault._replace(offset=offset, next_offset=next_offset))
+
+
+def kind_of(error: Exception) -> FaultKind:
+    """Name what is wrong with a batch that cannot be read."""
+    match error:
+        case WrongCrc():
+            return "crc mismatch"
+        case UnknownCodec():
+            return "unknown codec"
+        case DecompressionBomb():
+            return "decompression bomb"
+        case _:
+            return "corrupt records"
+
+
+class Rebuilder:
+    """Appends to the steps of one plan what becomes of batches that have to be decoded."""
+
+    __slots__ = ("_part_records", "_rules", "_sent_before", "_steps", "_wanted_offset", "cut_until", "decoded_bytes")
+
+    def __init__(
+        self,
+        rules: TargetRules,
+        wanted_offset: int,
+        steps: list[Step],
+        sent_before: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.decoded_bytes = 0
+        """So many decompressed bytes were decoded, here or by whoever adds to it."""
+        self._rules = rules
+        self._wanted_offset = wanted_offset
+        self._steps = steps
+        self.cut_until = -1
+        """Batches that begin below this source offset are cut: the target refused a record of one of them."""
+        self._sent_before = dict(sent_before)
+        self._part_records = 1
+        """How many records the next part of a batch has that is cut."""
+
+    @property
+    def is_spent(self) -> bool:
+        """The plan has decoded as much as one plan may."""
+        return self.decoded_bytes >= self._rules.decode_budget_bytes
+
+    def decode(self, header: BatchHeader, batch: memoryview) -> None:
+        """Plan a batch that cannot pass by its header alone.
+
+        Raises:
+            Stop: it cannot be copied.
+        """
+        rules, codec = self._rules, header.codec
+        try:
+            data = decompress(codec, batch[HEADER_BYTES:], max_bytes=rules.decompressed_max_bytes)
+        except UNREADABLE as error:
+            raise self._stop(kind_of(error), header.base_offset, header.next_offset, error.what) from error
+        self.decoded_bytes += len(data)
+        one_timestamp = header.is_log_append_time
+        body = RecordBody(
+            data,
+            header.base_offset,
+            header.next_offset,
+            header.max_timestamp_ms if one_timestamp else header.base_timestamp_ms,
+            header.record_count,
+            one_timestamp,
+            header.partition_leader_epoch,
+            codec if rules.compression is None else rules.compression,
+        )
+        reason: RebuildReason | None = None
+        if header.base_offset < self.cut_until:
+            reason = "refused"
+        elif header.base_offset < self._wanted_offset:
+            reason = "straddles start"
+        elif one_timestamp:
+            reason = "log append time"
+        elif header.last_offset_delta + 1 != header.record_count:
+            reason = "offset gaps"
+        elif body.codec != codec:
+            reason = "compression"
+            if not rules.compacted and self._recompress(body, header.max_timestamp_ms):
+                return
+        elif header.size_bytes > rules.max_message_bytes:
+            reason = "too large"
+        self.rebuild(body, reason, batch, header.max_timestamp_ms)
+
+    def _recompress(self, body: RecordBody, max_timestamp_ms: int) -> bool:
+        """Plan a batch whose records stay as they are, if it still fits."""
+        batch = assemble(
+            body.data,
+            codec=body.codec,
+            record_count=body.record_count,
+            base_timestamp_ms=body.base_timestamp_ms,
+            max_timestamp_ms=max_timestamp_ms,
+        )
+        if len(batch) > self._rules.max_message_bytes:
+            return False
+        self._steps.append(_whole(body, max_timestamp_ms, batch, "compression"))
+        return True
+
+    def rebuild(
+        self, body: RecordBody, reason: RebuildReason | None, batch: memoryview | None, max_timestamp_ms: int
+    ) -> None:
+        """Plan the records of ``body`` from the wanted offset on; without a reason ``batch`` passes if all are fine.
+
+        Raises:
+            Stop: one of them cannot be copied; those before it are planned.
+        """
+        steps = self._steps
+        try:
+            kept = survey(body, self._wanted_offset - body.base_offset, self._rules.compacted)
+        except CorruptBatch as error:
+            raise self._stop("corrupt records", body.base_offset, body.next_offset, error.what) from error
+        if kept.null_key_delta is None and reason is None and batch is not None:
+            steps.append(_whole(body, max_timestamp_ms, batch, None))
+            return
+        refused_offset = None if kept.null_key_delta is None else body.base_offset + kept.null_key_delta
+        if kept.record_count:
+            end_offset = body.next_offset if refused_offset is None else refused_offset
+            if body.base_offset < self.cut_until:
+                self._emit_parts(body, kept.position, kept.record_count, end_offset)
+            else:
+                self._emit(body, kept.position, kept.record_count, end_offset, reason or "null key")
+        elif refused_offset is None:
+            steps.append(
+                Dropped(max(body.next_offset, self._wanted_offset), body.record_count, "below start", body.leader_epoch)
+            )
+        if refused_offset is not None:
+            text = f"The record at offset {refused_offset} has no key, which a compacted topic does not take."
+            raise self._stop(
+                "null key on compacted target", refused_offset, refused_offset + 1, text, body.leader_epoch
+            )
+
+    def _emit_parts(self, body: RecordBody, position: int, record_count: int, next_offset: int) -> None:
+        """Plan records in batches of 1, 2, 4, ... records; what was sent before ends where it ended then."""
+        offsets = offsets_of(body, position, record_count)
+        at = 0
+        while at < record_count:
+            sent_to = self._sent_before.get(offsets[at])
+            if sent_to is None:
+                until = min(at + self._part_records, record_count)
+                self._part_records *= 2
+            else:
+                until = bisect_left(offsets, sent_to, at + 1)
+            position = self._emit(body, position, until - at, next_offset if until == record_count else None, "refused")
+            at = until
+
+    def _emit(
+        self, body: RecordBody, position: int, record_count: int, next_offset: int | None, reason: RebuildReason
+    ) -> int:
+        """Plan ``record_count`` records from ``position`` on, in as many batches as it takes.
+
+        Args:
+            next_offset: the source offset after them, or None for the one after the last.
+        Returns:
+            The position after them.
+        """
+        copied = renumber(body, position, record_count)
+        end_position, first_offset = copied.end_position, copied.first_offset
+        batch = assemble(
+            copied.data,
+            codec=body.codec,
+            record_count=record_count,
+            base_timestamp_ms=body.base_timestamp_ms,
+            max_timestamp_ms=copied.max_timestamp_ms,
+        )
+        if len(batch) <= self._rules.max_message_bytes:
+            self._steps.append(
+                Outgoing(
+                    first_offset,
+                    copied.last_offset + 1 if next_offset is None else next_offset,
+                    record_count,
+                    copied.max_timestamp_ms,
+                    body.leader_epoch,
+                    batch,
+                    reason,
+                    copied.jumps,
+                )
+            )
+            return end_position
+        if record_count == 1:
+            text = (
+                f"The record at offset {first_offset} makes a batch of {len(batch)} bytes, "
+                f"the target takes {self._rules.max_message_bytes}."
+            )
+            raise self._stop("too large", first_offset, first_offset + 1, text, body.leader_epoch)
+        del copied, batch  # each may be as large as the limit for decompressed data
+        half = record_count // 2
+        middle = self._emit(body, position, half, None, reason)
+        return self._emit(body, middle, record_count - half, next_offset, reason)
+
+    def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str, leader_epoch: int = -1) -> Stop:
+        return stopped(Fault(kind, offset, next_offset, text, leader_epoch), self._steps, self._wanted_offset)
+
+
+def _whole(
+    body: RecordBody, max_timestamp_ms: int, batch: bytearray | memoryview, reason: RebuildReason | None
+) -> Outgoing:
+    """Return the step that sends all records of ``body`` as ``batch``."""
+    return Outgoing(
+        body.base_offset, body.next_offset, body.record_count, max_timestamp_ms, body.leader_epoch, batch, reason
+    )

@@ -1,0 +1,1 @@
+"""Fetch requests: one lane for each source broker, memory and rate limits, and readers of single stretches."""

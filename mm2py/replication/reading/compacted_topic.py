@@ -1,0 +1,144 @@
+"""A topic of our own read from its start to its end, and a compacted one as a table: the last value of every key."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.retry import Reaction, reaction_to
+from mm2py.records.batch import Record, read_records
+from mm2py.replication.planning.planner import plan
+from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, TargetRules
+
+FETCH_BYTES: Final = 8 << 20
+_ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
+
+
+class DamagedTopic(Mm2Error):
+    """An internal topic holds what cannot be read, also not a few times later: to go on without it is to guess."""
+
+    def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
+        super().__init__(
+            f"{topic}-{partition} cannot be read at offset {offset}: {why}",
+            remedy="Look at the record with kafka-dump-log.sh; mm2py does not guess what stood there.",
+        )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where the reading of one partition stands."""
+
+    offset: int
+    damaged_reads: int = 0
+    """How often in a row the batch at ``offset`` came damaged. It is read again a few times."""
+
+
+async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
+    """Hand every committed record of ``topic`` to ``take`` (key, value), partition by partition in order.
+
+    Args:
+        topic: fresh metadata; every partition needs a leader.
+    Returns:
+        How many records there were, up to the end as it stood when each partition was first read.
+    Raises:
+        BrokerRefused: a partition has no leader, or the broker refuses to let us read.
+        DamagedTopic: a batch cannot be read.
+        BrokerUnreachable, RequestTimedOut: as ``Brokers.send``; nothing is remembered, read again from the start.
+    """
+    return await read_on(brokers, topic, {}, take)
+
+
+async def read_on(
+    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int], take: Callable[[bytes | None, bytes | None], None]
+) -> int:
+    """Hand over what was written since the last call; arguments, result and errors are as of ``read_table``.
+
+    Args:
+        read_to: how far each partition was read, by number; those it lacks are read from their start. It is brought
+            up to date as reading goes on, so that after an error nothing is handed over twice.
+    """
+    count = 0
+    async for record in each_record(brokers, topic, read_to):
+        take(record.key, record.value)
+        count += 1
+    return count
+
+
+async def each_record(
+    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
+) -> AsyncIterator[Record]:
+    """Yield every committed record of ``topic``; partitions by turns, each in order. Arguments, errors: ``read_on``.
+
+    What one fetch brought is in memory meanwhile.
+    """
+    read_to = {} if read_to is None else read_to
+    by_leader: dict[BrokerId, dict[int, _Reading]] = {}
+    for number, partition in topic.partitions.items():
+        if partition.leader is None:
+            code = partition.error_code or LEADER_NOT_AVAILABLE
+            raise BrokerRefused(f"Reading {topic.name}-{number}", code)
+        by_leader.setdefault(partition.leader, {})[number] = _Reading(read_to.get(number, 0))
+    for leader, readings in by_leader.items():
+        while readings:
+            for part in await _fetch(brokers, leader, topic, readings):
+                for step in _steps_of(topic, part, readings, read_to):
+                    for record in read_records(step.data):
+                        yield record
+
+
+async def _fetch(
+    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, readings: dict[int, _Reading]
+) -> list[FetchedPartition]:
+    wanted = [PartitionFetch(number, reading.offset, FETCH_BYTES) for number, reading in readings.items()]
+    request = FetchRequest(
+        [TopicFetch(topic.name, topic.topic_id, wanted)],
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES,
+        read_committed=True,
+        answer_all=True,
+    )
+    reply = await brokers.send(leader, request, channel="table")
+    if reply.error_code:
+        raise BrokerRefused(f"Reading {topic.name}", reply.error_code)
+    # the partition read last comes first next time, so that one with large batches cannot starve the others
+    first = next(iter(readings))
+    readings[first] = readings.pop(first)
+    return list(reply.partitions)
+
+
+def _steps_of(
+    topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading], read_to: dict[int, int]
+) -> list[Outgoing]:
+    """Return what one answer holds of a partition; one that is read to its end leaves ``readings``."""
+    number, reading = part.partition, readings[part.partition]
+    if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
+        reading.offset = part.log_start_offset
+        return []
+    if part.error_code:
+        remedy = f"mm2py needs READ on {topic.name}." if reaction_to(part.error_code) is Reaction.DENIED else ""
+        raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, remedy=remedy)
+    planned = plan(
+        part.records,
+        wanted_offset=reading.offset,
+        read_committed=True,
+        aborted=part.aborted,
+        rules=_ANY_SIZE,
+    )
+    if planned.steps:
+        reading.damaged_reads = 0
+    fault = planned.fault
+    if fault is not None:
+        reading.damaged_reads += 1
+        if not fault.is_damage or reading.damaged_reads > DAMAGED_READS_MAX:
+            raise DamagedTopic(topic.name, number, fault.offset, fault.text)
+    reading.offset = read_to[number] = planned.next_offset
+    if planned.next_offset >= part.last_stable_offset:
+        del readings[number]
+    return [step for step in planned.steps if isinstance(step, Outgoing)]

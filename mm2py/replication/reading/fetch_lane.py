@@ -1,0 +1,310 @@
+"""Reads from one source broker.
+
+A *fetch lane* keeps a few reads under way to its broker. Partitions with a backlog share one, which is answered at
+once; those at the end of their log share reads that wait for new records, the busy ones apart from the idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from mm2py.clock import Clock
+from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.retry import Backoff
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
+from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
+from mm2py.replication.planning.planner import plan
+from mm2py.replication.planning.repack import PASS_REFUSED, merge_rule
+from mm2py.replication.reading.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
+from mm2py.replication.reading.rate import RateLimit
+from mm2py.topics.selection import CopyModes
+
+IDLE_AFTER_S: Final = 10.0
+"""A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets
+records often need not name them all each time."""
+READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
+RATE_LOOKED_AT_S: Final = 0.5
+"""How often a read that waits for its rate looks whether that is another one by now."""
+LAST_WAIT_MS: Final = 50
+"""How long a read may wait at the broker that has the last free channel."""
+READS_APART_S: Final = 0.002
+"""At the end of a log, reads that bring something begin so far apart. In a stream of 1,000 records a second each would
+otherwise be read and sent by itself; one that comes alone never waits. What either costs is in
+``docs/decisions/0007-reads-two-milliseconds-apart.md``."""
+_Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
+"""Which reads a partition may join: by target broker, and whether they wait for new records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How a flow reads; sizes in bytes."""
+
+    partition_max_bytes: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    read_committed: bool
+    copy_modes: CopyModes = field(default_factory=CopyModes)
+    linger_s: float = 0.0
+    """How long a partition that got something at the end of its log rests: the next read then brings more at once."""
+
+
+class FetchLane:
+    """Reads the partitions that one source broker leads."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        brokers: Brokers,
+        settings: ReadSettings,
+        *,
+        account: Callable[[BrokerId], MemoryAccount],
+        rate: RateLimit,
+        clock: Clock,
+        rng: random.Random,
+        handle: Handler,
+        lost: Callable[[], None],
+    ) -> None:
+        """Make a lane; ``run`` starts it.
+
+        Args:
+            account: whose memory a read takes, by the target broker that its partitions go to.
+            handle: gets every event.
+            lost: called when the broker does not answer; somebody else may lead now.
+        """
+        self.broker = broker
+        self.partitions: dict[tuple[str, int], CopiedPartition] = {}
+        self.problem = LaneProblem()
+        self._brokers = brokers
+        self.settings = settings
+        """Of the next read."""
+        self._account = account
+        self._rate = rate
+        self._clock = clock
+        self._backoff = Backoff(rng)
+        self._handle = handle
+        self._lost = lost
+        self._wake = asyncio.Event()
+        self._channels: dict[_Queue, list[str]] = {}
+        """Channels that are free, by who waits for them."""
+        self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
+        """Partitions that may be read, in the order in which they will be asked for."""
+
+    def offer(self, partition: CopiedPartition) -> None:
+        """``partition`` may be ready to be read."""
+        target = partition.target_leader
+        if partition.reading is not None or target is None or not partition.copier.wants_fetch:
+            return
+        queue: _Queue = (target, "backlog")
+        if partition.copier.is_at_end:
+            idle: _Queue = (target, "idle")
+            rests = self._clock.monotonic() - partition.active_at_s > IDLE_AFTER_S
+            queue = idle if rests and self._free(idle) else (target, "tail")
+        self._queues.setdefault(queue, {})[partition.key] = partition
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look at all partitions again."""
+        for partition in self.partitions.values():
+            self.offer(partition)
+
+    async def run(self) -> None:
+        """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
+        try:
+            async with asyncio.TaskGroup() as reads:
+                while True:
+                    self._start_reads(reads)
+                    await self._wake.wait()
+                    self._wake.clear()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def _free(self, queue: _Queue) -> list[str]:
+        """Channels on which a read of this queue may start now. Target brokers never share one, nor its memory."""
+        if queue not in self._channels:
+            target, kind = queue
+            self._channels[queue] = [f"{kind}-{target}-{no}" for no in range(READS_AT_ONCE[kind])]
+        return self._channels[queue]
+
+    def _start_reads(self, reads: asyncio.TaskGroup) -> None:
+        """Read what may be read: each queue as a whole, as soon as it has a channel."""
+        for queue, waiting in self._queues.items():
+            if not waiting or not self._free(queue):
+                continue
+            target = queue[0]
+            partitions = [
+                part
+                for part in waiting.values()
+                if part.reading is None and part.target_leader == target and self.partitions.get(part.key) is part
+            ]
+            waiting.clear()
+            if partitions:
+                read = object()
+                for part in partitions:
+                    part.reading = read
+                channel = self._channels[queue].pop(0)
+                reads.create_task(
+                    self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
+                )
+
+    async def _read(
+        self,
+        reads: asyncio.TaskGroup,
+        read: object,
+        queue: _Queue,
+        partitions: list[CopiedPartition],
+        channel: str,
+    ) -> None:
+        served: set[tuple[str, int]] = set()
+        begun_s = self._clock.monotonic()
+        try:
+            served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=self._wait_ms(queue))
+            self._backoff.reset()
+            self.problem.set(None)
+        except KafkaError as error:
+            self.problem.set(str(error))
+            self._lost()
+            self._end(read, partitions)  # first of all: another broker may lead them now
+            await asyncio.sleep(self._backoff.next_s())
+        finally:
+            self._channels[queue].append(channel)
+            self._channels[queue].sort()
+            resting = [part for part in partitions if part.key in served]
+            others = [part for part in partitions if part.key not in served]
+            rests_s = 0.0
+            if resting and queue[1] != "backlog":
+                rests_s = self.settings.linger_s
+                if not rests_s:  # all of them rest, so that the next read is one
+                    rests_s = begun_s + READS_APART_S - self._clock.monotonic()
+                    resting, others = [*others, *resting], []
+            self._end(read, others)
+            if rests_s > 0:
+                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {channel}")
+            else:
+                self._end(read, resting)  # those served come last next time: a reply is filled in the request's order
+            self._wake.set()
+
+    async def _rest(self, read: object, partitions: list[CopiedPartition], seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._end(read, partitions)
+
+    def _end(self, read: object, partitions: Iterable[CopiedPartition]) -> None:
+        """Let partitions be read again, unless somebody else reads them by now."""
+        for part in partitions:
+            if part.reading is read:
+                part.reading = None
+            if self.partitions.get(part.key) is part:
+                self.offer(part)
+
+    async def _read_once(
+        self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, wait_ms: int | None
+    ) -> set[tuple[str, int]]:
+        """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got something whole."""
+        while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
+            await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
+        size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
+        size = min(size, self.settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
+        await account.reserve(size)
+        reserved = size
+        try:
+            wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
+            if not wanted:
+                return set()
+            asked = {part.key: (part, part.copier.fetch_offset) for part in wanted}
+            request = self._request(wanted, size, wait_ms)
+            reply = await self._brokers.send(self.broker, request, channel=channel)
+            reserved = 0
+            lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes)
+            now_s = self._clock.monotonic()
+            self._rate.spend(reply.size_bytes, now_s)
+            for part in wanted:
+                part.read_at_s = now_s
+            try:
+                for fetched in reply.partitions:
+                    if (key := (fetched.topic, fetched.partition)) in asked:
+                        self._take(*asked[key], fetched, lease)
+            finally:
+                lease.release(0)
+        finally:
+            if reserved:
+                account.give_back(reserved)
+        if reply.error_code:
+            for part in wanted:
+                self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
+        got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
+        return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
+
+    def _wait_ms(self, queue: _Queue) -> int | None:
+        """How long a read that has just got its channel may wait at the broker; None: not at all, there is a backlog.
+
+        The story: partitions that came to the end of their logs one after the other have parked all channels but one,
+        each for half a second. The next one would wait for that long, were the last channel parked as well.
+        """
+        if queue[1] == "backlog":
+            return None
+        return self.settings.max_wait_ms if self._channels[queue] else min(LAST_WAIT_MS, self.settings.max_wait_ms)
+
+    def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
+        settings = self.settings
+        by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
+        for part in partitions:
+            copier = part.copier
+            by_topic.setdefault((part.source_topic, part.source_topic_id), []).append(
+                PartitionFetch(
+                    part.partition,
+                    copier.fetch_offset,
+                    max(settings.partition_max_bytes, part.fetch_bytes),
+                    part.source_leader_epoch,
+                    copier.fetched_epoch,
+                )
+            )
+        return FetchRequest(
+            [TopicFetch(name, topic_id, wanted) for (name, topic_id), wanted in by_topic.items()],
+            max_wait_ms=wait_ms or 0,
+            min_bytes=0 if wait_ms is None else settings.min_bytes,
+            max_bytes=max(size, *(part.fetch_bytes for part in partitions)),  # one that was cut has to come whole
+            read_committed=settings.read_committed,
+            answer_all=any(part.copier.end_offset is None for part in partitions),
+        )
+
+    def _take(self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease) -> None:
+        if self.partitions.get(part.key) is not part:
+            return  # it is copied no more, or began anew: that was not asked for it
+        now_s = self._clock.monotonic()
+        if fetched.error_code:
+            self._handle(part, FetchRefused(fetched.error_code, now_s))
+        elif fetched.diverging_epoch is not None:
+            self._handle(part, Diverged(*fetched.diverging_epoch))
+        elif part.copier.fetch_offset == fetch_offset:
+            part.merging = PASS_REFUSED
+            if fetch_offset >= part.copier.search.pass_until:
+                part.merging = merge_rule(
+                    self.settings.copy_modes.of(part.source_topic),
+                    read_bytes=len(fetched.records),
+                    target_is_behind=part.copier.target_is_behind,
+                )
+            planned = plan(
+                fetched.records,
+                wanted_offset=fetch_offset,
+                read_committed=self.settings.read_committed,
+                aborted=fetched.aborted,
+                rules=part.rules,
+                merging=part.merging,
+                sent_before=part.copier.sent_before,
+                cut_until=part.copier.search.cut_until,
+            )
+            # A damaged length may claim gigabytes: so more is asked for step by step.
+            asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
+            part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
+            if planned.steps:
+                part.active_at_s = now_s
+            part.transactional_seen |= planned.transactional
+            part.log_end = fetched.high_watermark
+            end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
+            self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))

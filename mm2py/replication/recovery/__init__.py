@@ -1,0 +1,1 @@
+"""What a previous incarnation had written behind its last stored position."""

@@ -1,0 +1,1 @@
+"""The settings of a flow that its workers share: stored on the target, followed while they run."""

@@ -1,0 +1,315 @@
+"""The configs topic of one flow: read to its end, followed while the flow runs, and written without losing a change.
+
+Kafka has no compare-and-set. A writer reads to the end, writes only if what it knows still counts there, and reads on
+until it sees its own record. The story of two at once: both have read version 3; one writes its 4 and is told so, then
+the other's 4 arrives behind it. The other one finds the first in between, which it had not read; it has lost, so it
+puts the first one's settings back, as version 5. Should it die before it can, its own stand: the last writer wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from mm2py import __version__
+from mm2py.clock import Clock
+from mm2py.errors import Mm2Error
+from mm2py.flow import Flow, TopicName
+from mm2py.kafka import internal_topic
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import (
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.retry import Backoff
+from mm2py.records.batch import NewRecord
+from mm2py.records.connector_config import (
+    FLOW_KEY,
+    ConfigRecords,
+    FlowConfig,
+    encode_connectors,
+    encode_flow,
+    encode_no_tasks,
+)
+from mm2py.replication.reading.compacted_topic import each_record
+from mm2py.settings.flow_config import counting, storable, winner_of
+from mm2py.topics.internal import InternalTopic
+
+POLL_S: Final = 0.5
+"""How often is looked for a new version: workers notice it within two seconds."""
+SETTLE_S: Final = 5.0
+"""How long a writer waits for another one to put its settings back."""
+READ_AGAIN_S: Final = 0.05
+READ_AGAIN_MOST: Final = 200
+
+
+class ConfigsUnusable(Mm2Error):
+    """The configs topic cannot be made, or is not of the kind that keeps settings."""
+
+    def __init__(self, topic: str, why: str, *, remedy: str) -> None:
+        super().__init__(f"{topic} cannot keep the configuration of its flow: {why.rstrip('.')}.", remedy=remedy)
+
+
+class ConfigTable:
+    """What stands in the configs topic of one flow. Reading it changes nothing on the cluster."""
+
+    def __init__(self, brokers: Brokers, topic: str) -> None:
+        self.topic = topic
+        self.records = ConfigRecords(topic)
+        self.is_missing = False
+        """There was no such topic at the last look."""
+        self._brokers = brokers
+        self._metadata: TopicMetadata | None = None
+        self._topic_id: uuid.UUID | None = None
+        self._read_to: dict[int, int] = {}
+        self._reading = asyncio.Lock()
+
+    @property
+    def config(self) -> FlowConfig | None:
+        """What counts, by all that was read."""
+        return counting(self.records)
+
+    async def read(self) -> int:
+        """Take in what is new since the last call; returns how many records that were.
+
+        Raises:
+            ConfigTooNew: what counts must not be acted on by this mm2py.
+            ConfigsUnusable: it has several partitions, in which there is no order of changes.
+            KafkaError: as ``each_record``; the next call goes on where this one ended.
+        """
+        async with self._reading:
+            return await self._read()
+
+    async def _read(self) -> int:
+        count, before = 0, bool(self._read_to)
+        try:
+            if self._metadata is None:
+                self._metadata = await self._find()
+            if self._metadata is not None:
+                async for record in each_record(self._brokers, self._metadata, self._read_to):
+                    self.records.take(record.key, record.value, record.offset)
+                    count += 1
+        except KafkaError as error:
+            self._metadata = None  # its leader may have moved
+            if isinstance(error, BrokerRefused) and error.code == OFFSET_OUT_OF_RANGE and before:
+                self._forget()  # it was cut back: all of it is read once more
+            raise
+        if self.records.too_new is not None:
+            raise self.records.too_new
+        return count
+
+    async def read_patiently(self, rng: random.Random) -> int:
+        """Read, and again while what hinders it may pass. Raises: as ``read``, what does not pass."""
+        backoff = Backoff(rng, most_s=1.0)
+        while True:
+            try:
+                return await self.read()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+
+    def _forget(self) -> None:
+        self._read_to.clear()
+        self.records = ConfigRecords(self.topic)
+
+    async def _find(self) -> TopicMetadata | None:
+        topic = (await fetch_metadata(self._brokers, [self.topic])).topics.get(self.topic)
+        self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None or self.is_missing:
+            self._forget()
+            return None
+        if topic.error_code:
+            raise BrokerRefused(
+                f"Reading {self.topic}",
+                topic.error_code,
+                remedy=f"mm2py needs DESCRIBE and READ on {self.topic}.",
+            )
+        if len(topic.partitions) > 1:
+            raise ConfigsUnusable(
+                self.topic,
+                f"it has {len(topic.partitions)} partitions, and Kafka Connect wants one, too",
+                remedy="Delete it, and let mm2py make it; or name another one by config.storage.topic.",
+            )
+        if topic.topic_id != self._topic_id:
+            self._topic_id = topic.topic_id  # made anew: what was read is of another topic
+            self._forget()
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The settings stand in the topic, and count; as they were stored."""
+
+    config: FlowConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody was quicker; nothing was changed. ``config`` counts."""
+
+    config: FlowConfig | None
+
+
+class Writer(Protocol):
+    """Appends to the configs topic, as ``ConfigWriter``."""
+
+    async def begin(self) -> None:
+        """Return when it may write; at once from the second time on."""
+        ...
+
+    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
+        """Append records to their partitions. Raises: as ``TopicWriter.write``."""
+        ...
+
+
+class ConfigLog(ConfigTable):
+    """The table of a flow that also writes to it."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        flow: Flow,
+        writer: Writer,
+        *,
+        replication_factor: int,
+        worker: str,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Make one.
+
+        Args:
+            replication_factor: of the topic, if it has to be made.
+            worker: names who writes.
+        """
+        super().__init__(brokers, topic)
+        self._replication_factor = replication_factor
+        self._is_ensured = False
+        self._flow = flow
+        self._writer = writer
+        self._worker = worker
+        self._clock = clock
+        self.rng = rng
+        self._writing = asyncio.Lock()
+
+    async def write(self, config: FlowConfig, *, instead_of: FlowConfig | None) -> Written | Lost:
+        """Store settings in the place of those that the caller has read, if they still count.
+
+        Raises: as ``read``, ``ensure_configs_topic`` and ``TopicWriter.write``.
+        Cancelling may leave them stored or not, and another one's, stored at the same time, overwritten.
+        """
+        async with self._writing:
+            await self._writer.begin()  # before the last look: what is written then is based on what stands there
+            await self.read_patiently(self.rng)
+            if self.config != instead_of:
+                return Lost(self.config)
+            if self.is_missing or not self._is_ensured:
+                await ensure_configs_topic(
+                    self._brokers, self.topic, replication_factor=self._replication_factor, rng=self.rng
+                )
+                self._is_ensured = True
+            known, basis = self.records.writes, _write_id_of(self.records.flow)
+            ours = await self._append(config, basis)
+            if ours is None:
+                return Lost(self.config)
+            winner = winner_of(self.records.writes_behind(known), basis, ours.write_id)
+            if winner is None:
+                return await self._settle(ours)
+            if _write_id_of(self.records.flow) == ours.write_id:  # else somebody has put them back already
+                await self._append(replace(storable(winner), version=ours.version + 1), ours.write_id)
+            return Lost(self.config)
+
+    async def _append(self, config: FlowConfig, basis: str) -> FlowConfig | None:
+        """Write, and read on until it is seen; None if it never is, as where the topic was deleted meanwhile."""
+        now_ms, known = self._clock.wall_ms(), self.records.writes
+        ours = replace(config, write_id=f"{self.rng.getrandbits(64):016x}", based_on=basis)
+        if not config.at_ms:
+            ours = replace(ours, at_ms=now_ms, worker=self._worker, written_by=__version__)
+        values: dict[bytes, bytes] = {}
+        if not self.records.is_beside_mm2:
+            values |= encode_connectors(ours.properties, self._flow.source, self._flow.target)
+            values |= encode_no_tasks(self.records.tasks)
+        values[FLOW_KEY] = encode_flow(ours)  # the last of its batch
+        await self._writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
+        for _ in range(READ_AGAIN_MOST):
+            await self.read_patiently(self.rng)
+            if any(one.write_id == ours.write_id for one in self.records.writes_behind(known)):
+                return ours
+            await asyncio.sleep(READ_AGAIN_S)
+        return None
+
+    async def _settle(self, ours: FlowConfig) -> Written | Lost:
+        """Return what came of a write that was based on what counted; others may have written behind it unread."""
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                while True:
+                    latest = self.records.flow
+                    if latest is None or latest.write_id == ours.write_id:
+                        return Written(ours)
+                    if latest.based_on != ours.based_on:  # its writer has read ours, or it is ours, put back
+                        return Written(latest if latest.properties == ours.properties else ours)
+                    await asyncio.sleep(READ_AGAIN_S)
+                    await self.read_patiently(self.rng)
+        except TimeoutError:
+            return Lost(self.config)
+
+    async def versions(self, report: Callable[[str], None]) -> AsyncIterator[FlowConfig | None]:
+        """Yield what counts each time that it has changed, as long as somebody asks; None: there is nothing any more.
+
+        Args:
+            report: is told why it cannot be read just now, each time.
+        Raises: as ``read``, what does not pass.
+        """
+        known = self.config
+        while True:
+            await asyncio.sleep(POLL_S)
+            try:
+                await self.read()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                report(str(error))
+                continue
+            if self.config != known:
+                known = self.config
+                yield known
+
+
+def _write_id_of(config: FlowConfig | None) -> str:
+    return "" if config is None else config.write_id
+
+
+async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_factor: int, rng: random.Random) -> None:
+    """Create the configs topic where it is missing, and wait until it has a leader.
+
+    Raises:
+        ConfigsUnusable: it cannot be made, or would lose what it keeps.
+        BrokerRefused: the target refuses to say.
+        Others as ``Brokers.send``, what does not pass.
+    """
+    wanted = InternalTopic(TopicName(topic), 1)
+    backoff = Backoff(rng, most_s=1.0)
+    while True:
+        try:
+            await internal_topic.find_or_make(
+                brokers, wanted, replication_factor, setting="config.storage.replication.factor"
+            )
+            await internal_topic.read_settings(brokers, wanted)
+        except internal_topic.TopicNotMade as error:
+            raise ConfigsUnusable(topic, error.what, remedy=error.remedy) from error
+        except internal_topic.TopicUnsuitable as error:
+            raise ConfigsUnusable(topic, error.why, remedy=error.remedy) from error
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        else:
+            return
+        await asyncio.sleep(backoff.next_s())

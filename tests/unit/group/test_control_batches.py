@@ -1,0 +1,71 @@
+"""What a fetch of the control log brought is believed only where it fits together, whichever bit is wrong."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from mm2py.group.log.batches import Place, unpack
+from mm2py.records.batch import NewRecord, build_batch, read_header
+
+
+def batch(base_offset: int, count: int, epoch: int) -> bytearray:
+    made = build_batch([NewRecord(None, b"%d" % (base_offset + number), 1_000) for number in range(count)])
+    struct.pack_into(">q", made, 0, base_offset)
+    struct.pack_into(">i", made, 12, epoch)
+    return made
+
+
+def fetched(*batches: bytearray) -> memoryview:
+    return memoryview(bytearray(b"".join(batches)))
+
+
+def offsets(data: memoryview, place: Place, highest_epoch: int) -> tuple[list[int], Place, bool]:
+    found = unpack(data, place, highest_epoch)
+    for read in found.reads:
+        assert read.record is not None and read.record.value == b"%d" % read.offset
+    return [read.offset for read in found.reads], found.place, bool(found.fault)
+
+
+def test_records_from_the_wanted_one_on_come_with_the_place_behind_them() -> None:
+    data = fetched(batch(10, 5, 2), batch(15, 1, 2), batch(16, 2, 4))
+    assert offsets(data, Place(12, -1), 4) == ([12, 13, 14, 15, 16, 17], Place(18, 4), False)
+    assert offsets(data, Place(10, -1), 4) == (list(range(10, 18)), Place(18, 4), False)
+
+
+def test_a_batch_that_was_cut_short_is_left_for_the_next_read() -> None:
+    data = fetched(batch(10, 5, 2), batch(15, 3, 2))
+    assert offsets(data[:-1], Place(10, 2), 2) == (list(range(10, 15)), Place(15, 2), False)
+    assert offsets(data[:70], Place(10, 2), 2) == ([], Place(10, 2), False)
+
+
+def test_no_bit_that_flips_makes_a_wrong_record_or_a_wrong_place() -> None:
+    """Where all was read under one epoch. What a wrong length cuts off is left for the next read."""
+    data = fetched(batch(10, 3, 3), batch(13, 2, 3))
+    ends = {10: Place(10, 3), 13: Place(13, 3)}
+    first_size = read_header(data).size_bytes
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        read, place, _ = offsets(data, Place(10, 3), 3)
+        assert place == (ends[10] if bit // 8 < first_size else ends[13]), f"bit {bit}"
+        assert read == list(range(10, place.offset)), f"bit {bit}"
+        data[bit // 8] ^= 1 << bit % 8
+
+
+def test_a_hole_a_repetition_and_an_epoch_that_falls_are_faults() -> None:
+    for wrong in (batch(14, 1, 3), batch(12, 1, 3), batch(13, 1, 2), batch(13, 1, 9)):
+        assert offsets(fetched(batch(10, 3, 3), wrong), Place(10, 3), 4) == ([10, 11, 12], Place(13, 3), True)
+    assert offsets(fetched(batch(11, 1, 3)), Place(10, 3), 3) == ([], Place(10, 3), True)
+    assert offsets(fetched(batch(7, 3, 3)), Place(10, 3), 3) == ([], Place(10, 3), True)
+
+
+def test_a_batch_that_nobody_can_decompress_is_one_record_without_content() -> None:
+    made = build_batch([NewRecord(None, b"x", 1_000)])
+    made[22] |= 7  # a codec that does not exist
+    struct.pack_into(">q", made, 0, 10)
+    struct.pack_into(">I", made, 17, crc32c(memoryview(made)[21:]))
+    struct.pack_into(">i", made, 12, 0)
+    found = unpack(fetched(made), Place(10, -1), 0)
+    assert [(read.offset, read.record) for read in found.reads] == [(10, None)]
+    assert found.place == Place(11, 0) and found.reads[0].why

@@ -1,0 +1,206 @@
+"""What a fetch lane asks its broker for: how long it waits there, and how much may come."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
+from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copier import Copier
+from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
+from mm2py.replication.planning.steps import TargetRules
+from mm2py.replication.positions.position import Position
+from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
+from mm2py.replication.reading.memory import TAIL_READS, MemoryBudget
+from mm2py.replication.reading.rate import RateLimit
+
+BROKER = BrokerId(1)
+SETTINGS = ReadSettings(
+    partition_max_bytes=1 << 20, max_bytes=50 << 20, min_bytes=1, max_wait_ms=500, read_committed=False
+)
+
+
+class _Clock:
+    def monotonic(self) -> float:
+        return 100.0
+
+    def boottime(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
+    """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
+    requests: list[FetchRequest] = []
+
+    class Brokers:
+        async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
+            del channel
+            requests.append(request)
+            await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        account = MemoryBudget(limit_bytes).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda *_: None,
+            lost=lambda: None,
+        )
+
+        async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
+            copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+            copier.handle(PositionStored(copier.identity))
+            copier.end_offset = end_offset
+            part = CopiedPartition(
+                "t", "A.t", number, copier, TargetRules(1 << 20), target_leader=BROKER, fetch_bytes=fetch_bytes
+            )
+            part.active_at_s = 100.0
+            lane.partitions[part.key] = part
+            lane.offer(part)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        running = asyncio.create_task(lane.run())
+        try:
+            await walk(offer)
+        finally:
+            running.cancel()
+
+    asyncio.run(run())
+    return requests
+
+
+def test_the_last_free_read_at_the_end_of_the_log_is_back_soon() -> None:
+    """Partitions that reached their ends one by one had parked all reads; the next one waited half a second for one."""
+
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        for number in range(TAIL_READS + 1):
+            await offer(number, end_offset=5)
+
+    assert [request.max_wait_ms for request in asked(walk, 96 << 20)] == [500] * (TAIL_READS - 1) + [LAST_WAIT_MS]
+
+
+def test_a_backlog_is_read_without_waiting() -> None:
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        await offer(0, end_offset=1_000)
+
+    [request] = asked(walk, 96 << 20)
+    assert (request.max_wait_ms, request.min_bytes) == (0, 0)
+
+
+def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_there_is() -> None:
+    """A merged batch of 876 KB was in doubt, and reads had shrunk to 512 KB meanwhile: it could never be read again."""
+
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        await offer(0, end_offset=1_000, fetch_bytes=1_800_000)
+
+    [request] = asked(walk, 2 << 20)
+    assert request.max_bytes == 1_800_000
+    assert request.topics[0].partitions[0].max_bytes == 1_800_000
+
+
+def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_step() -> None:
+    """The next read shows what it is in truth; asked for at once, a backlog of so many bytes would come."""
+    sizes: list[int] = []
+
+    class Brokers:
+        async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
+            del channel
+            sizes.append(request.topics[0].partitions[0].max_bytes)
+            if len(sizes) > 3:
+                await asyncio.get_running_loop().create_future()
+            records = memoryview(
+                bytearray((5).to_bytes(8) + (1 << 30).to_bytes(4) + b"\x00\x00\x00\x06\x02" + bytes(99))
+            )
+            return FetchReply([FetchedPartition("t", 0, 0, 1_000, 1_000, 0, records)], len(records))
+
+    async def run() -> None:
+        account = MemoryBudget(96 << 20).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda part, event: None,
+            lost=lambda: None,
+        )
+        copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+        copier.handle(PositionStored(copier.identity))
+        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+        lane.partitions[part.key] = part
+        lane.offer(part)
+        running = asyncio.create_task(lane.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(run())
+    assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
+
+
+@pytest.mark.parametrize("begins_anew", [True, False])
+def test_what_a_read_of_a_partition_tells_is_nothing_to_one_that_began_anew_meanwhile(begins_anew: bool) -> None:
+    """The story: a partition is taken out and put in again while a read is parked at the broker. That its log diverged
+    where the old one stood would have stalled the new one before that was looked up."""
+    handled: list[tuple[CopiedPartition, Event]] = []
+
+    def partition() -> CopiedPartition:
+        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+        copier.handle(PositionStored(copier.identity))
+        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+
+    class Brokers:
+        def __init__(self) -> None:
+            self.answers = asyncio.Event()
+
+        async def send(self, _broker: BrokerId, _request: Any, *, channel: str = "") -> Any:
+            del channel
+            await self.answers.wait()
+            return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
+
+    async def run() -> None:
+        account, brokers, before = MemoryBudget(96 << 20).open(), Brokers(), partition()
+        lane = FetchLane(
+            BROKER,
+            brokers,  # type: ignore[arg-type]
+            SETTINGS,
+            account=lambda _: account,
+            rate=RateLimit(None),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda part, event: handled.append((part, event)),
+            lost=lambda: None,
+        )
+        lane.partitions[before.key] = before
+        lane.offer(before)
+        running = asyncio.create_task(lane.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if begins_anew:
+            lane.partitions[before.key] = partition()
+        else:
+            wanted.append((before, Diverged(2, 3)))
+        brokers.answers.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    wanted: list[tuple[CopiedPartition, Event]] = []
+    asyncio.run(run())
+    assert handled[:1] == wanted

@@ -1,0 +1,28 @@
+"""Positions read as a table: which of several records of one partition is believed."""
+
+from __future__ import annotations
+
+import random
+
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
+from mm2py.replication.positions.store import read_positions
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.record_batch import Record
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+TOPIC = "mm2-offsets.A.internal"
+
+
+def test_of_several_positions_of_a_partition_the_last_one_counts() -> None:
+    async def scenario() -> None:
+        cluster = ClusterModel("B", VirtualClock(), random.Random(1))
+        cluster.create_topic(TOPIC, 1)
+        key = encode_key(SourcePartition("A", "orders", 0))
+        stored = [StoredPosition(next_source) for next_source in (100, 300, 200)]
+        for position in stored:
+            cluster.append(TOPIC, 0, [Record(encode_value(position), key=key)])
+        topic = (await fetch_metadata(cluster, [TOPIC])).topics[TOPIC]
+        assert await read_positions(cluster, topic, "A") == ({("orders", 0): stored[-1]}, [])
+
+    run_virtual(scenario())

@@ -1,0 +1,147 @@
+"""A schedule begins at once, keeps its rate, and survives errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from connectors.source.notices import Notices
+from connectors.source.sync.fixed_rate import NEWS_EVERY_S, repeat
+from mm2py.errors import Mm2Error
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+
+def times_of(
+    durations_s: list[float], *, interval_s: float = 10.0, failing: frozenset[int] = frozenset()
+) -> list[float]:
+    """Return when the work begins, each time taking as long as said."""
+    clock = VirtualClock()
+    begun: list[float] = []
+    outcomes: list[bool] = []
+
+    async def scenario() -> None:
+        first_s = clock.monotonic()
+
+        async def work() -> None:
+            number = len(begun)
+            begun.append(round(clock.monotonic() - first_s, 3))
+            await asyncio.sleep(durations_s[number])
+            if number in failing:
+                raise Mm2Error("It failed.", remedy="")
+
+        task = asyncio.create_task(
+            repeat(
+                work,
+                interval_s=interval_s,
+                clock=clock,
+                failed=lambda _: outcomes.append(False),
+                worked=lambda: outcomes.append(True),
+            )
+        )
+        while len(begun) < len(durations_s):
+            await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_virtual(scenario(), limit_s=10_000)
+    assert outcomes == [number not in failing for number in range(len(outcomes))]
+    return begun
+
+
+def test_it_begins_at_once_and_keeps_its_rate_however_long_the_work_takes() -> None:
+    assert times_of([0.0, 3.0, 9.9, 0.0, 5.0]) == [0.0, 10.0, 20.0, 30.0, 40.0]
+
+
+def test_what_was_missed_is_left_out_and_the_rate_is_kept() -> None:
+    assert times_of([25.0, 0.0, 10.5, 0.0]) == [0.0, 30.0, 40.0, 60.0]
+
+
+def test_an_error_cancels_nothing() -> None:
+    assert times_of([0.0, 1.0, 0.0, 0.0], failing=frozenset({0, 2})) == [0.0, 10.0, 20.0, 30.0]
+
+
+def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
+    clock = VirtualClock()
+    begun: list[float] = []
+    outcomes: list[bool] = []
+    asked: list[float] = []
+
+    async def scenario() -> None:
+        first_s = clock.monotonic()
+
+        async def work() -> None:
+            begun.append(round(clock.monotonic() - first_s, 3))
+            if len(begun) == 2:
+                raise Mm2Error("It failed.", remedy="")
+
+        def news() -> bool:
+            asked.append(round(clock.monotonic() - first_s, 3))
+            return asked[-1] in {NEWS_EVERY_S, 2 * NEWS_EVERY_S, 20 + NEWS_EVERY_S}
+
+        schedule = repeat(
+            work,
+            interval_s=4 * NEWS_EVERY_S,
+            clock=clock,
+            failed=lambda _: outcomes.append(False),
+            worked=lambda: outcomes.append(True),
+            news=news,
+        )
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(12 * NEWS_EVERY_S - 1):
+                await schedule
+
+    run_virtual(scenario(), limit_s=1000)
+    assert begun == [0.0, 5.0, 10.0, 20.0, 25.0, 40.0]
+    assert outcomes == [True, False, True, True, True, True]
+    assert asked == [5.0, 10.0, 15.0, 25.0, 30.0, 35.0, 45.0, 50.0, 55.0]
+
+
+def test_a_defect_is_told_as_one_and_cancels_nothing() -> None:
+    """A sync of settings that meets a defect must not stop the copying."""
+    clock = VirtualClock()
+    told: list[str] = []
+
+    async def work() -> None:
+        raise ZeroDivisionError("by nought")
+
+    async def scenario() -> None:
+        async with asyncio.timeout(2.5):
+            await repeat(
+                work, interval_s=1, clock=clock, failed=lambda error: told.append(str(error)), worked=lambda: None
+            )
+
+    with pytest.raises(TimeoutError):
+        run_virtual(scenario(), limit_s=10)
+    assert len(told) == 3
+    assert told[0].startswith("ZeroDivisionError: by nought (at test_repeating.py:")
+    assert "This is a defect in mm2py; please report it with this line." in told[0]
+
+
+def test_a_cancelled_schedule_ends() -> None:
+    told: list[str] = []
+
+    async def scenario() -> None:
+        work = repeat(
+            lambda: asyncio.sleep(5),
+            interval_s=1,
+            clock=VirtualClock(),
+            failed=lambda error: told.append(str(error)),
+            worked=lambda: None,
+        )
+        task = asyncio.create_task(work)
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    run_virtual(scenario(), limit_s=10)
+    assert told == []
+
+
+def test_a_notice_is_new_once_until_it_changes_or_is_over() -> None:
+    notices = Notices()
+    assert [notices.is_new("a", "x"), notices.is_new("a", "x"), notices.is_new("a", "y")] == [True, False, True]
+    assert [notices.is_over("a"), notices.is_over("a"), notices.is_new("a", "y")] == [True, False, True]
+    notices.keep(lambda of: of != "a")
+    assert notices.is_new("a", "y")

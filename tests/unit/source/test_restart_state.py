@@ -1,0 +1,95 @@
+"""Partitions that stopped and begin again in one life: not under the id that they were written under before."""
+
+from __future__ import annotations
+
+import random
+
+from connectors.source.recovery.restart_state import StoppedPartitions
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copier import Copier
+from mm2py.replication.copying.events import CopySettings
+from mm2py.replication.planning.steps import TargetRules
+from mm2py.replication.positions.position import Position
+from tests.fakes.broker_model import ClusterModel
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.unit.kafka.producer.test_fencing import begin, make
+
+
+def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = False) -> CopiedPartition:
+    copier = Copier(
+        f"s-{partition}",
+        Position(0),
+        identity,
+        CopySettings(1 << 20),
+        lookup="it is looked up" if reconciling else None,
+    )
+    return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20))
+
+
+def remember(incarnation: Incarnation, target: ClusterModel) -> StoppedPartitions:
+    return StoppedPartitions(incarnation, target, clock=VirtualClock(), rng=random.Random(1))
+
+
+def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:
+    async def scenario() -> None:
+        incarnation, _ = await begin(make())
+        stopped = remember(incarnation, make())
+        first = incarnation.identity
+        second = await incarnation.further(first)
+        stopped.add([copied(0, first), copied(1, second)])
+        third = await stopped.identity_for(["s"])
+        assert third == await incarnation.further(second)
+        assert await stopped.identity_for(["other"]) == first
+        stopped.begun([copied(0, third), copied(1, third)])
+        assert await stopped.identity_for(["s"]) == first
+
+    run_virtual(scenario())
+
+
+def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconciled() -> None:
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        stopped = remember(incarnation, cluster)
+        stopped.add([copied(0, incarnation.identity)])
+        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+        assert await stopped.shut_out({("s", 0): remote, ("s", 1): remote}) == set()
+        markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
+        assert markers == [[1], []]
+
+    run_virtual(scenario())
+
+
+def test_a_partition_without_a_marker_does_not_begin() -> None:
+    """Neither the coordinator's silence nor its answer tells that a marker was written (C3): here it has no leader."""
+
+    async def scenario() -> None:
+        cluster = make()
+        incarnation, _ = await begin(cluster)
+        stopped = remember(incarnation, cluster)
+        stopped.add([copied(0, incarnation.identity)])
+        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+        cluster.topics["t"].partitions[0].leader = -1
+        assert await stopped.shut_out({("s", 0): remote}) == {("s", 0)}
+
+    run_virtual(scenario())
+
+
+def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> None:
+    async def scenario() -> None:
+        incarnation, _ = await begin(make())
+        stopped = remember(incarnation, make())
+        first = incarnation.identity
+        stopped.add([copied(0, first)])
+        second = await stopped.identity_for(["s"])
+        again = copied(0, second, reconciling=True)
+        stopped.begun([again])
+        stopped.add([again])
+        assert await stopped.identity_for(["s"]) == await incarnation.further(second)
+        stopped.begun([copied(0, second)])
+        assert await stopped.identity_for(["s"]) == first
+
+    run_virtual(scenario())
