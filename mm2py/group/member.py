@@ -1,7 +1,7 @@
 """One member of a group: it joins, sends heartbeats, follows the control log, and does what it has to do there.
 
 Answers to Connect's WorkerGroupMember and WorkerCoordinator. Its states are in ``group/member_state.py``, what the
-records mean in ``membership.py``, what to do about them in ``role.py``; this is the shell around all three.
+records mean in ``membership.py``, what to do about them in ``decisions.py``; this is the shell around all three.
 ``group.py`` makes the next member, under another id, when one has ended.
 """
 

@@ -3,7 +3,7 @@
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
 A record that its writer had no right to is void for every reader, so a leader that slept may wake and write without
-harm. ``hand_overs.py`` says which shares may run, ``role.py`` what a member does about all this.
+harm. ``revocations.py`` says which shares may run, ``decisions.py`` what a member does about all this.
 """
 
 from __future__ import annotations
