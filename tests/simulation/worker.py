@@ -21,6 +21,7 @@ from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
+from mm2py.replication.copying.states import Reconciling
 from mm2py.replication.reading.memory import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
@@ -120,7 +121,9 @@ class Worker:
         """Whether it has found out how far earlier lives got: only then it can say what is gone."""
         connector = self.herder.connectors[0].connector
         task = connector._task if isinstance(connector, SourceConnector) else None
-        return task is not None and all(part.copier.owns_position for part in task.partitions.values())
+        states = [] if task is None else [part.copier.state for part in task.partitions.values()]
+        looks_up = any(isinstance(state, Reconciling) and not state.owns_position for state in states)
+        return task is not None and not looks_up
 
     @property
     def was_taken_over(self) -> bool:
