@@ -279,7 +279,7 @@ class SourceConnector:
             keep=quarantine.keep,
             budget=self._budget,
             position_budget=self._position_budget,
-            producer_expiry_ms=prepared.producer_expiry_ms,
+            producer_expiry_ms=self._ownership.producer_expiry_ms,
             met_gap=self._gaps.met,
             gaps_written=self._gaps.written,
             stalls=Stalls(self._flow, settings.stall_timeout_s, self._metrics, self._log),

@@ -171,7 +171,7 @@ class Member:
 
     def shares(self, flow: Flow) -> Ownership:
         """Return what of a flow is this member's."""
-        return self._shares.setdefault(flow, Ownership(self, flow, self._terms.group))
+        return self._shares.setdefault(flow, Ownership(self, flow, self._terms.group, self._terms.producer_expiry_ms))
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
         """Return the target as this member may write to it."""

@@ -57,7 +57,9 @@ class Ownership:
     What the group is told raises IncarnationEnded once the member is over.
     """
 
-    def __init__(self, member: Member, flow: Flow, group: str) -> None:
+    def __init__(self, member: Member, flow: Flow, group: str, producer_expiry_ms: int) -> None:
+        self.producer_expiry_ms = producer_expiry_ms
+        """How long the target remembers producers."""
         self.changed = asyncio.Event()
         """Set when any answer may be another; a reader clears it before it waits. Only one waits for it."""
         self._member = member

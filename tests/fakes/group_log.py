@@ -106,7 +106,7 @@ class GroupLog:
 
     def ownership(self, member: MemberId, flow: Flow = A_B) -> OwnershipOfFlow:
         """Return a flow's part of the group, as one of its members sees it."""
-        return OwnershipOfFlow(cast("Member", _Seat(member, self)), flow, "mm2py")
+        return OwnershipOfFlow(cast("Member", _Seat(member, self)), flow, "mm2py", 86_400_000)
 
     def read(self, upto: int) -> View:
         """Return the view of a reader who has got as far as ``upto``."""

@@ -116,7 +116,7 @@ def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_d
             set_support(world, support)
             source.fill(5)
             async with world.worker() as herder:
-                await asyncio.sleep(40)
+                await asyncio.sleep(60)  # a coordinator is waited for, once for the settings and once for the records
                 (status,) = herder.status()
                 if support == "enabled":
                     assert status.state == "refused"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
-from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest
+from mm2py.kafka.port import BrokerId, Brokers, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer import transactions
-from mm2py.kafka.producer.incarnation import COORDINATOR_PATIENCE_S
-from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
+from tests.scenarios.process import Wire
 from tests.scenarios.two_lives import (
     Source,
     all_copied,
@@ -40,8 +40,7 @@ def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason
     async def scenario() -> None:
         world, source, witness = make_small(1)
         async with world.worker() as herder:
-            await asyncio.sleep(COORDINATOR_PATIENCE_S / 2)
-            assert said(world, "flow.waiting", "getting a producer id"), "a coordinator may come soon"
+            await until(lambda: bool(said(world, "flow.waiting", "getting a producer id")), world)
             await all_copied(world)
             (status,) = herder.status()
             assert status.state == "running"
@@ -128,17 +127,25 @@ def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
 class _LosesTrack:
     """The target says once that it knows nothing of who writes to the second partition."""
 
-    def __init__(self, cluster: ClusterModel) -> None:
-        self._cluster = cluster
+    def __init__(self) -> None:
         self.is_armed = False
 
+    def __call__(self, wire: Wire) -> Brokers:
+        return cast("Brokers", _Losing(self, wire))
+
+
+class _Losing:
+    def __init__(self, losing: _LosesTrack, wire: Wire) -> None:
+        self._losing = losing
+        self._wire = wire
+
     async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
-        if self.is_armed and isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders":
+        if self._losing.is_armed and isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders":
             numbers = [part.partition for part in request.topics[0].partitions]
             if numbers == [1]:
-                self.is_armed = False
+                self._losing.is_armed = False
                 return ProduceReply([ProducedPartition("A.orders", 1, OUT_OF_ORDER_SEQUENCE)])
-        return await self._cluster.send(broker, request, channel=channel)
+        return await self._wire.send(broker, request, channel=channel)
 
 
 def test_a_partition_in_doubt_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
@@ -147,12 +154,8 @@ def test_a_partition_in_doubt_waits_for_a_coordinator_and_the_others_are_copied_
         world.target.create_topic(transactions.TOPIC, 1)
         source.fill(20)
         source.fill(20, partition=1)
-        losing = _LosesTrack(world.target)
-
-        def through(cluster: ClusterModel) -> ClusterModel:
-            return losing if cluster is world.target else cluster  # type: ignore[return-value]
-
-        async with world.worker(through=through) as herder:
+        losing = _LosesTrack()
+        async with world.worker(through=losing) as herder:
             await all_copied(world)
             await asyncio.sleep(2)
             world.target.transactions_available = False

@@ -1,4 +1,4 @@
-"""One partition of the offsets topic has no leader: what is kept in it waits, is named, and holds up nothing else.
+"""One partition of the offsets topic takes no records: what is kept in it waits, is named, and holds up nothing else.
 
 The topics of records have two replicas, the offsets topic has one: so one broker that is gone takes one of its three
 partitions along, and no record is kept from being copied.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
+from mm2py.kafka.error_codes import NOT_ENOUGH_REPLICAS
+from mm2py.kafka.port import BrokerId, Brokers, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.records.source_offset import SourcePartition, decode_key, decode_value, encode_key, partition_of
 from mm2py.worker.herder import Herder
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.gate import Request
+from tests.scenarios.process import Wire
 from tests.scenarios.two_lives import OFFSETS, said, until
 from tests.scenarios.world import World
 
@@ -54,6 +59,35 @@ def stuck(world: World) -> Iterator[None]:
     world.target.start_broker(node)
 
 
+class Short:
+    """Stands between a worker and its target: one partition of the offsets topic has too few replicas in sync."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def __call__(self, wire: Wire) -> Brokers:
+        return cast("Brokers", _Short(self, wire))
+
+    @contextmanager
+    def of_replicas(self) -> Iterator[None]:
+        self.is_on = True
+        yield
+        self.is_on = False
+
+
+class _Short:
+    def __init__(self, short: Short, wire: Wire) -> None:
+        self._short = short
+        self._wire = wire
+
+    async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
+        if self._short.is_on and isinstance(request, ProduceRequest):
+            (topic,) = request.topics
+            if (topic.name, [part.partition for part in topic.partitions]) == (OFFSETS, [STUCK]):
+                return ProduceReply([ProducedPartition(OFFSETS, STUCK, NOT_ENOUGH_REPLICAS)])
+        return await self._wire.send(broker, request, channel=channel)
+
+
 def copied(world: World, topic: str) -> list[int]:
     remote = f"A.{topic}"
     return [len(world.target.records(remote, part.index)) for part in world.target.topics[remote].partitions]
@@ -77,10 +111,10 @@ def problems(herder: Herder, topic: str) -> list[str]:
 
 def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_is_said_and_shown() -> None:
     async def scenario() -> None:
-        world = make()
-        async with world.worker() as herder:
+        world, short = make(), Short()
+        async with world.worker(through=short) as herder:
             await world.copied(COPIED)
-            with stuck(world):
+            with short.of_replicas():
                 create(world, "fresh", 12)
                 for number in range(1, 100):
                     fill(world, "orders", number)
@@ -92,14 +126,17 @@ def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_
                 positions = {no for topic, no in stored(world) if topic == "fresh"}
                 assert positions == set(range(12)) - waiting
                 (line,) = said(world, "positions.held_up")
-                assert f"topic={OFFSETS} partitions=0" in line and "it has no leader" in line
+                assert f"topic={OFFSETS} partitions=0" in line and "NOT_ENOUGH_REPLICAS" in line
                 assert f"{len(waiting)} copied partitions wait" in line
                 (line,) = said(world, "partitions.waiting", "topic=fresh")
-                assert f"partitions={len(waiting)}" in line and f"{OFFSETS}-0: it has no leader" in line
+                assert (
+                    f"partitions={len(waiting)}" in line
+                    and f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
+                )
                 (line,) = said(world, "partition.stalled")
                 assert "topic=fresh" in line and "its position is not stored on the target yet" in line
-                assert f"{OFFSETS}-0: it has no leader" in line
-                assert herder.status()[0].positions_problem == f"{OFFSETS}, partition(s) 0: it has no leader"
+                assert f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
+                assert "partition(s) 0: the target answers NOT_ENOUGH_REPLICAS" in herder.status()[0].positions_problem
                 assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
                 assert herder.status()[0].positions_age_s > 60
             await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
@@ -110,6 +147,28 @@ def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_
             assert problems(herder, "fresh") == []
             await world.stop(herder)
         assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_while_positions_cannot_be_read_new_topics_wait_and_what_has_begun_goes_on() -> None:
+    """Another worker may have stored a position there."""
+
+    async def scenario() -> None:
+        world = make()
+        async with world.worker() as herder:
+            await world.copied(COPIED)
+            with stuck(world):
+                create(world, "fresh", 12)
+                for number in range(1, 30):
+                    fill(world, "orders", number)
+                    await asyncio.sleep(1)
+                assert copied(world, "fresh") == [0] * 12
+                assert copied(world, "orders") == [30] * 12
+                assert f"{OFFSETS}-0" in herder.status()[0].reason
+                (line,) = said(world, "watch.failing")
+                assert f"Reading {OFFSETS}-0 was refused with LEADER_NOT_AVAILABLE" in line
+            await world.copied({"fresh": "A.fresh"}, deadline_s=20)
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
@@ -178,11 +237,11 @@ def test_a_stop_stores_what_it_can_says_what_it_cannot_and_the_next_life_goes_on
 
 def test_a_topic_made_anew_begins_again_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
     async def scenario() -> None:
-        world = make(on_source_gap="restart")
-        async with world.worker():
+        world, short = make(on_source_gap="restart"), Short()
+        async with world.worker(through=short):
             await world.copied(COPIED)
             await asyncio.sleep(3)
-            with stuck(world):
+            with short.of_replicas():
                 await asyncio.sleep(10)
                 world.source.delete_topic("orders")
                 create(world, "orders", 12)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from mm2py.kafka.messages import ListOffsetsRequest
-from mm2py.kafka.port import BrokerId
+from mm2py.kafka.port import BrokerId, Brokers
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
+from tests.scenarios.process import Wire
 from tests.scenarios.two_lives import (
     all_copied,
     copies,
@@ -52,7 +54,8 @@ def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with()
     """The source was trimmed past the position, so its records are compared; its leader goes just before that."""
 
     class LosesTheLeader:
-        def __init__(self, cluster: ClusterModel) -> None:
+        def __init__(self, wire: Wire, cluster: ClusterModel) -> None:
+            self._wire = wire
             self._cluster = cluster
             self.is_lost = False
 
@@ -60,7 +63,7 @@ def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with()
             if isinstance(request, ListOffsetsRequest) and channel == "control" and not self.is_lost:
                 self.is_lost = True
                 self._cluster.partition("orders", 0).elect(NO_LEADER, [1], now_s=self._cluster.clock.monotonic())
-            return await self._cluster.send(broker, request, channel=channel)
+            return await self._wire.send(broker, request, channel=channel)
 
     async def scenario() -> None:
         world, source, witness = make(16)
@@ -72,13 +75,16 @@ def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with()
         witness.look()
         upstream = world.source.partition("orders", 0)
         world.source.delete_records("orders", 0, upstream.high_watermark - 5)
-        losing = LosesTheLeader(world.source)
+        losing: list[LosesTheLeader] = []
 
-        def through(cluster: ClusterModel) -> ClusterModel:
-            return losing if cluster is world.source else cluster  # type: ignore[return-value]
+        def through(wire: Wire) -> Brokers:
+            if wire.name != "A":
+                return wire
+            losing.append(LosesTheLeader(wire, world.source))
+            return cast("Brokers", losing[-1])
 
         async with world.worker(through=through):
-            await until(lambda: losing.is_lost, world)
+            await until(lambda: any(one.is_lost for one in losing), world)
             await asyncio.sleep(60)
             fences = [batch for batch in world.target.batches("A.orders", 0) if batch.control]
             assert len(fences) == 1

@@ -29,7 +29,6 @@ from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
-from mm2py.kafka.producer.expiry import find_producer_expiry_ms
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
@@ -50,8 +49,6 @@ class Prepared:
     target_id: str | None
     identity: ProducerIdentity
     """Under what it writes first."""
-    producer_expiry_ms: int
-    """How long the target remembers producers."""
     previous: PreviousProducers
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
@@ -119,11 +116,9 @@ class Preparation:
         )
         await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()
-        producer_expiry_ms = await until_answered(
-            lambda: find_producer_expiry_ms(target, self._log), "asking how long the target remembers producers"
-        )
-        if self._incarnation.degraded and settings.exactly_once == "enabled":
-            raise ExactlyOnceImpossible(self._flow, self._incarnation.degraded)
+        unfenced = self._incarnation.degraded or self._ownership.fates.unfenced
+        if unfenced and settings.exactly_once == "enabled":
+            raise ExactlyOnceImpossible(self._flow, unfenced)
         previous = PreviousProducers(
             target, self._incarnation, self._name, ended=self._ended, ownership=self._ownership, rng=self._rng
         )
@@ -132,7 +127,6 @@ class Preparation:
             source_id=source_id,
             target_id=target_id,
             identity=identity,
-            producer_expiry_ms=producer_expiry_ms,
             previous=previous,
             offsets_partitions=offsets_partitions,
             positions=positions,
