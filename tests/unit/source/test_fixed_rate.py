@@ -114,7 +114,7 @@ def test_a_defect_is_told_as_one_and_cancels_nothing() -> None:
     with pytest.raises(TimeoutError):
         run_virtual(scenario(), limit_s=10)
     assert len(told) == 3
-    assert told[0].startswith("ZeroDivisionError: by nought (at test_repeating.py:")
+    assert told[0].startswith("ZeroDivisionError: by nought (at test_fixed_rate.py:")
     assert "This is a defect in mm2py; please report it with this line." in told[0]
 
 
