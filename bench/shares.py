@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.records.control_record import Entry, Share
 
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from connectors.source.copying.position_keeper import PositionKeeper
-from connectors.source.recovery.keep_alive import KeepAlive
+from connectors.source.recovery.previous_producers import KeepAlive
 from mm2py.cli import main as cli
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation

@@ -21,25 +21,20 @@ from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
-from mm2py.connector import Connector, ConnectorName, Kind, Side
-from mm2py.flow import Flow
-from mm2py.group.factory import Entrance
-from mm2py.group.group import Group
-from mm2py.group.join_metadata import GroupRefused
-from mm2py.group.log.topic import ControlLogUnusable
-from mm2py.kafka.producer.transactional_ids import TransactionalId
+from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
+from mm2py.group.control_topic import ControlLogUnusable
+from mm2py.group.group import Entrance, Group
+from mm2py.group.group_state import GroupRefused
+from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Share
-from mm2py.replication.positions.budget import PositionBudget
-from mm2py.replication.reading.memory import MemoryBudget
-from mm2py.settings.config_log import ConfigLog
-from mm2py.settings.follow import ConfigWatch, Others
-from mm2py.settings.switching_off import SwitchingOff
-from mm2py.settings.writer import ConfigWriter
-from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.selection import should_replicate
+from mm2py.replication.position import PositionBudget
+from mm2py.replication.reading.limits import MemoryBudget
+from mm2py.settings.config_log import ConfigLog, ConfigWriter
+from mm2py.settings.follow import ConfigWatch, Others, SwitchingOff
+from mm2py.topics.filters import PatternTooSlow, should_replicate
 from mm2py.worker.connector_schedule import Current, HeartbeatTurn, PathTurn, SettledTurn
 from mm2py.worker.herder import Herder, Plan
 

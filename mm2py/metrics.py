@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from mm2py.flow import Flow
+from mm2py.connector import Flow
 
 
 class Metrics:

@@ -2,11 +2,20 @@
 
 Answers to ``Password`` of Apache Kafka's configuration. Whoever needs the text asks for it with ``reveal``, so that
 every place that can show a secret is found by searching for that word.
+
+What of a settings file may be shown: names that look like names, values of keys that hold no secret.
+
+MirrorMaker 2 hides only what its definitions call a password. Here a key is also judged by its name, because custom
+plug-ins have secrets that no definition knows. A key is not shown if it looks like a piece of a secret: a blank behind
+the backslash that should continue a line, or a lost backslash, makes the rest of a password or of a PEM block a "key".
+The other way round a backslash too many makes the next line, which may hold a password, a part of the value before it;
+so a value is not shown either if it looks like that (``setting_within``).
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Any, Final, NoReturn, Self
 
 HIDDEN: Final = "[hidden]"
@@ -63,3 +72,129 @@ def without(text: str, secrets: tuple[Secret, ...]) -> str:
     for secret in sorted((secret.reveal() for secret in secrets if secret), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
+
+
+_SSL = (
+    "cipher.suites enabled.protocols endpoint.identification.algorithm engine.factory.class key.password"
+    " keymanager.algorithm keystore.certificate.chain keystore.key keystore.location keystore.password keystore.type"
+    " protocol provider secure.random.implementation trustmanager.algorithm truststore.certificates"
+    " truststore.location truststore.password truststore.type"
+)
+_SASL = (
+    "client.callback.handler.class jaas.config kerberos.kinit.cmd kerberos.min.time.before.relogin"
+    " kerberos.service.name kerberos.ticket.renew.jitter kerberos.ticket.renew.window.factor"
+    " login.callback.handler.class login.class login.connect.timeout.ms login.read.timeout.ms"
+    " login.refresh.buffer.seconds login.refresh.min.period.seconds login.refresh.window.factor"
+    " login.refresh.window.jitter login.retry.backoff.max.ms login.retry.backoff.ms mechanism"
+    " oauthbearer.assertion.algorithm oauthbearer.assertion.claim.aud oauthbearer.assertion.claim.exp.seconds"
+    " oauthbearer.assertion.claim.iss oauthbearer.assertion.claim.jti.include"
+    " oauthbearer.assertion.claim.nbf.seconds oauthbearer.assertion.claim.sub oauthbearer.assertion.file"
+    " oauthbearer.assertion.private.key.file oauthbearer.assertion.private.key.passphrase"
+    " oauthbearer.assertion.template.file oauthbearer.client.credentials.client.id"
+    " oauthbearer.client.credentials.client.secret oauthbearer.clock.skew.seconds oauthbearer.expected.audience"
+    " oauthbearer.expected.issuer oauthbearer.header.urlencode oauthbearer.jwks.endpoint.refresh.ms"
+    " oauthbearer.jwks.endpoint.retry.backoff.max.ms oauthbearer.jwks.endpoint.retry.backoff.ms"
+    " oauthbearer.jwks.endpoint.url oauthbearer.jwt.retriever.class oauthbearer.jwt.validator.class"
+    " oauthbearer.scope oauthbearer.scope.claim.name oauthbearer.sub.claim.name oauthbearer.token.endpoint.url"
+)
+CLIENT_NAMES = frozenset(
+    ["bootstrap.servers", "security.protocol"]
+    + [f"ssl.{name}" for name in _SSL.split()]
+    + [f"sasl.{name}" for name in _SASL.split()]
+)
+"""The only client settings that a client inherits from its cluster, and a cluster from the top of the file."""
+
+KEY_SHOWN_MAX = 120
+VALUE_SHOWN_MAX = 80
+
+_SECRET = re.compile(r"password|passwd|passphrase|secret|token|jaas|credential|certificate|keystore|truststore", re.I)
+_SECRET_PART = re.compile(r"(?:^|[._-])(?:key|keys|auth|authorization|cert|certs|pwd|pin)(?:$|[._-])", re.I)
+_ADDRESS = re.compile(
+    r"(?:^|[._-])(?:address|addresses|bootstrap|connect|controllers|directory|endpoint|file|files|host|hosts|listeners?"
+    r"|location|path|paths|port|ports|servers?|uri|url)(?:$|[._-])",
+    re.I,
+)
+_OF_ZOOKEEPER = ("zookeeper.connect", "zookeeper.auth.digest")
+_NAMES_OF_CONNECTIONS = tuple(sorted({*CLIENT_NAMES, *_OF_ZOOKEEPER}, key=len, reverse=True))
+_NAME_AND_MORE = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<between>\s*[=:]\s?|\s+(?=[^\s,]))")
+_WEB_ADDRESS = re.compile(r"https?://[^\s,]+")
+_KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/]{32}")
+_NOT_SHOWN = "[a key that is not shown, because it may be part of a secret]"
+_MADE_LIKE_A_KEY = re.compile(r"[\w.$> -]+")
+"""Names of Kafka's settings, parameters of its plug-ins, arrows, aliases in any script."""
+
+
+def may_hold_secret(key: str) -> bool:
+    """True if the value of this key is never to be shown; names of converters and endpoints are let through."""
+    name = re.sub(r"(?:^|\.)(?:key|value)\.(?:converter|serializer|deserializer)(?:\.|$)", ".", key)
+    return bool(_SECRET.search(name) or _SECRET_PART.search(name))
+
+
+def may_be_address(key: str) -> bool:
+    """True if the name of this key says that its value is where something is to be found."""
+    return _ADDRESS.search(key) is not None
+
+
+def setting_within(value: str) -> str:
+    """Return what looks like a setting of a connection inside the value of another one; empty if nothing does.
+
+    The story: ``topics = orders, \\`` was the first line of three; the others were taken out. Now the line of a
+    password belongs to the topics, and even ``#`` before it does not help. A topic called ``password-resets`` is no
+    setting, nor is ``x(?=.*token)``: there has to be a name with a value behind it. A blank sets a value, too, as in
+    ``A.password hunter2``; without a dot in the name these are two words.
+    """
+    for found in _NAME_AND_MORE.finditer(_WEB_ADDRESS.sub("", value)):
+        name, between = found["name"][-KEY_SHOWN_MAX:], found["between"]
+        known = next((known for known in _NAMES_OF_CONNECTIONS if name.endswith(known)), "")
+        if known:
+            return known
+        is_set = "=" in between or (":" in between and between[-1].isspace())  # a group may be called token:refresh
+        if is_set and (_SECRET.search(name) or ("." in name and (may_hold_secret(name) or may_be_address(name)))):
+            return "a credential or an address"
+        if between.isspace() and "." in name and may_hold_secret(name):
+            return "a credential or an address"
+    return ""
+
+
+def may_show_unknown_key(key: str, value: str) -> bool:
+    """Return whether a key that mm2py does not know may be shown.
+
+    A key without a value may be a piece of the value before it: a blank behind the backslash that should continue a
+    line makes the rest of a password a key. So may one that is not made like a key.
+    """
+    return bool(value) and _MADE_LIKE_A_KEY.fullmatch(key) is not None and not _KEY_MATERIAL.search(key)
+
+
+def shown_unknown_key(key: str, value: str) -> str:
+    """Return a key that mm2py does not know as it may stand in one line of a log."""
+    return shown_key(key) if may_show_unknown_key(key, value) else _NOT_SHOWN
+
+
+def shown_key(key: str) -> str:
+    """Return a key as it may stand in one line of a log. Of one that is not known see ``shown_unknown_key``."""
+    if _KEY_MATERIAL.search(key):
+        return _NOT_SHOWN
+    text = printable(key)
+    return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}…"
+
+
+def printable(text: str) -> str:
+    """Return text that may come from other people's clusters so that it stays in its line and steers no terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def is_hidden(key: str, value: str) -> bool:
+    """Whether a value is never to be shown: by its key, or because another setting may be within."""
+    return may_hold_secret(key) or bool(setting_within(value))
+
+
+def shown_value(key: str, value: str, *, most: int | None = VALUE_SHOWN_MAX) -> str:
+    """Return the value as it may stand in one line of a log, in quotes; hidden if it may hold a secret.
+
+    Args:
+        most: of so many characters the rest is cut off; None: of none.
+    """
+    if is_hidden(key, value):
+        return HIDDEN
+    text = value if most is None or len(value) <= most else f"{value[:most]}…"
+    return ascii(text) if not text.isprintable() else repr(text)

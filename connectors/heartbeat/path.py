@@ -17,21 +17,18 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.heartbeat.task import lasting_pause_s
-from connectors.heartbeat.topic import PARTITION
+from connectors.heartbeat.connector import PARTITION, lasting_pause_s
 from mm2py.clock import Clock
-from mm2py.connector import PathStatus
+from mm2py.connector import Flow, PathStatus
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.logs import Trouble
 from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
 from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
-from mm2py.trouble import Trouble
 
 SILENT_AFTER_INTERVALS: Final = 10
 SILENT_AFTER_LEAST_S: Final = 15.0

@@ -14,42 +14,36 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.assignment.assigned_positions import HandedDown
-from connectors.source.assignment.loads import Loads
-from connectors.source.assignment.release import HandOver
+from connectors.source.assignment import HandedDown, HandOver, Loads
+from connectors.source.copying.lanes import Stalls
 from connectors.source.copying.quarantine import Quarantine
-from connectors.source.copying.stalls import Stalls
+from connectors.source.copying.reports import topic_status
 from connectors.source.copying.task import Cluster, SourceTask
-from connectors.source.copying.topic_status import topic_status
 from connectors.source.discovery.discovery import Discovery, look_again_s
-from connectors.source.discovery.refused_topics import RefusedTopics
 from connectors.source.discovery.starting_offsets import Beginning
-from connectors.source.gaps.gap_keeper import GapKeeper
-from connectors.source.gaps.resumption import Resumption
-from connectors.source.recovery.keep_alive import KeepAlive
+from connectors.source.gap_keeper import GapKeeper, Resumption
 from connectors.source.recovery.preparation import Preparation, Prepared
-from connectors.source.recovery.previous_producers import PreviousProducers
-from connectors.source.recovery.restart_state import StoppedPartitions
-from connectors.source.sync.refused_configs import RefusedConfigs
-from connectors.source.sync.schedules import Schedules
+from connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
+from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.refusals import RefusedConfigs, RefusedTopics
+from connectors.source.schedules import Schedules
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus, Side
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.errors import Backoff, KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
+from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.producer.transactional_ids import TransactionalId
-from mm2py.kafka.retry import Backoff
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.metrics import Metrics
 from mm2py.records.status_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.positions.budget import PositionBudget
-from mm2py.replication.positions.store import PositionStore
-from mm2py.replication.reading.memory import MemoryBudget
-from mm2py.settings.reach import Part
+from mm2py.replication.position import PositionBudget
+from mm2py.replication.position_store import PositionStore
+from mm2py.replication.reading.limits import MemoryBudget
+from mm2py.settings.flow_config import Part
 
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a partition that is copied has no leader, on either side."""

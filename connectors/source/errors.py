@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
 
 
 class FlowRefused(Mm2Error):

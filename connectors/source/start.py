@@ -13,13 +13,11 @@ from connectors.source.errors import FlowRefused, TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR, STATUS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Side
-from mm2py.flow import TopicName
+from mm2py.connector import Side, TopicName
 from mm2py.kafka import internal_topic
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff
-from mm2py.topics.internal import InternalTopic
+from mm2py.topics.names import InternalTopic
 
 UNREACHABLE_REPORT_S: Final = 5.0
 

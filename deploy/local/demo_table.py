@@ -18,8 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mm2py.connector import FlowStatus, TopicStatus
-from mm2py.flow import Flow
+from mm2py.connector import Flow, FlowStatus, TopicStatus
 
 WIDTH: Final = 100
 RATE_WINDOW_S: Final = 3.0

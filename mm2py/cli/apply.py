@@ -31,17 +31,15 @@ from mm2py.cli.command import (
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import is_enabled
-from mm2py.config.secrets import printable, shown_value
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.settings.config_log import ConfigLog, ConfigTable, Lost
-from mm2py.settings.flow_config import Difference, changed, difference, swapped
+from mm2py.secret import printable, shown_value
+from mm2py.settings.config_log import ConfigLog, ConfigTable, ConfigWriter, Lost
+from mm2py.settings.flow_config import Difference, changed, difference, reach, swapped
 from mm2py.settings.follow import merged
-from mm2py.settings.reach import reach
-from mm2py.settings.writer import ConfigWriter
 from mm2py.status.printout import time_text
 
 

@@ -12,16 +12,16 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from mm2py.config.secrets import printable
 from mm2py.config.settings import ClusterSettings
+from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.kafka.transport.opening import ConnectionOptions
+from mm2py.kafka.transport.wire import FrameMemory
+from mm2py.secret import printable
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1

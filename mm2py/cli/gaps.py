@@ -31,16 +31,16 @@ from mm2py.cli.command import (
 )
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
-from mm2py.config.secrets import printable
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import Flow, parse_flow
 from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Command, Gap
 from mm2py.replication.status_log import StatusLog, StatusTable
+from mm2py.secret import printable
 from mm2py.status.printout import time_text
 
 POLL_S: Final = 0.5

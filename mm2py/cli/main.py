@@ -21,7 +21,6 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors import wiring as composition
 from mm2py import __version__
-from mm2py.allocator import keep_large_blocks
 from mm2py.cli import supervisor
 from mm2py.cli.command import (
     EXIT_FAILED,
@@ -35,15 +34,14 @@ from mm2py.cli.command import (
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Side
+from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.transport.frames import FrameMemory
 from mm2py.kafka.transport.opening import ConnectionOptions
+from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import LEVELS, make_logger
-from mm2py.replication.reading.memory import MemoryBudget
+from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.worker.herder import Herder
 
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"

@@ -15,12 +15,12 @@ from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, wr
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import TopicName, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import TopicName, parse_flow
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.transport.frames import FrameMemory
+from mm2py.kafka.transport.wire import FrameMemory
 from mm2py.replication.replay import Selection, Survey, append, export, survey
-from mm2py.topics import internal
+from mm2py.topics.names import quarantine
 
 FRAMES_BYTES: Final = 64 << 20
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -220,7 +220,7 @@ def _say_claimed(found: Survey, clock: Clock, *, again: bool) -> None:
 
 
 def _quarantine(settings: FlowSettings) -> str:
-    return internal.quarantine(settings.flow.source).name
+    return quarantine(settings.flow.source).name
 
 
 def _nothing(settings: FlowSettings, selection: Selection) -> str:

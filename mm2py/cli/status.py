@@ -31,7 +31,7 @@ from mm2py.cli.command import (
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.flow import Flow
+from mm2py.connector import Flow
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import object_of, text_of
 from mm2py.status.report import Report, report_of

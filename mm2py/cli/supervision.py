@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.errors import Backoff
 
 DRAINED: Final = 0
 NOTHING_LEFT: Final = 1

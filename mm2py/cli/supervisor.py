@@ -43,7 +43,7 @@ from mm2py.cli.supervision import (
     Supervision,
 )
 from mm2py.errors import ConfigError
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.errors import Backoff
 
 WORKERS_MOST: Final = 256
 DRAIN_MOST_S: Final = 60.0

@@ -22,14 +22,12 @@ from mm2py.config.flow_properties import (
 )
 from mm2py.config.flows import FlowsReading
 from mm2py.config.inventory import Item, take_inventory
-from mm2py.config.kinds import BadValue, Key, Status, java_trim, string
-from mm2py.config.layers import Layer, cluster_pairs
-from mm2py.config.problems import Unusable, add_problem, all_problems, bad_value, listed_flows
+from mm2py.config.layers import Layer, Unusable, add_problem, all_problems, bad_value, cluster_pairs, listed_flows
 from mm2py.config.properties import Entry, Properties, read_properties
-from mm2py.config.secrets import may_hold_secret, setting_within, shown_key
-from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.config.settings import BadValue, Configuration, FlowSettings, Key, Status, java_trim, string
+from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
+from mm2py.secret import may_hold_secret, setting_within, shown_key
 
 _SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id", "client.rack"})
 """They leave the process as they are, once mm2py has a use for them."""

@@ -18,10 +18,15 @@ from functools import cache
 from typing import Any, Final
 
 from mm2py.config import keys
-from mm2py.config.kinds import BadValue, Key, Status, Table, addresses, boolean, strings
-from mm2py.config.layers import CLIENT_NAMES, FlowLayers, Layer, client_config, flow_layers
+from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import (
+from mm2py.config.security.keys import OWN as OWN_SECURITY
+from mm2py.config.security.keys import secret
+from mm2py.config.settings import BadValue, Key, Status, Table, addresses, boolean, strings
+from mm2py.connector import Flow
+from mm2py.errors import ConfigError
+from mm2py.secret import (
+    CLIENT_NAMES,
     VALUE_SHOWN_MAX,
     is_hidden,
     may_be_address,
@@ -30,10 +35,6 @@ from mm2py.config.secrets import (
     shown_key,
     shown_value,
 )
-from mm2py.config.security.keys import OWN as OWN_SECURITY
-from mm2py.config.security.keys import secret
-from mm2py.errors import ConfigError
-from mm2py.flow import Flow
 
 FlowProperties = Mapping[str, str]
 """The settings of one flow that its workers share, by name."""

@@ -15,29 +15,40 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.groups import GroupsReading
 from mm2py.config.inventory import Item, warnings_of
-from mm2py.config.kinds import BadValue, Key, Status, java_trim
-from mm2py.config.layers import FlowLayers, Layer, connector_config, flow_layers
-from mm2py.config.problems import Unusable, add_problem, bad_value, line_of, listed_flows, origin
+from mm2py.config.layers import (
+    FlowLayers,
+    Layer,
+    Unusable,
+    add_problem,
+    bad_value,
+    connector_config,
+    flow_layers,
+    line_of,
+    listed_flows,
+    origin,
+)
 from mm2py.config.properties import Entry
-from mm2py.config.secrets import shown_key
 from mm2py.config.security.keys import SECURITY
-from mm2py.config.security.reading import SidesReading, read_security, read_sides
+from mm2py.config.security.sasl import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
+    BadValue,
     ClusterSettings,
     Configuration,
     ExactlyOnce,
     FlowSettings,
     HeartbeatSettings,
+    Key,
     SourcePolicy,
+    Status,
     TargetPolicy,
+    java_trim,
 )
+from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import ClusterAlias, Flow
-from mm2py.kafka.security.settings import Security
-from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
-from mm2py.topics.rings import rings
-from mm2py.topics.selection import CopyMode, CopyModes
+from mm2py.kafka.security.key_material import Security
+from mm2py.secret import shown_key
+from mm2py.topics.filters import ConfigPropertyFilter, CopyMode, CopyModes, TopicFilter
+from mm2py.topics.names import ReplicationPolicy, make_policy, rings
 
 T = TypeVar("T")
 

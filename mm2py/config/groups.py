@@ -11,12 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mm2py.config.kinds import (
+from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
+from mm2py.config.properties import Entry
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.security.tls import read_tls
+from mm2py.config.settings import (
     BadValue,
+    Election,
     Ensemble,
+    GroupSettings,
     Key,
     Status,
     Table,
+    ZooKeeperSettings,
     boolean,
     ensemble,
     integer,
@@ -24,14 +31,8 @@ from mm2py.config.kinds import (
     table_of,
     topic_name_part,
 )
-from mm2py.config.layers import Layer
-from mm2py.config.problems import Findings, add_problem, bad_value, named
-from mm2py.config.properties import Entry
-from mm2py.config.security.keys import SECURITY
-from mm2py.config.security.tls import read_tls
-from mm2py.config.settings import Election, GroupSettings, ZooKeeperSettings
-from mm2py.flow import ClusterAlias
-from mm2py.kafka.security.settings import TlsSettings
+from mm2py.connector import ClusterAlias
+from mm2py.kafka.security.key_material import TlsSettings
 from mm2py.secret import Secret
 
 Value = Callable[[Layer, Key[Any]], Any]

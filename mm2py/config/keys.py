@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mm2py.config import groups
-from mm2py.config.kinds import (
+from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
+from mm2py.config.security.keys import OWN as OWN_SECURITY
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.settings import (
     HostPort,
     Key,
     Status,
@@ -38,9 +41,6 @@ from mm2py.config.kinds import (
     table_of,
     topic_name,
 )
-from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
-from mm2py.config.security.keys import OWN as OWN_SECURITY
-from mm2py.config.security.keys import SECURITY
 from mm2py.topics.filters import DEFAULT_CONFIG_PROPERTIES_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024

@@ -17,8 +17,8 @@ from typing import Final
 
 import javaproperties
 
-from mm2py.config.secrets import HIDDEN, may_hold_secret, shown_unknown_key
 from mm2py.errors import ConfigError
+from mm2py.secret import HIDDEN, may_hold_secret, shown_unknown_key
 
 FILE_MAX_BYTES: Final = 1024 * 1024
 _WARNINGS_MAX: Final = 20

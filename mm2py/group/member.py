@@ -16,15 +16,12 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
-from mm2py.group.election.backend import ElectionBackend
-from mm2py.group.election.candidate import Candidate
-from mm2py.group.join_metadata import GroupRefused, Terms, refusal
-from mm2py.group.leading.evicted_writers import DeadWriters
-from mm2py.group.leading.leader_loop import LeaderLoop
-from mm2py.group.log.control_log import ControlLog
-from mm2py.group.log.history import open_with_history
+from mm2py.group.control_log import ControlLog, open_with_history
+from mm2py.group.election.candidate import Candidate, ElectionBackend
+from mm2py.group.group_state import GroupRefused, Terms, refusal
+from mm2py.group.leader_loop import DeadWriters, LeaderLoop
 from mm2py.group.member_state import (
     Active,
     DrainExpired,
@@ -51,8 +48,8 @@ from mm2py.group.member_state import (
     Suspended,
     step,
 )
+from mm2py.group.membership import View
 from mm2py.group.ownership import Ownership
-from mm2py.group.view.membership import View
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat

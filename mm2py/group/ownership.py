@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mm2py.connector import Kind
-from mm2py.flow import Flow
-from mm2py.group.view.membership import View
-from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.producer.transactional_ids import TransactionalId, parse
+from mm2py.connector import Flow, Kind
+from mm2py.group.membership import View
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.kafka.producer.fencing import TransactionalId, parse
 from mm2py.records.control_record import Lead, Listed, Released, Share, Writer, Writes
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ RELEASED_A_RECORD: Final = 2000
 LISTED_A_RECORD: Final = 1000
 """So many topics stand in a record: their names have up to 249 characters, and may stand there three times."""
 ItemT = TypeVar("ItemT")
-
-Key = tuple[str, int]
-"""Source topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +71,18 @@ class Ownership:
         topics in step."""
         return self._may_run(self._head)
 
-    def may_copy(self, key: Key) -> bool:
+    def may_copy(self, key: TopicPartition) -> bool:
         """Whether a partition is ours, and nobody else writes to its copy any more."""
         return self._may_run(self._share(key))
 
-    def speaks_for(self, key: Key) -> bool:
+    def speaks_for(self, key: TopicPartition) -> bool:
         """Whether it is for us to say what becomes of a partition: it is ours, or nobody's and we are the head."""
         if self._member.is_over:
             return False
         owner = self._member.view.owner(self._share(key))
         return self.may_copy(key) or (owner is None and self.is_head)
 
-    def mine(self) -> Collection[Key]:
+    def mine(self) -> Collection[TopicPartition]:
         """Return the partitions that may be copied here, as far as the head has listed them."""
         owned = () if self._member.is_over else self._member.view.owned_by(self._member.id)
         return [
@@ -95,7 +91,7 @@ class Ownership:
             if share.is_partition and share.flow == self._flow and self._may_run(share)
         ]
 
-    def to_release(self) -> Collection[Key]:
+    def to_release(self) -> Collection[TopicPartition]:
         """Return the partitions that the group waits for us to let go."""
         awaited = () if self._member.is_over else self._member.view.awaited_of(self._member.id)
         return [(share.topic, share.partition) for share in awaited if share.is_partition and share.flow == self._flow]
@@ -146,11 +142,11 @@ class Ownership:
         """Return the id of the cluster from which the group copies the flow; None if nobody has said so yet."""
         return self._member.view.sources.get(self._flow)
 
-    def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
+    def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None:
         """Tell what our partitions carry just now: the group spreads them by that."""
         self._member.measure({self._share(key): rate for key, rate in bytes_per_s.items()})
 
-    def load_of(self, key: Key) -> float | None:
+    def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if nobody has."""
         return self._member.view.loads.get(self._share(key))
 
@@ -193,7 +189,7 @@ class Ownership:
                 ]
             )
 
-    async def release(self, keys: Collection[Key]) -> None:
+    async def release(self, keys: Collection[TopicPartition]) -> None:
         """Let the group know that nothing more is written here to partitions, and all that was sent is answered.
 
         Nothing is said of partitions that no worker waits for. The flow's head is released with them, if it is to be:
@@ -242,7 +238,7 @@ class Ownership:
     def _may_run(self, share: Share) -> bool:
         return not self._member.is_over and self._member.view.may_run(share, self._member.id)
 
-    def _share(self, key: Key) -> Share:
+    def _share(self, key: TopicPartition) -> Share:
         return Share(self._flow, Kind.SOURCE, *key)
 
 

@@ -17,15 +17,19 @@ from kio.schema.types import TopicName
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
-from mm2py.kafka.errors import BrokerUnreachable, ForeignCluster, KafkaError, RequestTimedOut
+from mm2py.kafka.errors import (
+    AuthenticationFailed,
+    Backoff,
+    BrokerUnreachable,
+    ForeignCluster,
+    KafkaError,
+    RequestTimedOut,
+)
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, FetchRequest, ProduceRequest, ask
-from mm2py.kafka.retry import Backoff
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.security.errors import AuthenticationFailed
 from mm2py.kafka.transport.connection import Connection
-from mm2py.kafka.transport.frames import FrameMemory
-from mm2py.kafka.transport.name_lookup import NameLookup
-from mm2py.kafka.transport.opening import ConnectionOptions, connect, peer_name
+from mm2py.kafka.transport.opening import ConnectionOptions, NameLookup, connect, peer_name
+from mm2py.kafka.transport.wire import FrameMemory
 
 CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""

@@ -16,15 +16,13 @@ from kio.static.primitive import i8, i32, i64
 
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.port import BrokerId, Brokers, ask
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 PARTITIONS_A_REQUEST: Final = 1000
 
-Key = tuple[str, int]
-"""Topic and partition."""
-Leaders = Mapping[Key, BrokerId | None]
+Leaders = Mapping[TopicPartition, BrokerId | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +39,10 @@ async def list_offsets(
     leaders: Leaders,
     when: int,
     *,
-    leader_epochs: Mapping[Key, int] = MappingProxyType({}),
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     read_committed: bool = False,
     skip_silent: bool = False,
-) -> dict[Key, OffsetAnswer]:
+) -> dict[TopicPartition, OffsetAnswer]:
     """Ask the leaders of partitions for their first (``EARLIEST``) or next (``LATEST``) offset.
 
     Args:
@@ -56,7 +54,7 @@ async def list_offsets(
     Raises:
         KafkaError: a leader does not answer.
     """
-    found: dict[Key, OffsetAnswer] = {}
+    found: dict[TopicPartition, OffsetAnswer] = {}
     for leader, keys in by_leader(leaders).items():
         try:
             for some in _chunks(keys):
@@ -67,7 +65,7 @@ async def list_offsets(
     return found
 
 
-async def find_offsets(brokers: Brokers, leaders: Leaders, when: int) -> dict[Key, int]:
+async def find_offsets(brokers: Brokers, leaders: Leaders, when: int) -> dict[TopicPartition, int]:
     """Return the offsets that leaders tell; partitions without an answer, or with an error, are left out.
 
     Raises: KafkaError; what no repetition mends.
@@ -76,7 +74,7 @@ async def find_offsets(brokers: Brokers, leaders: Leaders, when: int) -> dict[Ke
     return {key: answer.offset for key, answer in answers.items() if not answer.error_code}
 
 
-async def find_bounds(brokers: Brokers, leaders: Leaders) -> dict[Key, tuple[int, int]]:
+async def find_bounds(brokers: Brokers, leaders: Leaders) -> dict[TopicPartition, tuple[int, int]]:
     """Return where partitions begin and end; those without an answer, or with an error, are left out.
 
     Raises: as ``find_offsets``.
@@ -86,7 +84,7 @@ async def find_bounds(brokers: Brokers, leaders: Leaders) -> dict[Key, tuple[int
     return {key: (first[key], last[key]) for key in last}
 
 
-async def end_of(brokers: Brokers, leader: BrokerId, key: Key, when: int, *, leader_epoch: int = -1) -> int:
+async def end_of(brokers: Brokers, leader: BrokerId, key: TopicPartition, when: int, *, leader_epoch: int = -1) -> int:
     """Return one end of one partition.
 
     Raises:
@@ -100,22 +98,22 @@ async def end_of(brokers: Brokers, leader: BrokerId, key: Key, when: int, *, lea
     return answer.offset
 
 
-def by_leader(leaders: Leaders) -> dict[BrokerId, list[Key]]:
+def by_leader(leaders: Leaders) -> dict[BrokerId, list[TopicPartition]]:
     """Return the partitions of each leader; partitions without one are left out."""
-    found: dict[BrokerId, list[Key]] = {}
+    found: dict[BrokerId, list[TopicPartition]] = {}
     for key, leader in leaders.items():
         if leader is not None:
             found.setdefault(leader, []).append(key)
     return found
 
 
-def _chunks(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+def _chunks(keys: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
     for at in range(0, len(keys), PARTITIONS_A_REQUEST):
         yield keys[at : at + PARTITIONS_A_REQUEST]
 
 
 def _request(
-    keys: Sequence[Key], when: int, leader_epochs: Mapping[Key, int], *, read_committed: bool
+    keys: Sequence[TopicPartition], when: int, leader_epochs: Mapping[TopicPartition, int], *, read_committed: bool
 ) -> messages.ListOffsetsRequest:
     by_topic: dict[str, list[messages.ListOffsetsPartition]] = {}
     for key in keys:
@@ -133,7 +131,9 @@ def _request(
     )
 
 
-async def _ask(brokers: Brokers, leader: BrokerId, request: messages.ListOffsetsRequest) -> dict[Key, OffsetAnswer]:
+async def _ask(
+    brokers: Brokers, leader: BrokerId, request: messages.ListOffsetsRequest
+) -> dict[TopicPartition, OffsetAnswer]:
     reply = await ask(brokers, leader, request, messages.ListOffsetsResponse)
     return {
         (str(topic.name), int(part.partition_index)): OffsetAnswer(

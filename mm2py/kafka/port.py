@@ -17,6 +17,8 @@ from typing import Final, NamedTuple, NewType, Protocol, TypeVar, overload
 from kio.static.protocol import Payload
 
 BrokerId = NewType("BrokerId", int)
+TopicPartition = tuple[str, int]
+"""Topic and partition number; upstream topics unless the name says ``remote``."""
 ReplyT = TypeVar("ReplyT", bound=Payload)
 _NO_RECORDS: Final = memoryview(bytearray())
 ANY_BROKER = BrokerId(-1)

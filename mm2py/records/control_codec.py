@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from mm2py import __version__
+from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import Flow, parse_flow
 from mm2py.records.control_record import (
     Beat,
     Claim,
@@ -36,8 +36,9 @@ from mm2py.records.control_record import (
     Snapshot,
     Writer,
     Writes,
+    pack,
+    unpack,
 )
-from mm2py.records.share_ranges import pack, unpack
 
 FORMAT_VERSION: Final = 1
 """What is written. Where a higher one lays a kind out anew, the reader of that kind tells them apart by ``format``."""

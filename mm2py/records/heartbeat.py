@@ -14,8 +14,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import Mm2Error
-from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.batch import NewRecord
 
 VERSION: Final = 0

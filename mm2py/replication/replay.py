@@ -18,11 +18,10 @@ from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION, name_of
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, Reaction
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.retry import Reaction
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.quarantined import (
     Claim,
     NotQuarantined,

@@ -13,8 +13,8 @@ from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import (

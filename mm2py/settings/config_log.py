@@ -4,6 +4,10 @@ Kafka has no compare-and-set. A writer reads to the end, writes only if what it 
 until it sees its own record. The story of two at once: both have read version 3; one writes its 4 and is told so, then
 the other's 4 arrives behind it. The other one finds the first in between, which it had not read; it has lost, so it
 puts the first one's settings back, as version 5. Should it die before it can, its own stand: the last writer wins.
+
+Writes to the configs topic of a flow under a producer id of its own, which is asked for when there is something.
+
+Most workers never write there: they begin by what stands there already.
 """
 
 from __future__ import annotations
@@ -17,17 +21,19 @@ from typing import Final, Protocol
 
 from mm2py import __version__
 from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Flow, TopicName
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow, TopicName
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import (
     FLOW_KEY,
@@ -39,7 +45,7 @@ from mm2py.records.connector_config import (
 )
 from mm2py.replication.reading.compacted_topic import each_record
 from mm2py.settings.flow_config import counting, storable, winner_of
-from mm2py.topics.internal import InternalTopic
+from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 0.5
 """How often is looked for a new version: workers notice it within two seconds."""
@@ -313,3 +319,49 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
         else:
             return
         await asyncio.sleep(backoff.next_s())
+
+
+class ConfigWriter:
+    """A ``TopicWriter`` of the configs topic that begins when it is first needed."""
+
+    def __init__(
+        self, settings: FlowSettings, brokers: Brokers, name: str, *, clock: Clock, rng: random.Random
+    ) -> None:
+        """``brokers`` are those of the target; ``name`` differs between all who write, in any life of them."""
+        self._settings = settings
+        self._brokers = brokers
+        self._name = f"mm2py-{settings.group}-{name}"
+        self._clock = clock
+        self._rng = rng
+        self._writer: TopicWriter | None = None
+        self._beginning = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Return when it may write. Raises: as ``Incarnation.start``."""
+        async with self._beginning:
+            if self._writer is None:
+                self._writer = await self._begin()
+
+    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
+        """Append records. Raises: as ``TopicWriter.write``."""
+        assert self._writer is not None, "it was not begun"  # noqa: S101
+        await self._writer.write(records)
+
+    async def _begin(self) -> TopicWriter:
+        incarnation = Incarnation(
+            self._brokers,
+            lambda _: self._name,
+            clock=self._clock,
+            rng=self._rng,
+            report=lambda _: None,
+            waiting=lambda _: None,
+        )
+        await incarnation.start()
+        return TopicWriter(
+            self._brokers,
+            self._settings.configs_topic,
+            incarnation,
+            rng=self._rng,
+            timeout_ms=int(self._settings.target_request_timeout_s * 500),
+            channel="configs",
+        )

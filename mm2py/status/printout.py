@@ -7,12 +7,11 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mm2py.config.secrets import printable
-from mm2py.flow import Flow
+from mm2py.connector import Flow
 from mm2py.records.control_record import MemberId
-from mm2py.status.flow_settings import AppliedReport, SettingsReport
+from mm2py.secret import printable
+from mm2py.status.flow_report import AppliedReport, SettingsReport, TopicReport
 from mm2py.status.report import FlowReport, GroupReport, Report, ago
-from mm2py.status.topics import TopicReport
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""

@@ -13,15 +13,25 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from mm2py.connector import Kind
-from mm2py.flow import ClusterAlias, Flow
-from mm2py.group.view.group_state import GroupState
+from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId, Share
 from mm2py.records.status_record import Gap
-from mm2py.status.facts import Facts, FlowFacts, GroupFacts
-from mm2py.status.flow_settings import SettingsReport, late_members, settings_of, why_drift, why_off, why_running
-from mm2py.status.guarantee import Guarantee, guarantee_of
-from mm2py.status.topics import TopicReport, topics_of
+from mm2py.status.flow_report import (
+    Facts,
+    FlowFacts,
+    GroupFacts,
+    Guarantee,
+    SettingsReport,
+    TopicReport,
+    guarantee_of,
+    late_members,
+    settings_of,
+    topics_of,
+    why_drift,
+    why_off,
+    why_running,
+)
 
 SILENT_TIMES: Final = 3
 """After so many session time-outs without any record no worker runs."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from mm2py.flow import ClusterAlias, TopicName
+from mm2py.connector import ClusterAlias, TopicName
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.replication_policy import IdentityReplicationPolicy, ReplicationPolicy, remote_name_problem
+from mm2py.topics.names import IdentityReplicationPolicy, ReplicationPolicy, remote_name_problem
 
 ANY_TOPIC: Final = "*"
 """As a literal name it stands for every topic, those to come included."""

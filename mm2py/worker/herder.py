@@ -16,10 +16,9 @@ from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.connector import Connector, ConnectorName, FlowStatus, Kind, PathStatus
+from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
-from mm2py.flow import ClusterAlias, Flow
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.errors import Backoff
 
 HEALTHY_AFTER_S: Final = 120.0
 """A connector that has run for so long is begun anew after a short pause, however often it failed before."""

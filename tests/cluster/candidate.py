@@ -12,11 +12,10 @@ import sys
 import structlog
 
 from mm2py.clock import SystemClock
-from mm2py.config.kinds import ensemble
-from mm2py.config.settings import GroupSettings, ZooKeeperSettings
-from mm2py.flow import ClusterAlias
+from mm2py.config.settings import GroupSettings, ZooKeeperSettings, ensemble
+from mm2py.connector import ClusterAlias
 from mm2py.group.election.zookeeper import ZooKeeperElection
-from mm2py.kafka.security.settings import TlsSettings
+from mm2py.kafka.security.key_material import TlsSettings
 from mm2py.secret import Secret
 
 CLUSTER_ID = "Yl3Z0kQmRkC8mVnq2u4b1A"

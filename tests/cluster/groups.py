@@ -19,7 +19,7 @@ from typing import Any, Self
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import ControlRecord, Entry, Share
 from tests.cluster.kafka_client import admin, read, topic_names

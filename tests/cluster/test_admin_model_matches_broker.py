@@ -11,7 +11,7 @@ from kio.static.primitive import i8
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka import messages
-from mm2py.kafka.acl_admin import create_topic_acls, describe_topic_acls
+from mm2py.kafka.admin import create_topic_acls, describe_topic_acls
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.topics.acls import TopicAcl
 from tests.cluster.test_broker_model_matches_broker import Answer, ask, configs_of, create

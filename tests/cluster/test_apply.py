@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
-from mm2py.flow import parse_flow
+from mm2py.connector import parse_flow
 from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group

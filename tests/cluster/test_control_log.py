@@ -17,14 +17,14 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, 
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
-from mm2py.flow import parse_flow
-from mm2py.group.log.control_log import ControlLog, ControlLogLost, ControlLogUnusable
+from mm2py.connector import parse_flow
+from mm2py.group.control_log import ControlLog, ControlLogLost, ControlLogUnusable
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.transport import wire
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Beat, ControlRecord, Entry, MemberId, Snapshot
-from mm2py.topics.internal import InternalTopic, control_log
+from mm2py.topics.names import InternalTopic, control_log
 from tests.cluster.copies import without_right
 from tests.cluster.kafka_client import ANSWER_S, admin, create_topic, delete_topic, new_name, read, write
 from tests.cluster.running import PATIENCE

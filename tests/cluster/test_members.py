@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
-from mm2py.flow import parse_flow
-from mm2py.group.election.backend import LogElection
+from mm2py.connector import parse_flow
+from mm2py.group.control_log import ControlLog
+from mm2py.group.election.candidate import LogElection
 from mm2py.group.group import Group
-from mm2py.group.join_metadata import Terms
-from mm2py.group.leading.evicted_writers import DeadWriters
-from mm2py.group.log.control_log import ControlLog
+from mm2py.group.group_state import Terms
+from mm2py.group.leader_loop import DeadWriters
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import Cluster
@@ -24,7 +24,7 @@ from mm2py.kafka.gate import Gate, IncarnationEnded
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
-from mm2py.topics.internal import control_log
+from mm2py.topics.names import control_log
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 

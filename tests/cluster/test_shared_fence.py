@@ -14,7 +14,6 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.producer.fencing import EarlierProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
-from mm2py.replication.recovery import proven_fence
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 
@@ -64,7 +63,7 @@ def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_re
                 cluster, topic = clusters[number], topics[number]
                 producers[number].was_taken_over(epoch)
                 found = (await fetch_metadata(cluster, [topic])).topics[topic]
-                return await proven_fence.shut_out(
+                return await shut_out(
                     cluster, producers[number], [found], clock=SystemClock(), rng=random.Random(number)
                 )
 

@@ -16,8 +16,7 @@ import pytest
 
 from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster
-from mm2py.kafka.acl_admin import create_topic_acls
-from mm2py.kafka.admin import find_coordinator, init_producer_id
+from mm2py.kafka.admin import create_topic_acls, find_coordinator, init_producer_id
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import (

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from mm2py.connector import Kind
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.member import Member
+from mm2py.group.membership import View
 from mm2py.group.ownership import Ownership as OwnershipOfFlow
-from mm2py.group.view.membership import View
 from mm2py.records.control_record import (
     Beat,
     Claim,

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.records.control_record import Evicted
 from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S, bounds_of

@@ -12,14 +12,19 @@ import pytest
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 
+from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
-from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics import filters
-from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, TopicFilter
-from mm2py.topics.internal import is_own_topic
-from mm2py.topics.java_regex import NotTranslatable, compile_java
-from mm2py.topics.replication_policy import ReplicationPolicy, make_policy
-from mm2py.topics.selection import WhyNot, should_replicate
+from mm2py.topics.filters import (
+    MEANT_BY_BROKER_NAME,
+    ConfigPropertyFilter,
+    NotTranslatable,
+    TopicFilter,
+    WhyNot,
+    compile_java,
+    should_replicate,
+)
+from mm2py.topics.names import ReplicationPolicy, is_own_topic, make_policy
 from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
 from tests.unit.topics.test_topic_filter import JAVA_READS
 

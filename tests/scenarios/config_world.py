@@ -12,10 +12,10 @@ from typing import cast
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Entry, Properties
 from mm2py.config.settings import FlowSettings
-from mm2py.flow import Flow, parse_flow
+from mm2py.connector import Flow, parse_flow
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
 from mm2py.settings.config_log import ConfigLog, ConfigTable

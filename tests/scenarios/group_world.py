@@ -9,13 +9,13 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar, cast
 
-from mm2py.flow import Flow, parse_flow
-from mm2py.group.election.backend import CandidateState
+from mm2py.connector import Flow, parse_flow
+from mm2py.group.control_log import ControlLog
+from mm2py.group.control_topic import CHANNEL
+from mm2py.group.election.candidate import CandidateState
 from mm2py.group.group import Group
-from mm2py.group.join_metadata import GroupRefused, Terms
-from mm2py.group.leading.evicted_writers import DeadWriters
-from mm2py.group.log.control_log import ControlLog
-from mm2py.group.log.partition_leader import CHANNEL
+from mm2py.group.group_state import GroupRefused, Terms
+from mm2py.group.leader_loop import DeadWriters
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.errors import BrokerUnreachable
@@ -25,7 +25,7 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, MemberId
-from mm2py.topics.internal import control_log
+from mm2py.topics.names import control_log
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock
 from tests.scenarios.gate import Request

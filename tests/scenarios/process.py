@@ -19,16 +19,15 @@ from connectors.wiring import Means, make_herder
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Kind, Side
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind, Side
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError
-from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest, TopicPartition
 from mm2py.logs import _one_line, _text_line, make_logger
 from mm2py.records.control_record import Share
-from mm2py.replication.reading.memory import MemoryBudget
+from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 AT_LEAST_ONCE = ("writer.unfenced", "producer.degraded", "member.unfenced")
 """What a worker says that cannot promise that each record is there once."""
-
-Key = tuple[str, int]
 
 
 class MachineClock:
@@ -207,7 +204,7 @@ class Process:
         assert self.group is not None and self.group.member is not None
         return self.group.member.id
 
-    def owns(self, flow: Flow) -> set[Key]:
+    def owns(self, flow: Flow) -> set[TopicPartition]:
         member = self.member
         if not self.is_up or member is None:
             return set()

@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
+from mm2py.kafka.port import TopicPartition
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
-from tests.scenarios.process import Key, Process
+from tests.scenarios.process import Process
 from tests.scenarios.world import World
 from tests.simulation.life import SimulationLoop, tasks_left
 
@@ -38,7 +39,7 @@ class SharedWorld(World):
         super().__init__(seed, nodes=nodes, extra={**lines, **(extra or {})}, **more)
         self.flow = self.settings.flow
         self.number = 0
-        self.pauses: dict[Key, float] = {}
+        self.pauses: dict[TopicPartition, float] = {}
         """By remote topic and partition: the longest time in which nothing was copied, while traffic was on."""
 
     def another_cluster(self, name: str) -> ClusterModel:
@@ -69,7 +70,7 @@ class SharedWorld(World):
 
     async def watch(self) -> None:
         """Measure ``pauses`` until cancelled."""
-        grown: dict[Key, tuple[int, float]] = {}
+        grown: dict[TopicPartition, tuple[int, float]] = {}
         while True:
             now_s = self.clock.monotonic()
             for name, topic in self.target.topics.items():
@@ -88,7 +89,7 @@ class SharedWorld(World):
     def up(self) -> list[Process]:
         return [process for process in self.processes if process.is_up]
 
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[TopicPartition]:
         """All partitions that are to be copied."""
         return {
             (name, partition.index)
@@ -97,8 +98,8 @@ class SharedWorld(World):
             for partition in topic.partitions
         }
 
-    def owners(self) -> dict[Key, list[str]]:
-        found: dict[Key, list[str]] = {}
+    def owners(self) -> dict[TopicPartition, list[str]]:
+        found: dict[TopicPartition, list[str]] = {}
         for process in self.processes:
             for key in process.owns(self.flow) & self.keys():
                 found.setdefault(key, []).append(process.name)

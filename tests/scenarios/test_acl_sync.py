@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.source.sync.fixed_rate import NEWS_EVERY_S
+from connectors.source.topic_sync import NEWS_EVERY_S
 from mm2py.kafka.messages import CreateAclsRequest, DescribeAclsRequest
 from mm2py.topics.acls import Operation, Pattern, Permission
 from tests.fakes.virtual_time import run_virtual

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.flow import parse_flow
-from mm2py.group.log.control_log import (
+from mm2py.connector import parse_flow
+from mm2py.group.control_log import (
     FIRST_WINDOW_RECORDS,
     QUIET_S,
     ControlLog,
@@ -20,13 +20,13 @@ from mm2py.group.log.control_log import (
     ControlLogUnusable,
     Opening,
 )
-from mm2py.group.log.partition_leader import DAMAGED_READS_MOST, MISSING_S
+from mm2py.group.control_topic import DAMAGED_READS_MOST, MISSING_S
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchReply, FetchRequest
 from mm2py.logs import make_logger
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat, encode
 from mm2py.records.control_record import Beat, Claim, ControlRecord, Entry, MemberId, Skipped, Snapshot
-from mm2py.topics.internal import control_log, is_own_topic
+from mm2py.topics.names import control_log, is_own_topic
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, run_virtual

@@ -8,9 +8,8 @@ import random
 import re
 
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import Kind, Side
-from mm2py.flow import ClusterAlias, parse_flow
-from mm2py.group.factory import UNREACHABLE_REPORT_S, Entrance
+from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
+from mm2py.group.group import UNREACHABLE_REPORT_S, Entrance
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId

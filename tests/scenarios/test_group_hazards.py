@@ -9,17 +9,16 @@ import pytest
 
 from connectors.source.connector import SourceConnector
 from connectors.source.errors import ExactlyOnceImpossible
-from mm2py.connector import ConnectorName, Kind
-from mm2py.flow import parse_flow
+from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.group.member import DRAIN_MOST_S
-from mm2py.kafka.port import ProduceRequest
+from mm2py.kafka.port import ProduceRequest, TopicPartition
 from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Answer, Command, Gap, StatusRecord, decode, encode_value
 from tests.fakes.record_batch import Record
 from tests.scenarios.gate import Request
-from tests.scenarios.shared_world import SESSION_S, Key, Process, SharedWorld, run
+from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
 
 OFFSETS = "mm2-offsets.A.internal"
 STATUS = "mm2-status.A.internal"
@@ -43,7 +42,7 @@ def late(topic: str, after_s: float) -> Callable[[str, Request], float]:
     return late_s
 
 
-def owner(world: SharedWorld, key: Key) -> Process:
+def owner(world: SharedWorld, key: TopicPartition) -> Process:
     (found,) = [process for process in world.up if key in process.owns(world.flow)]
     return found
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.source.discovery.vanished import Vanished
+from connectors.source.discovery.remote_topics import Vanished
 from mm2py.kafka.cluster import PartitionMetadata, TopicMetadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions.position import Position
+from mm2py.replication.position import Position
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World

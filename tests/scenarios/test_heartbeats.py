@@ -11,8 +11,7 @@ from typing import Any
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from mm2py.config.settings import ClusterSettings, HeartbeatSettings
-from mm2py.connector import Connector, PathStatus
-from mm2py.flow import ClusterAlias, parse_flow
+from mm2py.connector import ClusterAlias, Connector, PathStatus, parse_flow
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from tests.fakes.faults import Faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from connectors.source.gaps.gap_keeper import GapKeeper
+from connectors.source.gap_keeper import GapKeeper
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Done, Gap, GapKind, encode_value

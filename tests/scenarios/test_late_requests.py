@@ -13,7 +13,7 @@ import pytest
 
 from mm2py.kafka.messages import InitProducerIdRequest
 from mm2py.kafka.port import ProduceRequest
-from mm2py.kafka.producer.transactional_ids import TransactionalId, parse
+from mm2py.kafka.producer.fencing import TransactionalId, parse
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mm2py.flow import parse_flow
+from mm2py.connector import parse_flow
 from tests.fakes.broker_model import ClusterModel
 from tests.scenarios.shared_world import Process, run
 from tests.scenarios.test_ill_sources import Ill, Scene, silent, slow, unreachable, well

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from mm2py.replication.planning.repack import MERGED_MAX_BYTES
+from mm2py.replication.planning.steps import MERGED_MAX_BYTES
 from tests.fakes.faults import Faults
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual

@@ -15,10 +15,9 @@ from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, parse_arguments
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Kind
-from mm2py.flow import Flow, parse_flow
-from mm2py.group.log.control_log import ControlLog
-from mm2py.group.view.membership import View
+from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.group.control_log import ControlLog
+from mm2py.group.membership import View
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import make_logger
@@ -37,10 +36,9 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
-from mm2py.status.asking import FAILING_S, PROBE_S
-from mm2py.status.group_inquiry import HELD_UP_S
+from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PROBE_S
 from mm2py.status.inquiry import Connected, Inquiry
-from mm2py.topics.internal import control_log
+from mm2py.topics.names import control_log
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request

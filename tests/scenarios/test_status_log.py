@@ -12,9 +12,9 @@ import pytest
 from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind
 from mm2py.replication.status_log import ANSWERS_KEPT_MS, StatusLog, StatusTable
 from tests.fakes.virtual_time import run_virtual

@@ -10,11 +10,10 @@ from typing import cast
 
 import pytest
 
-from mm2py.connector import Kind
-from mm2py.flow import Flow, parse_flow
-from mm2py.group.factory import Entrance
+from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.group.group import Entrance
 from mm2py.records.control_record import Evicted, Share
-from mm2py.worker.run_permits import ShareTurn
+from mm2py.worker.connector_schedule import ShareTurn
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
 from tests.scenarios.shared_world import run
 

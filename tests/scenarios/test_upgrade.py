@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mm2py.group.log import control_log
+from mm2py.group import control_log
 from mm2py.records import control_codec
 from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
 from tests.fakes.broker_model import Record

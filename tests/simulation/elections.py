@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
-from mm2py.group.election.backend import CandidateState
-from mm2py.group.join_metadata import GroupRefused
+from mm2py.group.election.candidate import CandidateState
+from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce

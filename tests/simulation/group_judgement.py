@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from mm2py.connector import Kind
-from mm2py.flow import parse_flow
-from mm2py.group.view.membership import View
+from mm2py.connector import Kind, parse_flow
+from mm2py.group.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, MemberId, Writes
 from tests.fakes.broker_model import ClusterModel

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mm2py.kafka.port import TopicPartition
 from mm2py.records.quarantined import Quarantined, decode
 from tests.checker.dumped import Dumped, Sent, sent
 from tests.checker.judge import judge_partition
@@ -31,8 +32,6 @@ _STUCK: Final = frozenset({"source.truncated", "target.truncated", "target.refus
 _AT_LEAST_ONCE: Final = ("writer.unfenced", "producer.degraded", "member.unfenced")
 _TRANSACTION_MOST_MS: Final = 60_000 + 10_000
 """The time-out of a fencing transaction, and how often the coordinator looks for those that took longer."""
-
-Key = tuple[str, int]
 
 
 class Judge:
@@ -79,7 +78,7 @@ class Judge:
 
     def is_shared_out(self) -> bool:
         """Whether each partition is one of the last workers', and no other's (I10)."""
-        owned: Counter[Key] = Counter()
+        owned: Counter[TopicPartition] = Counter()
         for last in self.lasts:
             if (member := last.member) is not None:
                 owned.update(member.shares(FLOW).mine())
@@ -106,7 +105,7 @@ class Judge:
             for number in range(len(self._source.topics[plan.name].partitions)):
                 yield plan, number
 
-    def _lacks(self, plan: TopicPlan, number: int, stuck: dict[Key, set[str]]) -> bool:
+    def _lacks(self, plan: TopicPlan, number: int, stuck: dict[TopicPartition, set[str]]) -> bool:
         if (plan.name, number) in stuck:
             return False
         wanted = self._source.records(plan.name, number, committed=self._committed)
@@ -252,9 +251,9 @@ class Judge:
         )
         return [str(finding) for finding in verdict.findings]
 
-    def _expired(self) -> dict[Key, set[int]]:
+    def _expired(self) -> dict[TopicPartition, set[int]]:
         """Return the source offsets of which some worker said that they were deleted before they were copied."""
-        found: dict[Key, set[int]] = {}
+        found: dict[TopicPartition, set[int]] = {}
         for worker in self._workers:
             for event in worker.said("source.expired"):
                 match = _EXPIRED.search(event["why"])
@@ -307,8 +306,8 @@ def _innermost(trace: str) -> str:
     return next(line for line in reversed(lines) if line)
 
 
-def _stuck(workers: Iterable[Worker]) -> dict[Key, set[str]]:
-    found: dict[Key, set[str]] = {}
+def _stuck(workers: Iterable[Worker]) -> dict[TopicPartition, set[str]]:
+    found: dict[TopicPartition, set[str]] = {}
     for worker in workers:
         for event in worker.events:
             if event["event"] in _STUCK:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.group.leading.evicted_writers import DeadWriters
-from mm2py.group.leading.evicted_writers import Outcome as DeadOutcome
+from mm2py.group.leader_loop import DeadWriters
+from mm2py.group.leader_loop import Outcome as DeadOutcome
 from mm2py.records.control_record import Writer
 from tests.simulation.campaign import KINDS, Campaign, reproduce
 from tests.simulation.election_campaign import ElectionCampaign

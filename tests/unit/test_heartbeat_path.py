@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from connectors.heartbeat.connector import next_due_s
 from connectors.heartbeat.path import (
     Arrived,
     Blind,
@@ -19,9 +20,7 @@ from connectors.heartbeat.path import (
     status_of,
     step,
 )
-from connectors.heartbeat.task import next_due_s
-from mm2py.connector import PathStatus
-from mm2py.flow import parse_flow
+from mm2py.connector import PathStatus, parse_flow
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.heartbeat import Heartbeat, encode

@@ -19,21 +19,18 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.kafka.port import ProducerIdentity
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import PositionStored
 from mm2py.replication.copying.states import Storing
-from mm2py.replication.positions.budget import PositionAccount
-from mm2py.replication.positions.position import Position
-from mm2py.replication.positions.store import PositionStore
+from mm2py.replication.position import Position, PositionAccount
+from mm2py.replication.position_store import PositionStore
 
 GONE_REPORT_S: Final = 10.0
 """How long the topic may be out of sight before it is said to be gone: a broker may not have heard of it yet."""
 HELD_UP_S: Final = 5.0
 """How long writing to a partition of the topic may take before that is said, and not waited for any more."""
-
-Key = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -41,7 +38,7 @@ class _Write:
     """What is on its way to one partition of the topic."""
 
     since_s: float
-    owed: list[Key] = field(default_factory=list)
+    owed: list[TopicPartition] = field(default_factory=list)
     first_acts: list[CopiedPartition] = field(default_factory=list)
     changed: list[CopiedPartition] = field(default_factory=list)
 
@@ -52,7 +49,7 @@ class PositionKeeper:
     def __init__(
         self,
         store: PositionStore,
-        partitions: Mapping[Key, CopiedPartition],
+        partitions: Mapping[TopicPartition, CopiedPartition],
         *,
         interval_s: float,
         form: Callable[[CopiedPartition], StoredPosition],
@@ -88,13 +85,13 @@ class PositionKeeper:
         """Partitions of the topic that could not be written to for a while, and why."""
         self._said_held_up: set[int] = set()
         self._missing_at_s = float("-inf")
-        self._stored: dict[Key, Position] = {}
-        self._behind_since_s: dict[Key, float] = {}
+        self._stored: dict[TopicPartition, Position] = {}
+        self._behind_since_s: dict[TopicPartition, float] = {}
         self._first_acts: dict[CopiedPartition, None] = {}
-        self._owed: dict[Key, StoredPosition] = {}
+        self._owed: dict[TopicPartition, StoredPosition] = {}
         self._under_way: dict[int, _Write] = {}
         """By partition of the topic; one write at a time."""
-        self._numbers: dict[Key, int] = {}
+        self._numbers: dict[TopicPartition, int] = {}
         self._round_at_s = 0.0
         self._now = asyncio.Event()
         self._settled = asyncio.Event()
@@ -151,13 +148,13 @@ class PositionKeeper:
                 self._behind_since_s.pop(part.key, None)
         self._now.set()
 
-    def owes(self, key: Key) -> bool:
+    def owes(self, key: TopicPartition) -> bool:
         """Whether something of a partition that does not move any more is still to be stored, or on its way."""
         writing = self._under_way.get(self._number_of(key))
         under_way = () if writing is None else (*writing.first_acts, *writing.changed)
         return key in self._owed or any(part.key == key for part in under_way)
 
-    async def store(self, positions: Mapping[Key, StoredPosition]) -> None:
+    async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Store positions of partitions that are not copied just now; what cannot be stored soon is stored later.
 
         A partition that begins meanwhile sends nothing before its own position, which is stored behind this one or in
@@ -174,12 +171,12 @@ class PositionKeeper:
         self._numbers.pop(part.key, None)
         part.position_problem = ""
 
-    async def _settle(self, keys: Iterable[Key], patience_s: float) -> int:
+    async def _settle(self, keys: Iterable[TopicPartition], patience_s: float) -> int:
         """Wait until what is owed is stored, and no longer where it is known to be held up. Returns how much is not."""
         begun_s = self._clock.monotonic()
         self._now.set()
 
-        def waits_for(key: Key, now_s: float) -> bool:
+        def waits_for(key: TopicPartition, now_s: float) -> bool:
             if key not in self._owed or self._is_over:
                 return False
             writing = self._under_way.get(self._number_of(key))
@@ -295,7 +292,7 @@ class PositionKeeper:
         if is_first:
             self._handle(part, PositionStored(identity))
 
-    def _number_of(self, key: Key) -> int:
+    def _number_of(self, key: TopicPartition) -> int:
         if key not in self._numbers:
             self._numbers[key] = self._store.number_of(key)
         return self._numbers[key]

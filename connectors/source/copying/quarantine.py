@@ -18,25 +18,24 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin, internal_topic
-from mm2py.kafka.acl_admin import describe_topic_acls
+from mm2py.kafka.admin import describe_topic_acls
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import (
     LEADER_NOT_AVAILABLE,
     SECURITY_DISABLED,
 )
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ANY_BROKER, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.retry import Backoff, Reaction
-from mm2py.kafka.topic_writer import TopicWriter
 from mm2py.records.batch import NewRecord, Record, read_records
 from mm2py.records.quarantined import Origin, Provenance, Quarantined, encode_quarantined
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import Poison
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, TargetRules
-from mm2py.topics import internal
 from mm2py.topics.acls import reader_beyond
+from mm2py.topics.names import QUARANTINED_MAX_BYTES, quarantine
 
 CHANNEL: Final = "quarantine"
 ATTEMPTS: Final = 5
@@ -87,7 +86,7 @@ class Quarantine:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._topic = internal.quarantine(settings.flow.source)
+        self._topic = quarantine(settings.flow.source)
         self._writer = TopicWriter(
             target,
             self._topic.name,
@@ -165,7 +164,7 @@ class Quarantine:
         )
         size = len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(value or b"") + 20 for name, value in record.headers)
-        if size > internal.QUARANTINED_MAX_BYTES - _ROOM_BYTES:
+        if size > QUARANTINED_MAX_BYTES - _ROOM_BYTES:
             raise QuarantineUnusable(
                 f"The record has {size} bytes, more than {self._topic.name} takes.",
                 remedy="Let the remote topic take it, or set on.poison.record=stop.",

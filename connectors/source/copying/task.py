@@ -15,13 +15,10 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.copying.broker_lookups import Inquiries
-from connectors.source.copying.lanes import Lanes
+from connectors.source.copying.lanes import Lanes, Stalls
+from connectors.source.copying.lookups import Inquiries, SourceEnds, TargetEnds
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
-from connectors.source.copying.source_ends import SourceEnds
-from connectors.source.copying.stalls import Stalls
-from connectors.source.copying.target_ends import TargetEnds
 from connectors.source.errors import ExactlyOnceImpossible
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciler import Job, Reconciler
@@ -51,9 +48,9 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.states import Copying, Drained, Waiting
-from mm2py.replication.positions.budget import PositionBudget
-from mm2py.replication.positions.store import PositionStore
-from mm2py.replication.reading.memory import MemoryBudget
+from mm2py.replication.position import PositionBudget
+from mm2py.replication.position_store import PositionStore
+from mm2py.replication.reading.limits import MemoryBudget
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""

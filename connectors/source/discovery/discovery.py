@@ -13,12 +13,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.assignment.assigned_positions import HandedDown
+from connectors.source.assignment import HandedDown
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
-from connectors.source.discovery.refused_topics import RefusedTopics
-from connectors.source.discovery.starting_offsets import Beginning, Key, Pair
-from connectors.source.discovery.vanished import Vanished, gone_while_down, say_gone
+from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
+from connectors.source.discovery.starting_offsets import Beginning, Pair
 from connectors.source.errors import (
     Recreated,
     RemoteNameIllegal,
@@ -27,23 +26,22 @@ from connectors.source.errors import (
     Undecided,
     refuse_another_source,
 )
-from connectors.source.gaps.gap_keeper import GapKeeper, positions_of
-from connectors.source.recovery.restart_state import StoppedPartitions
-from connectors.source.sync.refused_configs import RefusedConfigs
+from connectors.source.gap_keeper import GapKeeper, positions_of
+from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.refusals import RefusedConfigs, RefusedTopics
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
-from mm2py.flow import TopicName
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
-from mm2py.kafka.port import Brokers
+from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.records.control_record import Lead
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.states import Stalled
-from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.replication_policy import remote_name_problem
-from mm2py.topics.selection import should_replicate
+from mm2py.topics.filters import PatternTooSlow, should_replicate
+from mm2py.topics.names import remote_name_problem
 
 LOOK_AGAIN_MOST_S: Final = 30.0
 """How often, at least, refused topics are looked at again: the way out may have been taken."""
@@ -216,7 +214,7 @@ class Discovery:
         """Return how many partitions of a topic have to begin, or to be listed once its remote topic can be seen."""
         return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_begun(name, topic))
 
-    def _not_begun(self, name: str, topic: TopicMetadata) -> list[Key]:
+    def _not_begun(self, name: str, topic: TopicMetadata) -> list[TopicPartition]:
         keys = [(name, number) for number in topic.partitions]
         return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
 

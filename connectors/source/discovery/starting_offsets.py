@@ -14,31 +14,29 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.discovery.remote_rules import RemoteRules
-from connectors.source.discovery.vanished import fewer
+from connectors.source.copying.lookups import RemoteRules
+from connectors.source.discovery.remote_topics import fewer
 from connectors.source.errors import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciler import Job
-from connectors.source.recovery.restart_state import StoppedPartitions
+from connectors.source.recovery.reconciliation import StoppedPartitions
 from connectors.source.resume_from_mm2 import SEARCHING
 from mm2py.config.settings import FlowSettings
-from mm2py.flow import TopicName
+from mm2py.connector import TopicName
 from mm2py.group.ownership import Ownership
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
-from mm2py.kafka.port import Brokers, ProducerIdentity
+from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import CopySettings, TargetLed
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions.position import Position
-from mm2py.replication.recovery.tail import Writer
+from mm2py.replication.position import Position
+from mm2py.replication.recovery import Writer
 
-Key = tuple[str, int]
-"""Source topic and partition."""
 Pair = tuple[TopicMetadata, TopicMetadata]
 """The upstream topic and its remote topic."""
 
@@ -67,8 +65,8 @@ class Beginning:
         target: Brokers,
         *,
         source_id: str | None,
-        positions: dict[Key, StoredPosition],
-        store: Callable[[Mapping[Key, StoredPosition]], Awaitable[None]],
+        positions: dict[TopicPartition, StoredPosition],
+        store: Callable[[Mapping[TopicPartition, StoredPosition]], Awaitable[None]],
         previous: PreviousProducers,
         stopped: StoppedPartitions,
         ownership: Ownership,
@@ -98,9 +96,9 @@ class Beginning:
         self._shut_out = shut_out
         self._allow_recopy = allow_recopy
         self._met_gap = met_gap
-        self._wished: set[Key] = set()
+        self._wished: set[TopicPartition] = set()
         """What policies want copied from its start, until that is stored."""
-        self._recopied: set[Key] = set()
+        self._recopied: set[TopicPartition] = set()
         """For what ``--allow-recopy`` was used: it works once each."""
         self._width_at_first: dict[str, int] = {}
         """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
@@ -112,7 +110,7 @@ class Beginning:
         self._settings = settings
 
     async def begin(
-        self, pairs: Mapping[str, Pair], running: Mapping[Key, object], identity: ProducerIdentity
+        self, pairs: Mapping[str, Pair], running: Mapping[TopicPartition, object], identity: ProducerIdentity
     ) -> Begun:
         """Return the partitions of ``pairs`` (by source topic) that may be copied and are not ``running`` yet.
 
@@ -170,23 +168,23 @@ class Beginning:
         said = self._ownership.width(upstream.name)
         return _known_width(stored, len(upstream.partitions)) if said is None else said
 
-    def _has_grown_by(self, key: Key) -> bool:
+    def _has_grown_by(self, key: TopicPartition) -> bool:
         """Tell whether a partition came later than its topic, while we ran or while we were down."""
         return key[1] >= self._width_at_first.get(key[0], 0)
 
-    def _is_continued(self, key: Key) -> bool:
+    def _is_continued(self, key: TopicPartition) -> bool:
         """Tell whether a partition goes on where one of our lives was, and not where an operator said."""
         stored = self.positions.get(key)
         if stored is None or stored.by == BY_OPERATOR:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
 
-    def _is_behind_mm2(self, key: Key) -> bool:
+    def _is_behind_mm2(self, key: TopicPartition) -> bool:
         """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
         stored = self.positions.get(key)
         return stored is not None and stored.is_of_mm2 and not self._settings.many_to_one
 
-    def _is_looked_up(self, key: Key) -> bool:
+    def _is_looked_up(self, key: TopicPartition) -> bool:
         return self._is_continued(key) or self._is_behind_mm2(key)
 
     def _job(self, part: CopiedPartition) -> Job:
@@ -195,16 +193,16 @@ class Beginning:
         fence = self._previous.fence_of(stored)
         return Job(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
 
-    async def _target_ends(self, partitions: Mapping[Key, Pair]) -> dict[Key, int]:
+    async def _target_ends(self, partitions: Mapping[TopicPartition, Pair]) -> dict[TopicPartition, int]:
         """Return where remote partitions end just now: there the first batch is expected."""
         leaders = {(pair[1].name, key[1]): pair[1].partitions[key[1]].leader for key, pair in partitions.items()}
         ends = await find_offsets(self._target, leaders, LATEST)
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
-    def _recopies(self, key: Key) -> bool:
+    def _recopies(self, key: TopicPartition) -> bool:
         return key in self._wished or (key[0] in self._allow_recopy and key not in self._recopied)
 
-    def _say_unused_recopies(self, new: Iterable[Key]) -> None:
+    def _say_unused_recopies(self, new: Iterable[TopicPartition]) -> None:
         for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
             self._log.warning(
                 "recopy.unused",
@@ -212,7 +210,7 @@ class Beginning:
                 why="--allow-recopy names it, and a position is stored that fits both topics: it goes on from there.",
             )
 
-    async def _drop_cut_back(self, partitions: Mapping[Key, Pair]) -> None:
+    async def _drop_cut_back(self, partitions: Mapping[TopicPartition, Pair]) -> None:
         """Where ``--allow-recopy`` allows it, forget positions behind which the source log was cut back."""
         for key, (upstream, _) in partitions.items():
             position, leader = self.positions.get(key), upstream.partitions[key[1]].leader
@@ -241,7 +239,7 @@ class Beginning:
         can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
         """
         name = upstream.name
-        stale: dict[Key, tuple[GapKind, str]] = {}
+        stale: dict[TopicPartition, tuple[GapKind, str]] = {}
         beyond = [number for number in stored if number not in upstream.partitions]
         anew = f"it was deleted and made anew upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
         if beyond and all(position.source_topic_id is None for position in stored.values()):
@@ -274,7 +272,9 @@ class Beginning:
         else:
             refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
 
-    async def refuse_filled(self, partitions: Mapping[Key, Pair], refused: dict[str, TopicRefused]) -> set[Key]:
+    async def refuse_filled(
+        self, partitions: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
+    ) -> set[TopicPartition]:
         """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
 
         Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
@@ -287,7 +287,7 @@ class Beginning:
         leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
         bounds = await find_bounds(self._target, leaders)
         filled: dict[str, list[int]] = {}
-        undecided: set[Key] = set()
+        undecided: set[TopicPartition] = set()
         for at, (name, _) in asked.items():
             if at not in bounds:
                 undecided.add((name, at[1]))
@@ -297,7 +297,7 @@ class Beginning:
             refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
         return undecided
 
-    def refuse_unplaced(self, partitions: Iterable[Key], refused: dict[str, TopicRefused]) -> bool:
+    def refuse_unplaced(self, partitions: Iterable[TopicPartition], refused: dict[str, TopicRefused]) -> bool:
         """Without a position, ``auto.offset.reset=none`` lets nothing begin that an operator has not named. Returns
         whether that is set."""
         if self._settings.auto_offset_reset != "none":
@@ -307,9 +307,9 @@ class Beginning:
 
     async def _start_offsets(
         self,
-        partitions: Mapping[Key, Pair],
+        partitions: Mapping[TopicPartition, Pair],
         refused: dict[str, TopicRefused],
-    ) -> dict[Key, int]:
+    ) -> dict[TopicPartition, int]:
         """Return where to begin partitions that have no position.
 
         ``auto.offset.reset`` is about records that were there before the topic was copied. A partition by which a topic
@@ -327,9 +327,9 @@ class Beginning:
 
     async def _record_recopies(
         self,
-        starts: Mapping[Key, int],
-        pairs: Mapping[Key, Pair],
-    ) -> set[Key]:
+        starts: Mapping[TopicPartition, int],
+        pairs: Mapping[TopicPartition, Pair],
+    ) -> set[TopicPartition]:
         """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing.
 
         Returns those for which that must wait: earlier lives are not shut out yet.
@@ -366,16 +366,16 @@ class Beginning:
             by=BY_OPERATOR,
         )
 
-    async def set_positions(self, positions: Mapping[Key, StoredPosition]) -> None:
+    async def set_positions(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Store operator's positions for partitions that are not being copied; they begin there."""
         await self._store(positions)
         self.positions.update(positions)
 
-    async def log_starts(self, leaders: Mapping[Key, Any]) -> dict[Key, int]:
+    async def log_starts(self, leaders: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         """Return where source partitions begin; those whose leaders do not answer are left out."""
         return await find_offsets(self._source, leaders, EARLIEST)
 
-    async def begin_anew(self, keys: Collection[Key]) -> dict[Key, TopicMetadata | str]:
+    async def begin_anew(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, TopicMetadata | str]:
         """Let partitions that a gap stops begin at the start of the source topics as they are now.
 
         Returns:
@@ -392,7 +392,7 @@ class Beginning:
         starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
         unproven = await self.shut_out(starts)
         starts = {key: start for key, start in starts.items() if key not in unproven}
-        positions: dict[Key, StoredPosition] = {}
+        positions: dict[TopicPartition, StoredPosition] = {}
         for key, start in starts.items():
             remote = remotes.get(self._remote_name(key[0]))
             target_topic_id = None if remote is None or remote.error_code else remote.topic_id
@@ -401,7 +401,7 @@ class Beginning:
                 start, source_topic_id=source_topic_id, target_topic_id=target_topic_id
             )
         await self.set_positions(positions)
-        answers: dict[Key, TopicMetadata | str] = {}
+        answers: dict[TopicPartition, TopicMetadata | str] = {}
         for key in keys:
             if key in starts:
                 answers[key] = upstreams[key[0]]
@@ -413,7 +413,7 @@ class Beginning:
                 answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
         return answers
 
-    async def shut_out(self, keys: Iterable[Key]) -> set[Key]:
+    async def shut_out(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Shut earlier lives out of the remote partitions of partitions that are to get an operator's position.
 
         The story: w1 freezes with a request on its way, and the remote partition loses its end. w2 stops there, and has
@@ -434,7 +434,7 @@ class Beginning:
 
     def _copied_partition(
         self,
-        key: Key,
+        key: TopicPartition,
         pair: Pair,
         offsets: tuple[int | None, int | None],
         rules: TargetRules,

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source import start
 from connectors.source.errors import ExactlyOnceImpossible, OneCluster, TableUnusable, refuse_another_source
-from connectors.source.gaps.gap_keeper import GapKeeper
+from connectors.source.gap_keeper import GapKeeper
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
@@ -29,10 +29,10 @@ from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
+from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions.store import read_positions
+from mm2py.replication.position_store import read_positions
 
 T = TypeVar("T")
 

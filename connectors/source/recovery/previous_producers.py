@@ -1,4 +1,10 @@
-"""The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
+"""Keeps a flow's transactional ids known to the target, so that a successor can still fence them (C2).
+
+The target forgets an id that no transaction has used for a week, under a living worker as well: data batches of ours
+never touch the coordinator. So an empty transaction is begun and aborted now and then, on a topic of its own that holds
+nothing but these markers. The epoch stays as it is.
+
+The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
 
 The story: w1 freezes with a position on its way. w2 reads the positions and starts. Then w1 wakes, its older position
 is stored behind that of w2, and the next incarnation believes it (H5 of docs/broker-facts.md). So every producer that
@@ -16,18 +22,88 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from structlog.typing import FilteringBoundLogger
+
 from mm2py.clock import Clock
 from mm2py.group.ownership import Ownership
 from mm2py.kafka import admin
-from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable
+from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable, TransactionalId, is_another, parse
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
-from mm2py.kafka.producer.transactional_ids import TransactionalId, is_another, parse
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.recovery import proven_fence
+from mm2py.replication.recovery import shut_out
+from mm2py.topics.names import fence_topic
+
+EVERY_S: Final = 3600.0
+AGAIN_S: Final = 60.0
+_EXPIRY_SETTING: Final = "transactional.id.expiration.ms"
+
+
+class KeepAlive:
+    """Uses the ids every hour, or four times within the time after which the target would forget them."""
+
+    def __init__(
+        self, target: Brokers, incarnation: Incarnation, *, replication_factor: int, log: FilteringBoundLogger
+    ) -> None:
+        self._target = target
+        self._incarnation = incarnation
+        self.replication_factor = replication_factor
+        """Of its topic, should it have to be made; may be changed."""
+        self._log = log
+
+    async def run(self) -> None:
+        """Keep the ids alive until cancelled.
+
+        Raises:
+            Fenced, EpochRefused: this life of the flow is over.
+        """
+        said, failed, pause_s = False, 0, 0.0
+        is_due = False
+        while self._incarnation.degraded is None:
+            try:
+                if is_due:
+                    await self._use()
+                    if said:
+                        self._log.info("keepalive.back")
+                    said, failed = False, 0
+                is_due = True
+                pause_s = await self._interval_s()
+            except KafkaError as error:
+                if not error.worth_asking_again:
+                    raise
+                failed += 1
+                lasts = not error.retriable or failed > 1
+                if isinstance(error, BrokerRefused) and lasts and not said:
+                    said = True
+                    self._log.warning(
+                        "keepalive.failing",
+                        why=str(error),
+                        effect="if it goes on for days, a successor cannot fence this process",
+                    )
+                pause_s = min(AGAIN_S, pause_s or AGAIN_S)
+            await asyncio.sleep(pause_s)
+
+    async def _interval_s(self) -> float:
+        brokers = (await fetch_metadata(self._target, [], channel="keepalive")).brokers
+        value = (
+            await admin.describe_broker_config(self._target, next(iter(brokers)), _EXPIRY_SETTING) if brokers else None
+        )
+        return EVERY_S if value is None or not value.isdecimal() else min(EVERY_S, int(value) / 4000)
+
+    async def _use(self) -> None:
+        found = await find_or_make(
+            self._target,
+            fence_topic(),
+            self.replication_factor,
+            setting="offset.storage.replication.factor",
+            channel="keepalive",
+        )
+        await self._incarnation.keep_alive((found.name, 0))
+
 
 SIDE_BY_SIDE: Final = 16
 """So many previous producers are fenced at once: each takes some round trips, and a bad weekend leaves thousands."""
@@ -190,7 +266,7 @@ class PreviousProducers:
         async def take_turns() -> None:
             for producer in waiting:
                 try:
-                    await proven_fence.shut_out(self._target, producer, [topic], clock=clock, rng=self._rng)
+                    await shut_out(self._target, producer, [topic], clock=clock, rng=self._rng)
                 except NotFenceable as error:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)

@@ -1,6 +1,6 @@
 """Brings partitions to where an earlier writer left them, so that nothing is copied twice and nothing is left out.
 
-The shell around ``mm2py.replication.recovery.tail``: it fences the earlier writer, reads the remote partitions up to
+The shell around ``mm2py.replication.recovery``: it fences the earlier writer, reads the remote partitions up to
 the marker that proves it and, where it wrote behind its position, the source records that belong to that. MirrorMaker 2
 copies again whatever came after the last stored offset. Each partition goes its own way; one without a leader waits by
 itself.
@@ -18,21 +18,16 @@ from mm2py.clock import Clock
 from mm2py.kafka import list_offsets
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
-from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.port import Brokers, FetchedPartition
+from mm2py.kafka.errors import Backoff, KafkaError
+from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
-from mm2py.kafka.retry import Backoff
 from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.positions.position import Position
-from mm2py.replication.reading.log_reader import LogReader, Stretch
-from mm2py.replication.reading.planned_stretch import PlannedStretch
-from mm2py.replication.recovery.tail import Comparison, ForeignRecords, Tail, Walk, Writer
-from mm2py.replication.recovery.tail_stretch import TailStretch
+from mm2py.replication.position import Position
+from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
+from mm2py.replication.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
 
 END_PATIENCE_S: Final = 3.0
 """How long the source may seem shorter than what was copied from it: a new leader's high watermark lags."""
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class Job:
     """Where the remote partition begins by now."""
 
     @property
-    def target(self) -> Key:
+    def target(self) -> TopicPartition:
         return self.part.target_topic, self.part.partition
 
     @property
@@ -258,7 +253,7 @@ class Reconciler:
         await self._walks.read([walk], lambda read: self._judge(tasks, read, done))
 
 
-async def find_bounds(brokers: Brokers, partitions: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return where logs begin and end; those whose leaders do not answer are left out.
 
     Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.

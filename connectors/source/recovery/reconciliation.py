@@ -1,4 +1,9 @@
-"""Which partitions of a task are being reconciled, and what comes of it.
+"""Partitions that were copied in this life and are not any more: under which producer id they begin again.
+
+Their sequences start anew at 0. The story: a right is taken away and given back, so a topic vanishes and returns; under
+its old id and epoch the target would know 0 from before, acknowledge the new records as repeats and drop them.
+
+Which partitions of a task are being reconciled, and what comes of it.
 
 Those that begin with a position of somebody who may have written on, one of our lives or MirrorMaker 2; and those whose
 own batches were neither acknowledged nor refused for certain, which come in crowds when a broker restarts: these are
@@ -8,17 +13,21 @@ gathered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.recovery.previous_producers import PreviousProducers
-from connectors.source.recovery.reconciler import Job, Outcome, Reconciler
+from connectors.source.recovery.reconciler import Job, Outcome, Reconciler, find_bounds
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from mm2py.flow import Flow
-from mm2py.kafka.port import ProducerIdentity
+from mm2py.clock import Clock
+from mm2py.connector import Flow
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.status_record import Done, GapKind
@@ -32,7 +41,83 @@ from mm2py.replication.copying.events import (
     TargetLost,
     UnexpectedMet,
 )
-from mm2py.replication.recovery.tail import ForeignRecords, Tail, Writer
+from mm2py.replication.reading.log_reader import LogReader
+from mm2py.replication.recovery import ForeignRecords, Tail, TailStretch, Writer
+
+PROOF_S: Final = 5.0
+"""How long a round waits for markers; partitions where they have not come by then begin in a later one."""
+
+
+class StoppedPartitions:
+    """Remembers what each may have been written under."""
+
+    def __init__(self, incarnation: Incarnation, target: Brokers, *, clock: Clock, rng: random.Random) -> None:
+        self._incarnation = incarnation
+        self._target = target
+        self._clock = clock
+        self._rng = rng
+        self._written_under: dict[TopicPartition, set[ProducerIdentity]] = {}
+
+    def add(self, parts: Iterable[CopiedPartition]) -> None:
+        for part in parts:
+            self._written_under.setdefault(part.key, set()).add(part.copier.identity)
+
+    def begun(self, parts: Iterable[CopiedPartition]) -> None:
+        """These begin again; one that is reconciled first has not come so far yet."""
+        for part in parts:
+            if part.copier.owns_position:
+                self._written_under.pop(part.key, None)
+
+    async def identity_for(self, topics: Collection[str]) -> ProducerIdentity:
+        """Return under what partitions of topics begin: a producer id that none of them has been written under.
+
+        Raises: as ``Incarnation.further``.
+        """
+        used = {one for key, identities in self._written_under.items() if key[0] in topics for one in identities}
+        if not used:
+            return self._incarnation.identity
+        return await self._incarnation.further(self._incarnation.latest(used))
+
+    async def shut_out(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
+        """Shut what may still be on its way out of remote partitions that nobody compares with their source.
+
+        Args:
+            remotes: remote topics by source partition; those that were not stopped in this life are passed over.
+        Returns:
+            The source partitions where no marker proves it yet (C3): they must not begin, and are tried once more.
+        Raises: as ``Incarnation.fence_itself``.
+        """
+        by_identity: dict[ProducerIdentity, list[TopicPartition]] = {}
+        for key in remotes:
+            for identity in self._written_under.get(key, ()):
+                by_identity.setdefault(identity, []).append(key)
+        unproven: set[TopicPartition] = set()
+        for identity, keys in by_identity.items():
+            unproven |= await self._shut_out(identity, {key: remotes[key] for key in keys})
+        return unproven
+
+    async def _shut_out(
+        self, identity: ProducerIdentity, remotes: Mapping[TopicPartition, TopicMetadata]
+    ) -> set[TopicPartition]:
+        bounds = await find_bounds(self._target, [(remote.name, key[1]) for key, remote in remotes.items()])
+        led = {key: remote for key, remote in remotes.items() if (remote.name, key[1]) in bounds}
+        if not led:
+            return set(remotes)
+        epoch = await self._incarnation.fence_itself(identity, [(remote.name, key[1]) for key, remote in led.items()])
+        if epoch is None:
+            return set()  # a plain producer id: nothing shuts it out, and the guarantee says so
+        writer = Writer(identity.producer_id, identity.epoch, 0)
+        stretches = {}
+        for key, remote in led.items():
+            _, end = bounds[remote.name, key[1]]
+            tail = Tail(end, writer, fence_epoch=epoch)
+            stretches[key] = TailStretch(remote.name, remote.topic_id, key[1], tail, self._clock)
+        reader = LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROOF_S):
+                await reader.read(stretches.values(), lambda _: None)
+        return {key for key in remotes if key not in stretches or not stretches[key].tail.is_whole}
+
 
 GATHER_S: Final = 0.01
 

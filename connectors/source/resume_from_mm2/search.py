@@ -35,7 +35,7 @@ from mm2py.records.batch import (
     split,
 )
 from mm2py.replication.planning.steps import Outgoing, Step
-from mm2py.replication.recovery.tail import offset_of
+from mm2py.replication.recovery import offset_of
 
 LAST_RECORDS: Final = 100
 """How many of a remote partition's last records are looked for: the more, the fewer places they fit at."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mm2py.config.kinds import (
+from mm2py.config.settings import (
     BadValue,
     Key,
     Status,

@@ -8,12 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from mm2py.config.kinds import Key
-from mm2py.config.layers import Layer
-from mm2py.config.problems import Findings, named
+from mm2py.config.layers import Findings, Layer, named
 from mm2py.config.security import keys
-from mm2py.kafka.security.key_material import JKS_MAGICS, convert_advice
-from mm2py.kafka.security.settings import KeyStore, StoreType, TlsSettings, TlsVersion, TrustStore
+from mm2py.config.settings import Key
+from mm2py.kafka.security.key_material import (
+    JKS_MAGICS,
+    KeyStore,
+    StoreType,
+    TlsSettings,
+    TlsVersion,
+    TrustStore,
+    convert_advice,
+)
 from mm2py.kafka.security.tls import UnknownSuite, choose
 
 

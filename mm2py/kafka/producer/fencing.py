@@ -1,4 +1,10 @@
-"""Fences an earlier producer: an empty transaction under its transactional id is begun and aborted.
+"""The transactional ids of mm2py: by them a later process finds which producers it has to fence. Pure.
+
+How long a cluster remembers what a producer stored: fences and resends rest on it.
+
+Broker fact: producer state expires by record time, C1 (docs/broker-facts.md).
+
+Fences an earlier producer: an empty transaction under its transactional id is begun and aborted.
 
 The coordinator raises the epoch of the id. The abort writes a marker with that epoch into every partition of the
 transaction, behind all that the old producer had written. From then on the partition's leader refuses the old epoch.
@@ -11,13 +17,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from structlog.typing import FilteringBoundLogger
 
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import (
+    BROKER_NOT_AVAILABLE,
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_NOT_AVAILABLE,
     FENCED,
@@ -29,14 +40,101 @@ from mm2py.kafka.error_codes import (
     TRANSACTION_COORDINATOR_FENCED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
 from mm2py.kafka.list_offsets import by_leader
-from mm2py.kafka.port import BrokerId, Brokers
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
 
-Key = tuple[str, int]
-"""Topic and partition."""
+PREFIX = "mm2py-"
+_FORM = r"mm2py-{group}-(?P<process>[0-9a-f]{{8,32}})-(?P<life>[0-9]+)(\.(?P<number>[0-9]+))?-(?P<flow>.+)"
+
+
+class TransactionalId(NamedTuple):
+    """One transactional id of one incarnation of a flow."""
+
+    group: str
+    process: str
+    """Hexadecimal, new for each process."""
+    life: int
+    """The attempt: grows each time the flow is started again in this process."""
+    flow: str
+    number: int = 0
+    """0 is the id that an incarnation begins with; partitions that it fences against itself go on under the next."""
+
+    def __str__(self) -> str:
+        number = f".{self.number}" if self.number else ""
+        return f"{PREFIX}{self.group}-{self.process}-{self.life}{number}-{self.flow}"
+
+    def at(self, number: int) -> str:
+        """Return an id of this incarnation as the target knows it."""
+        return str(self._replace(number=number))
+
+    @property
+    def first(self) -> TransactionalId:
+        """The id that this incarnation began with."""
+        return self._replace(number=0)
+
+
+def is_another(text: str | None, own: TransactionalId) -> bool:
+    """Whether an id is one of mm2py, and of another group or flow than ``own``."""
+    if text is None or not text.startswith(PREFIX):
+        return False
+    found = parse(text, own.group)
+    return found is None or found.flow != own.flow
+
+
+def parse(text: str, group: str) -> TransactionalId | None:
+    """Return what an id says, None if it is not one of mm2py in ``group``."""
+    found = re.fullmatch(_FORM.format(group=re.escape(group)), text, re.DOTALL)
+    if found is None:
+        return None
+    return TransactionalId(group, found["process"], int(found["life"]), found["flow"], int(found["number"] or 0))
+
+
+DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
+PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
+
+
+async def find_producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -> int:
+    """Return how long the target remembers what a producer stored; Kafka's default where it does not tell.
+
+    Raises:
+        KafkaError: no broker answered; ask again if it is ``retriable``. If a day were assumed and the target forgot
+            sooner, batches would be stored twice.
+    """
+    found = await _broker_setting(brokers, PRODUCER_EXPIRY)
+    if found is None:  # brokers before 3.4 (KIP-854) go by the other one
+        found = await _broker_setting(brokers, "transactional.id.expiration.ms")
+        if isinstance(found, str) and found.isdecimal():
+            return min(int(found), DEFAULT_PRODUCER_EXPIRY_MS)
+    if isinstance(found, str) and found.isdecimal():
+        return int(found)
+    log.warning(
+        "producer_expiry.assumed",
+        assumed_ms=DEFAULT_PRODUCER_EXPIRY_MS,
+        why=str(found) if isinstance(found, BrokerRefused) else f"brokers answer {found!r} for {PRODUCER_EXPIRY}",
+        effect="should the target forget producers sooner, records may be there twice after a lost answer",
+        remedy=f"Grant DESCRIBE_CONFIGS on the cluster, or make sure that {PRODUCER_EXPIRY} is not lower there.",
+    )
+    return DEFAULT_PRODUCER_EXPIRY_MS
+
+
+async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | None:
+    """Ask one broker after the other until one answers; None if it has no such setting, or hides it."""
+    silent: KafkaError | None = None
+    for broker in (await fetch_metadata(brokers, [])).brokers:
+        try:
+            found = await admin.broker_config_entry(brokers, broker, key)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            silent = error  # it may be down, and still be listed
+            continue
+        if isinstance(found, BrokerRefused) and found.retriable:
+            raise found
+        return found.value if isinstance(found, ConfigEntry) else found
+    raise silent or BrokerRefused(f"Asking for {key}", BROKER_NOT_AVAILABLE)
+
 
 PARTITIONS_A_CALL: Final = 1000
 TAKEOVERS_MOST: Final = 10
@@ -84,7 +182,7 @@ class Markers:
         self._rng = rng
         self._lock = asyncio.Lock()
 
-    async def write(self, producer_id: int, epoch: int, partitions: Collection[Key]) -> None:
+    async def write(self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]) -> None:
         """Have markers written into partitions; they may be there only some time after this returns.
 
         Partitions that do not exist or that we may not write to are left out.
@@ -98,9 +196,9 @@ class Markers:
             async with self._lock:
                 await self._write_some(producer_id, epoch, wanted[at : at + PARTITIONS_A_CALL])
 
-    async def _write_some(self, producer_id: int, epoch: int, wanted: Sequence[Key]) -> None:
-        refused: set[Key] = set()
-        added: set[Key] = set()
+    async def _write_some(self, producer_id: int, epoch: int, wanted: Sequence[TopicPartition]) -> None:
+        refused: set[TopicPartition] = set()
+        added: set[TopicPartition] = set()
         backoff = Backoff(self._rng, first_s=0.02, most_s=1.0)
         while left := [key for key in wanted if key not in refused and key not in added]:
             try:
@@ -147,7 +245,7 @@ class Markers:
 class Fence(Protocol):
     """Something that fences a producer in partitions."""
 
-    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
         """Have markers written into partitions of the target; partitions that it refuses are left out.
 
         Returns:
@@ -189,7 +287,7 @@ class EarlierProducer:
             self._go_on_with(epoch, self.transactional_id)
             self._was_told = True
 
-    async def shut_out(self, partitions: Collection[Key]) -> int:
+    async def shut_out(self, partitions: Collection[TopicPartition]) -> int:
         """See ``Fence.shut_out``."""
         async with self._lock:
             for _ in range(TAKEOVERS_MOST):  # two processes that fence the same producer overtake each other
@@ -221,7 +319,7 @@ class EarlierProducer:
         self._fence_epoch = epoch
         self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
 
-    async def _take_over(self, partitions: Collection[Key]) -> None:
+    async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
         """Raise the epoch of its transactional id. That counts only if the target answers the producer id that is to be
         fenced (broker fact: a transactional id expires while its owner writes, C2).
 
@@ -283,7 +381,7 @@ class EarlierProducer:
             return await transactions.find_topic(self._brokers) is None
         return False
 
-    async def _active(self, partitions: Collection[Key]) -> list[transactions.ActiveProducer]:
+    async def _active(self, partitions: Collection[TopicPartition]) -> list[transactions.ActiveProducer]:
         """Return what the partitions' leaders remember of the producer; partitions without a leader are left out."""
         known: list[transactions.ActiveProducer] = []
         for leader, keys in (await self._by_leader(partitions)).items():
@@ -293,7 +391,7 @@ class EarlierProducer:
                     known += [producer for producer in active if producer.producer_id == self.producer_id]
         return known
 
-    async def _write_directly(self, epoch: int, partitions: Collection[Key]) -> None:
+    async def _write_directly(self, epoch: int, partitions: Collection[TopicPartition]) -> None:
         """Write markers without the coordinator. They must name no older coordinator epoch than the last marker.
 
         Raises:
@@ -319,6 +417,6 @@ class EarlierProducer:
         except BrokerRefused as error:
             raise NotFenceable(self.transactional_id, error.what) from error
 
-    async def _by_leader(self, partitions: Collection[Key]) -> dict[BrokerId, list[Key]]:
+    async def _by_leader(self, partitions: Collection[TopicPartition]) -> dict[BrokerId, list[TopicPartition]]:
         metadata = await fetch_metadata(self._brokers, sorted({topic for topic, _ in partitions}))
         return by_leader({key: metadata.leader_of(*key) for key in partitions})

@@ -28,11 +28,10 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.kafka import admin
 from mm2py.kafka.error_codes import FENCED, INVALID_PRODUCER_ID_MAPPING, NO_COORDINATOR
-from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity, TopicPartition
 from mm2py.kafka.producer import transactions
-from mm2py.kafka.producer.fencing import Key, Markers, Overtaken
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.producer.fencing import Markers, Overtaken
 
 
 class Fenced(KafkaError):
@@ -122,7 +121,7 @@ class OwnProducer:
                 await asyncio.sleep(backoff.next_s())
             return self._latest
 
-    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
         """Fence ``identity`` in these partitions; other partitions go on under it.
 
         Returns:
@@ -145,7 +144,7 @@ class OwnProducer:
             except BrokerRefused as error:
                 raise EpochRefused(error) from error
 
-    async def keep_alive(self, partition: Key) -> None:
+    async def keep_alive(self, partition: TopicPartition) -> None:
         """Use the transactional id once, so that the target does not forget it; the epoch stays.
 
         Broker fact: a transactional id expires while its owner writes, C2.
@@ -308,7 +307,7 @@ class Incarnation:
         """Return the one of these identities that was made last."""
         return max(identities, key=lambda identity: self._number(identity.producer_id))
 
-    async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[Key]) -> int | None:
+    async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> int | None:
         """Fence one of our own ids in these partitions. They go on under the id ``behind`` it, other partitions stay.
 
         Returns: as ``OwnProducer.shut_out``.
@@ -318,7 +317,7 @@ class Incarnation:
         await self.further(identity)
         return epoch
 
-    async def keep_alive(self, partition: Key) -> None:
+    async def keep_alive(self, partition: TopicPartition) -> None:
         """Use all transactional ids once, see ``OwnProducer.keep_alive``.
 
         All of them, used or not: a successor that finds one forgotten could not tell whether its owner may still write.
@@ -361,7 +360,7 @@ class OwnFence:
         self._incarnation = incarnation
         self._seen = seen
 
-    async def shut_out(self, partitions: Collection[Key]) -> int | None:
+    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
         """See ``Fence.shut_out``.
 
         Raises: as ``Incarnation.fence_itself``.

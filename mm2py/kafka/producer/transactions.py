@@ -27,12 +27,10 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
-from mm2py.kafka.port import BrokerId, Brokers, ask
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
 
 TOPIC: Final = "__transaction_state"
 _OF_PARTITIONS: Final = frozenset({0, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, OPERATION_NOT_ATTEMPTED})
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
-"""Certificates and keys out of PEM and PKCS12, files or settings, in one form. Pure: the bytes are handed in.
+r"""How the connections to one cluster are secured, as the settings say it. Values only.
+
+Answers to the settings ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients.
+``config/security.py`` reads them, ``access.py`` acts on them.
+
+Certificates and keys out of PEM and PKCS12, files or settings, in one form. Pure: the bytes are handed in.
 
 Answers to PemParser and the stores of DefaultSslEngineFactory of Apache Kafka. PEM, and PKCS12 as keytool and openssl
 write it; Java reads PKCS12 under the type JKS as well, and so does this. Java's own old format is refused with the way
-to convert it. Kafka takes PEM without line breaks, because a properties file that continues a line by a ``\\`` loses
+to convert it. Kafka takes PEM without line breaks, because a properties file that continues a line by a ``\`` loses
 them.
 """
 
@@ -10,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -23,9 +28,114 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from mm2py.kafka.security.errors import KeyMaterialUnusable
-from mm2py.kafka.security.settings import KeyStore, StoreType, TrustStore
+from mm2py.kafka.errors import KeyMaterialUnusable
 from mm2py.secret import Secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+StoreType = Literal["PEM", "PKCS12", "JKS"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
+
+TLS_VERSIONS: Final[tuple[TlsVersion, ...]] = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustStore:
+    """Whose signature is trusted: a file, or PEM text out of the settings."""
+
+    type: StoreType
+    path: Path | None = None
+    password: Secret | None = None
+    certificates: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """Our own certificate and its key: a file, or PEM texts out of the settings."""
+
+    type: StoreType
+    path: Path | None = None
+    password: Secret | None = None
+    certificate_chain: Secret | None = None
+    key: Secret | None = None
+    key_password: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    trust: TrustStore | None = None
+    """None: the certificate authorities of the system."""
+    keys: KeyStore | None = None
+    check_host_names: bool = True
+    versions: tuple[TlsVersion, ...] = TLS_VERSIONS
+    ciphers: tuple[str, ...] = ()
+    """Of TLS 1.2, in OpenSSL's names; empty: the usual ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordCredential:
+    """For PLAIN and SCRAM."""
+
+    username: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSettings:
+    """When a new token is fetched, as in Kafka's ``sasl.login.refresh.*``."""
+
+    window_factor: float = 0.8
+    window_jitter: float = 0.05
+    min_period_s: float = 60.0
+    buffer_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """An OAuth server that gives tokens for a client's id and secret."""
+
+    url: str
+    client_id: str
+    client_secret: Secret
+    scope: str | None = None
+    url_encode: bool = False
+    tls: TlsSettings = TlsSettings()
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 10.0
+    backoff_s: float = 0.1
+    backoff_most_s: float = 10.0
+    refresh: RefreshSettings = RefreshSettings()
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A file into which another program writes tokens; it is read again when it changes."""
+
+    path: Path
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    mechanism: Mechanism
+    credential: PasswordCredential | TokenEndpoint | TokenFile
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Everything about one cluster's connections as one side of a flow makes them."""
+
+    protocol: Protocol = "PLAINTEXT"
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+
+PLAINTEXT: Final = Security()
+
 
 _BLOCK: Final = re.compile(r"-{5}\s*BEGIN\s+([A-Z0-9 ]{1,40}?)\s*-{5}(.*?)-{5}\s*END\s+\1\s*-{5}", re.DOTALL)
 _HEADER: Final = re.compile(r"^[ \t]*[A-Za-z-]+:[^\n]*$", re.MULTILINE)

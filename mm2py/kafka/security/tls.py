@@ -20,9 +20,16 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mm2py.kafka.security.errors import KeyMaterialUnusable
-from mm2py.kafka.security.key_material import STORE_MAX_BYTES, Identity, identity_of, trusted_certificates
-from mm2py.kafka.security.settings import TLS_VERSIONS, TlsSettings, TlsVersion
+from mm2py.kafka.errors import KeyMaterialUnusable
+from mm2py.kafka.security.key_material import (
+    STORE_MAX_BYTES,
+    TLS_VERSIONS,
+    Identity,
+    TlsSettings,
+    TlsVersion,
+    identity_of,
+    trusted_certificates,
+)
 
 TLS13: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 _KINDS: Final = {

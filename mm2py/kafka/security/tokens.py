@@ -23,10 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from mm2py.kafka.retry import Backoff
-from mm2py.kafka.security.errors import KeyMaterialUnusable, TokenUnavailable
+from mm2py.kafka.errors import Backoff, KeyMaterialUnusable, TokenUnavailable
+from mm2py.kafka.security.key_material import RefreshSettings, TokenEndpoint, TokenFile
 from mm2py.kafka.security.sasl import is_token
-from mm2py.kafka.security.settings import RefreshSettings, TokenEndpoint, TokenFile
 from mm2py.kafka.security.tls import Tls, explain
 from mm2py.secret import Secret
 

@@ -2,6 +2,10 @@
 
 A *lane* is the asyncio shell around copiers on the side of one broker. It decides nothing: events go to the copiers
 through ``handle``.
+
+When a partition stands still: records wait at the source, and none has been acknowledged for a while. Pure.
+
+MM2 shows such a partition as RUNNING. What it waits for is told in words, so that nobody has to guess.
 """
 
 from __future__ import annotations
@@ -10,14 +14,13 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mm2py.kafka.port import BrokerId
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Event
 from mm2py.replication.copying.states import Storing
-from mm2py.replication.planning.repack import PASS_ALL, MergeRule
-from mm2py.replication.planning.steps import TargetRules
+from mm2py.replication.planning.steps import PASS_ALL, MergeRule, TargetRules
 
 
 @dataclass(slots=True, eq=False)
@@ -88,3 +91,83 @@ class LaneProblem:
         if text != self.text:
             self.text = text
             self.report(text)
+
+
+NOT_STORED: Final = "its position is not stored on the target yet"
+"""What a partition waits for before anything is read."""
+
+
+class Watch:
+    """Watches one partition. A partition with nothing to copy never stands still, however long that lasts."""
+
+    __slots__ = ("_acknowledged", "_since_s")
+
+    def __init__(self) -> None:
+        self._acknowledged = -1
+        self._since_s: float | None = None
+
+    def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
+        """Return for how long records have waited without any being acknowledged; 0 if none waits.
+
+        Args:
+            end_offset: where the source log ended when it was last looked at; 0 before that.
+            acknowledged: the next source offset to be copied; it moves past what is dropped, too.
+        """
+        if acknowledged >= end_offset:
+            self._since_s = None
+        elif self._since_s is None or acknowledged != self._acknowledged:
+            self._since_s = now_s
+        self._acknowledged = acknowledged
+        return 0.0 if self._since_s is None else now_s - self._since_s
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known of a partition that stands still. Texts are empty, or None, where there is nothing to say."""
+
+    lacks_leader: str | None = None
+    reason: str = ""
+    """Why its copier waits or has stopped, if it does."""
+    is_storing: bool = False
+    """Its position has to be stored before anything is read."""
+    position_problem: str = ""
+    """Why no position of it can be stored."""
+    has_unacknowledged: bool = False
+    """Records were read, and not acknowledged yet."""
+    hidden_by_transaction: bool = False
+    """All that readers of committed records may see is copied, and more stands behind it."""
+    target_problem: str | None = None
+    source_problem: str | None = None
+    throttled_s: float = 0.0
+    memory_is_full: bool = False
+    is_reading: bool = False
+
+
+def why_stalled(seen: Circumstances) -> str:
+    """Return in words what the partition waits for: what comes first on the way keeps what comes behind it."""
+    if seen.lacks_leader:
+        return seen.lacks_leader
+    if seen.reason:
+        return seen.reason
+    if seen.is_storing:
+        return f"{NOT_STORED}{_because(seen.position_problem or seen.target_problem)}"
+    if seen.has_unacknowledged:
+        return f"the target has not acknowledged what was read{_because(seen.target_problem)}"
+    if seen.hidden_by_transaction:
+        return (
+            "a transaction on the source has not ended, and what stands behind its beginning is hidden from readers of"
+            " committed records; kafka-transactions.sh find-hanging, or describe-producers, names its producer"
+        )
+    if seen.throttled_s > 0:
+        return "bytes.per.second.max holds reading back"
+    if seen.memory_is_full:
+        return "memory.max.bytes is used up by records that wait for the target"
+    if seen.source_problem:
+        return f"the source does not answer: {seen.source_problem}"
+    if seen.is_reading:
+        return "the source was asked for records and has not sent any"
+    return "nothing that it waits for is known; this is a defect in mm2py"
+
+
+def _because(problem: str | None) -> str:
+    return f": {problem}" if problem else ""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
+from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import gaps as gaps_found
 from mm2py.replication.copying import states
@@ -54,8 +54,8 @@ from mm2py.replication.copying.events import (
     TooOldToResend,
     UnexpectedMet,
 )
+from mm2py.replication.copying.gaps import REPORT_QUARANTINED, came_whole, fault_text, left_out, poison_of
 from mm2py.replication.copying.in_flight import Entry
-from mm2py.replication.copying.poison import REPORT_QUARANTINED, came_whole, fault_text, left_out, poison_of
 from mm2py.replication.copying.states import (
     Copying,
     Drained,
@@ -67,10 +67,9 @@ from mm2py.replication.copying.states import (
     Waiting,
     next_state,
 )
+from mm2py.replication.errors import ProduceReaction, Stored, fetch_error, produce_error
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
-from mm2py.replication.positions.position import Position
-from mm2py.replication.reading.fetch_errors import fetch_error
-from mm2py.replication.sending.produce_errors import ProduceReaction, Stored, produce_error
+from mm2py.replication.position import Position
 
 FENCING: Final = (
     "previous producers are being fenced, and what they wrote looked up; it takes READ and WRITE on the remote topic"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copying.events import CopySettings
+from mm2py.replication.copying.gaps import PoisonSearch
 from mm2py.replication.copying.in_flight import InFlightBatches, Sending
-from mm2py.replication.copying.poison import PoisonSearch
 from mm2py.replication.copying.states import (
     Copying,
     Ending,
@@ -21,9 +21,8 @@ from mm2py.replication.copying.states import (
     Waiting,
     gaps_of,
 )
-from mm2py.replication.copying.tally import Tally
-from mm2py.replication.planning.steps import Fault
-from mm2py.replication.positions.position import Position
+from mm2py.replication.planning.steps import Fault, Tally
+from mm2py.replication.position import Position
 
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying.events import Lease
+from mm2py.replication.errors import Stored
 from mm2py.replication.planning.steps import Dropped, Outgoing, Plan, Step
-from mm2py.replication.sending.produce_errors import Stored
 
 MAX_IN_FLIGHT = 5
 """Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""

@@ -30,24 +30,28 @@ from mm2py.records.batch import (
     MAGIC_AT,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    AbortedTransactions,
     BatchHeader,
     read_header,
 )
 from mm2py.records.compression import Codec
-from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, read_message, unwrap
-from mm2py.records.record_body import RecordBody
-from mm2py.records.transactions import AbortedTransactions
+from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
 from mm2py.replication.planning.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
-from mm2py.replication.planning.repack import (
+from mm2py.replication.planning.steps import (
     GROWTH_BYTES,
     MERGED_PLAIN_MAX_BYTES,
     PASS_ALL,
+    Dropped,
+    Fault,
+    FaultKind,
     MergeRule,
+    Outgoing,
+    Plan,
+    TargetRules,
     are_alike,
     jumps_of,
     merge,
 )
-from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, Plan, TargetRules
 
 
 def plan(

@@ -19,8 +19,7 @@ from typing import Final
 
 from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
 from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
-from mm2py.records.message_set import WrongCrc
-from mm2py.records.record_body import RecordBody, offsets_of, renumber, survey
+from mm2py.records.message_set import RecordBody, WrongCrc, offsets_of, renumber, survey
 from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
 
 UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)

@@ -9,9 +9,8 @@ from typing import Final
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Reaction, reaction_to
 from mm2py.records.batch import Record, read_records
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, TargetRules

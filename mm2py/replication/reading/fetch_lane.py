@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from mm2py.clock import Clock
-from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Backoff
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.repack import PASS_REFUSED, merge_rule
-from mm2py.replication.reading.memory import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount
-from mm2py.replication.reading.rate import RateLimit
-from mm2py.topics.selection import CopyModes
+from mm2py.replication.planning.steps import PASS_REFUSED, merge_rule
+from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, RateLimit
+from mm2py.topics.filters import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets

@@ -2,6 +2,8 @@
 
 For what is looked up beside the copying: the tails of remote partitions and the source records that belong to them. A
 partition that moves is followed to its new leader, one without a leader waits by itself.
+
+A stretch of a log of which only what would be copied is wanted, planned as when copying.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from mm2py.clock import Clock
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.retry import Backoff
+from mm2py.replication.planning.planner import plan
+from mm2py.replication.planning.steps import Plan, TargetRules
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 1 << 30
@@ -183,3 +187,52 @@ class LogReader:
 def _chunks(stretches: Sequence[Stretch]) -> Iterable[Sequence[Stretch]]:
     for at in range(0, len(stretches), PARTITIONS_A_REQUEST):
         yield stretches[at : at + PARTITIONS_A_REQUEST]
+
+
+_ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
+
+
+class PlannedStretch(Stretch):
+    """Plans what is read. A batch that came damaged is not in the plan: it is read again."""
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: uuid.UUID | None,
+        partition: int,
+        *,
+        offset: int,
+        read_committed: bool,
+        clock: Clock,
+    ) -> None:
+        super().__init__(topic, topic_id, partition)
+        self.read_committed = read_committed
+        self._offset = offset
+        self._clock = clock
+        self._give_up_at_s = float("inf")
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def refused(self, error: BrokerRefused) -> bool:
+        return True
+
+    def _plan(self, fetched: FetchedPartition) -> Plan:
+        planned = plan(
+            fetched.records,
+            wanted_offset=self._offset,
+            read_committed=self.read_committed,
+            aborted=fetched.aborted,
+            rules=_ANY_SIZE,
+        )
+        if planned.steps:
+            self._give_up_at_s = float("inf")
+        self._offset = planned.next_offset
+        return planned
+
+    def _is_patient(self, patience_s: float) -> bool:
+        """Whether to try again; asked when a read brought nothing new."""
+        now_s = self._clock.monotonic()
+        self._give_up_at_s = min(self._give_up_at_s, now_s + patience_s)
+        return now_s < self._give_up_at_s

@@ -10,8 +10,7 @@ from bench.measure import Reading
 from bench.runs import Run
 from bench.shares import shared
 from bench.workloads import UNCOMPRESSED
-from mm2py.connector import Kind
-from mm2py.flow import parse_flow
+from mm2py.connector import Kind, parse_flow
 from mm2py.records.control_record import (
     Beat,
     Claim,

@@ -16,8 +16,8 @@ from mm2py import __version__
 from mm2py.cli import main as cli
 from mm2py.cli.command import LineFile
 from mm2py.cli.main import main, parse_arguments, recopies_of
+from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
-from mm2py.flow import parse_flow
 
 GOOD = """\
 clusters = A, B

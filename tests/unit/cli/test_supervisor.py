@@ -39,7 +39,7 @@ from mm2py.cli.supervision import (
 )
 from mm2py.cli.supervisor import Parent, name_of_signal, own_command, watch_parent, worker_arguments, worker_count
 from mm2py.errors import ConfigError
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.errors import Backoff
 from mm2py.logs import make_logger
 
 ROOT = Path(__file__).parents[3]
@@ -522,7 +522,7 @@ def test_a_worker_number_without_a_parent_is_refused() -> None:
 
 PARENT_SCRIPT = r"""
 import asyncio, random, signal, sys
-from mm2py.kafka.retry import Backoff
+from mm2py.kafka.errors import Backoff
 from mm2py.logs import make_logger
 from mm2py.cli.supervisor import Parent
 from mm2py.cli.supervision import Supervision

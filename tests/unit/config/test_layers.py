@@ -15,7 +15,7 @@ from mm2py.config.layers import (
     worker_config,
 )
 from mm2py.config.properties import Entry, parse_properties
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow
 
 A_TO_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
 

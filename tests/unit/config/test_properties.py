@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mm2py.config.properties import Entry, Properties, parse_properties, read_properties
-from mm2py.config.secrets import (
+from mm2py.errors import ConfigError
+from mm2py.secret import (
     CLIENT_NAMES,
     HIDDEN,
     may_hold_secret,
@@ -21,7 +22,6 @@ from mm2py.config.secrets import (
     shown_unknown_key,
     shown_value,
 )
-from mm2py.errors import ConfigError
 
 
 def parsed(data: bytes) -> dict[str, str]:

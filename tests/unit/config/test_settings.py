@@ -15,12 +15,11 @@ from mm2py.config import keys
 from mm2py.config.configuration import load_configuration
 from mm2py.config.flows import FlowRefused
 from mm2py.config.inventory import nearest, take_inventory
-from mm2py.config.kinds import Status
 from mm2py.config.properties import parse_properties
-from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.config.settings import Configuration, FlowSettings, Status
+from mm2py.connector import Flow, TopicName, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.flow import Flow, TopicName, parse_flow
-from mm2py.topics.selection import CopyMode
+from mm2py.topics.filters import CopyMode
 
 FILES = Path(__file__).parent / "files"
 TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"

@@ -6,7 +6,7 @@ import struct
 
 from crc32c import crc32c
 
-from mm2py.group.log.batches import Place, unpack
+from mm2py.group.log_reading import Place, unpack
 from mm2py.records.batch import NewRecord, build_batch, read_header
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import Kind
-from mm2py.flow import ClusterAlias, Flow
-from mm2py.group.election.backend import CandidateState
-from mm2py.group.leading.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.view.membership import View
+from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
+from mm2py.group.election.candidate import CandidateState
+from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from mm2py.flow import Flow, parse_flow
-from mm2py.group.leading.evicted_writers import DeadWriters, Outcome
+from mm2py.connector import Flow, parse_flow
+from mm2py.group.leader_loop import DeadWriters, Outcome
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, ListOffsetsRequest
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer.incarnation import OwnProducer

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from mm2py.connector import Kind
-from mm2py.group.view.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
-from mm2py.group.view.revocations import Owned
+from mm2py.group.claims import Owned
+from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
 from mm2py.records.control_record import (
     NOBODY,
     Beat,

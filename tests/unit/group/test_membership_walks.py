@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.records.control_record import Snapshot
 from tests.fakes.group_walk import Walk
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import Kind
-from mm2py.flow import Flow, parse_flow
-from mm2py.group.view.membership import View
-from mm2py.group.view.topic_claims import Leads
+from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.group.claims import Leads
+from mm2py.group.membership import View
 from mm2py.records.control_codec import lead_fields, read_leads
 from mm2py.records.control_record import Lead, Listed, Share
-from mm2py.topics.replication_policy import DefaultReplicationPolicy, IdentityReplicationPolicy
+from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy
 from tests.fakes.group_log import A_B, C_B, W1, W2, GroupLog, joined
 
 KEPT, MIXED = Lead("", mixes=False), Lead("", mixes=True)

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from mm2py.flow import TopicName
+from mm2py.connector import TopicName
 from mm2py.kafka.error_codes import INVALID_REPLICATION_FACTOR, LEADER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicNotMade, TopicUnsuitable, find_or_make, read_settings
-from mm2py.topics.internal import InternalTopic
+from mm2py.topics.names import InternalTopic
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mm2py.kafka.error_codes import name_of
-from mm2py.kafka.retry import Backoff, Reaction, reaction_to
+from mm2py.kafka.errors import Backoff, Reaction, reaction_to
 
 # By Kafka's numbers, so that a slip in a name would show.
 REFRESH = [3, 5, 6, 8, 9, 15, 16, 41, 56, 72, 74, 75, 100, 103]

@@ -14,10 +14,9 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions.position import Position
+from mm2py.replication.position import Position
 from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
-from mm2py.replication.reading.memory import TAIL_READS, MemoryBudget
-from mm2py.replication.reading.rate import RateLimit
+from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mm2py.config.settings import SourcePolicy
-from mm2py.flow import parse_flow
+from mm2py.connector import parse_flow
 from mm2py.metrics import Metrics
 from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.copying.gap_policy import decide
+from mm2py.replication.copying.gaps import decide
 
 
 def decided(kind: GapKind, source: SourcePolicy | None = None) -> Done:

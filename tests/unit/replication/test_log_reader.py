@@ -11,8 +11,7 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import read_header, split
 from mm2py.replication.reading.log_reader import LogReader, Stretch
-from mm2py.replication.recovery.tail import Tail, Writer
-from mm2py.replication.recovery.tail_stretch import MARKER_PATIENCE_S, TailStretch
+from mm2py.replication.recovery import MARKER_PATIENCE_S, Tail, TailStretch, Writer
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.faults import Faults
 from tests.fakes.partition_model import NO_LEADER

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.replication.reading.memory import (
+from mm2py.replication.reading.limits import (
     BACKLOG_BYTES_MOST,
     READ_BYTES_LEAST,
     TAIL_BYTES_MOST,

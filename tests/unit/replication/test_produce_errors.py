@@ -9,20 +9,20 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.kafka.retry import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
 from mm2py.replication.copying.in_flight import Sending
 from mm2py.replication.copying.states import Reconciling, Stalled, Storing, Waiting
-from mm2py.replication.positions.position import Position
-from mm2py.replication.sending.produce_errors import (
+from mm2py.replication.errors import (
     PRODUCE_ERRORS,
     ProduceError,
     ProduceReaction,
     Stored,
     produce_error,
 )
+from mm2py.replication.position import Position
 from tests.unit.replication.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
 
 ROWS: Final = [pytest.param(code, *row, id=name_of(code)) for code, row in PRODUCE_ERRORS.items()]

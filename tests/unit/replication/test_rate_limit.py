@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.replication.reading.rate import RateLimit
+from mm2py.replication.reading.limits import RateLimit
 
 
 def test_without_a_limit_nobody_waits() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mm2py.records.batch import SEQUENCE_MODULUS, stamp
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
-from mm2py.replication.recovery.tail import Comparison, Tail, Walk, Writer
+from mm2py.replication.recovery import Comparison, Tail, Walk, Writer
 from tests.fakes.cluster_state import ClusterState
 from tests.fakes.record_batch import Record, build_batch
 from tests.fakes.virtual_time import VirtualClock

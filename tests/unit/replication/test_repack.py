@@ -21,7 +21,7 @@ from mm2py.errors import ConfigError
 from mm2py.records import batch as batches
 from mm2py.records.batch import HEADER_BYTES, Record, assemble, crc_is_right, read_header, read_records, varint
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.repack import (
+from mm2py.replication.planning.steps import (
     BACKLOG_BATCHES,
     GROWTH_BYTES,
     MERGE_ALL,
@@ -33,12 +33,15 @@ from mm2py.replication.planning.repack import (
     SMALL_BYTES,
     SMALL_RECORDS,
     TINY_COMPRESSED_BYTES,
+    Dropped,
     MergeRule,
+    Outgoing,
+    Plan,
+    TargetRules,
     merge,
     merge_rule,
 )
-from mm2py.replication.planning.steps import Dropped, Outgoing, Plan, TargetRules
-from mm2py.topics.selection import CopyMode, CopyModes
+from mm2py.topics.filters import CopyMode, CopyModes
 from tests.fakes.record_batch import CODECS, build_marker, encode_records, parse_batch, rewrite
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

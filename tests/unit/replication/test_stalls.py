@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.replication.copying.stalls import Circumstances, Watch, why_stalled
+from mm2py.replication.copying.copied_partition import Circumstances, Watch, why_stalled
 
 
 def test_a_partition_with_nothing_to_copy_never_stands_still() -> None:

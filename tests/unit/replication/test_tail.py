@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mm2py.records.batch import stamp
-from mm2py.replication.recovery.tail import Tail, Writer
+from mm2py.replication.recovery import Tail, Writer
 from tests.fakes.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
 
 WRITER = Writer(7, 0, 100)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mm2py import __version__
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.kinds import Status
+from mm2py.config.settings import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
 from mm2py.settings.flow_config import (
     DECIDED_MOST,
@@ -21,6 +21,7 @@ from mm2py.settings.flow_config import (
     Drift,
     Follow,
     Keep,
+    Part,
     Replace,
     Restore,
     Use,
@@ -32,11 +33,12 @@ from mm2py.settings.flow_config import (
     difference,
     digest,
     follow,
+    named,
+    reach,
     remembering,
     swapped,
     winner_of,
 )
-from mm2py.settings.reach import Part, named, reach
 
 FILE = {"enabled": "true", "topics": "a"}
 OTHER = {"enabled": "true", "topics": "b", "bytes.per.second.max": "9"}

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from connectors.source.notices import Notices
-from connectors.source.sync.fixed_rate import NEWS_EVERY_S, repeat
+from connectors.source.refusals import Notices
+from connectors.source.topic_sync import NEWS_EVERY_S, repeat
 from mm2py.errors import Mm2Error
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 

@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.source.assignment.loads import MEASURE_EVERY_S, SETTLED_S, Loads
-from mm2py.flow import parse_flow
-from mm2py.group.leading.assignor import Piece, assign, steady_load
+from connectors.source.assignment import MEASURE_EVERY_S, SETTLED_S, Loads
+from mm2py.connector import parse_flow
+from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.member import LOADS_EVERY_S, _differs
-from mm2py.group.ownership import Key
+from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.states import COPYING, Reconciling, State, Storing
-from mm2py.replication.copying.tally import Tally
+from mm2py.replication.planning.steps import Tally
 from tests.fakes.virtual_time import VirtualClock
 
 FLOW = frozenset({parse_flow("A->B")})
 MB = 1_000_000
 BALANCE_EVERY_S = 60
-ONE: Key = ("t", 0)
+ONE: TopicPartition = ("t", 0)
 
 
 @dataclass
@@ -45,22 +45,22 @@ class Partition:
 class Told:
     """The group, as far as it is told of loads: of those that changed, as a member does."""
 
-    def __init__(self, known: dict[Key, float]) -> None:
+    def __init__(self, known: dict[TopicPartition, float]) -> None:
         self.known = known
-        self.said: dict[Key, float] = {}
+        self.said: dict[TopicPartition, float] = {}
 
-    def measure(self, bytes_per_s: Mapping[Key, float]) -> None:
+    def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None:
         self.said.update(bytes_per_s)
 
-    def load_of(self, key: Key) -> float | None:
+    def load_of(self, key: TopicPartition) -> float | None:
         return self.known.get(key)
 
-    def beat(self, owned: Collection[Key]) -> None:
+    def beat(self, owned: Collection[TopicPartition]) -> None:
         said, self.said = self.said, {}
         self.known |= {key: of for key, of in said.items() if key in owned and _differs(self.known.get(key), of)}
 
 
-def loads_of(parts: dict[Key, Partition], told: Told) -> Loads:
+def loads_of(parts: dict[TopicPartition, Partition], told: Told) -> Loads:
     return Loads(cast("Any", parts), cast("Any", told), VirtualClock())
 
 
@@ -131,8 +131,10 @@ def test_what_came_and_went_begins_with_what_others_told_meanwhile() -> None:
 def test_a_partition_of_steady_load_is_never_told_far_below_it_however_it_moves(seed: int) -> None:
     """Each move costs a pause of up to five seconds; what has come meanwhile is copied behind it."""
     rng = random.Random(seed)
-    known: dict[Key, float] = {}
-    workers = [(parts := dict[Key, Partition](), told := Told(known), loads_of(parts, told)) for _ in range(3)]
+    known: dict[TopicPartition, float] = {}
+    workers = [
+        (parts := dict[TopicPartition, Partition](), told := Told(known), loads_of(parts, told)) for _ in range(3)
+    ]
     rate = rng.choice([2_000, 50_000, MB, 100 * MB])
     at, waiting, pause_s = rng.randrange(3), 0.0, 0.0
     workers[at][0][ONE] = Partition()
@@ -162,10 +164,10 @@ class Planned:
     """Workers that measure equal partitions of steady load, and a leader that plans with what they tell."""
 
     def __init__(self, partitions: int) -> None:
-        self.known: dict[Key, float] = {}
-        self.owners: dict[Key, str] = {("t", number): "w1" for number in range(partitions)}
-        self.loads: dict[Key, float] = {}
-        self.parts: dict[str, dict[Key, Partition]] = {}
+        self.known: dict[TopicPartition, float] = {}
+        self.owners: dict[TopicPartition, str] = {("t", number): "w1" for number in range(partitions)}
+        self.loads: dict[TopicPartition, float] = {}
+        self.parts: dict[str, dict[TopicPartition, Partition]] = {}
         self.measured: dict[str, tuple[Told, Loads]] = {}
         self.moves = 0
         self.now_s = 0

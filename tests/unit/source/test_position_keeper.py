@@ -20,9 +20,8 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event
 from mm2py.replication.copying.states import Copying
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions.budget import PER_SECOND_MAX, PositionBudget
-from mm2py.replication.positions.position import Position
-from mm2py.replication.positions.store import PositionStore
+from mm2py.replication.position import PER_SECOND_MAX, Position, PositionBudget
+from mm2py.replication.position_store import PositionStore
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.unit.replication.test_copier import batches, fetched, send_all
 

@@ -15,8 +15,8 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import FindCoordinatorRequest
 from mm2py.kafka.port import BrokerId
+from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.producer.transactional_ids import TransactionalId
 from mm2py.records.source_offset import StoredPosition
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from connectors.source.recovery.restart_state import StoppedPartitions
+from connectors.source.recovery.reconciliation import StoppedPartitions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -12,7 +12,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions.position import Position
+from mm2py.replication.position import Position
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.unit.kafka.producer.test_fencing import begin, make

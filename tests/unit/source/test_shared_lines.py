@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from connectors.source.shared_lines import LINE_MOST_CHARS, OWN_LINES_MOST, SharedLines, in_lines
+from connectors.source.refusals import LINE_MOST_CHARS, OWN_LINES_MOST, SharedLines, in_lines
 from mm2py.logs import make_logger
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, parse_arguments
-from mm2py.connector import Kind
+from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.flow import ClusterAlias, Flow, parse_flow
-from mm2py.group.view.membership import View
+from mm2py.group.membership import View
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
@@ -36,11 +35,9 @@ from mm2py.records.control_record import (
 )
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.status.facts import Facts, FlowFacts, GroupFacts
-from mm2py.status.guarantee import Guarantee, Level, guarantee_of
+from mm2py.status.flow_report import Facts, FlowFacts, GroupFacts, Guarantee, Level, TopicReport, guarantee_of, ranges
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
-from mm2py.status.topics import TopicReport, ranges
 from tests.scenarios.world import flow_settings
 
 A, B = ClusterAlias("A"), ClusterAlias("B")

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from mm2py.flow import ClusterAlias
-from mm2py.kafka.acl_admin import CHUNK_MOST, CHUNK_MOST_BYTES, in_chunks
+from mm2py.connector import ClusterAlias
+from mm2py.kafka.admin import CHUNK_MOST, CHUNK_MOST_BYTES, in_chunks
 from mm2py.topics.acls import (
     AclPlan,
     LeftOut,
@@ -20,7 +20,7 @@ from mm2py.topics.acls import (
     plan_acls,
 )
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.replication_policy import make_policy
+from mm2py.topics.names import make_policy
 
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.flow import ClusterAlias
-from mm2py.topics import internal
-from mm2py.topics.internal import is_own_topic
-from mm2py.topics.replication_policy import DefaultReplicationPolicy, remote_name_problem
+from mm2py.connector import ClusterAlias
+from mm2py.topics import names
+from mm2py.topics.names import DefaultReplicationPolicy, is_own_topic, remote_name_problem
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
 OURS = [
-    internal.quarantine(A),
-    internal.control_log("mm2py", producer_expiry_ms=86_400_000),
-    internal.fence_topic(),
+    names.quarantine(A),
+    names.control_log("mm2py", producer_expiry_ms=86_400_000),
+    names.fence_topic(),
 ]
 
 
@@ -31,7 +30,7 @@ def test_our_topics_are_called_like_those_of_mm2() -> None:
     ("producer_expiry_ms", "retention_ms"), [(86_400_000, 7 * 86_400_000), (5 * 86_400_000, 10 * 86_400_000)]
 )
 def test_control_log_outlives_twice_the_producer_expiry(producer_expiry_ms: int, retention_ms: int) -> None:
-    log = internal.control_log("mm2py", producer_expiry_ms=producer_expiry_ms)
+    log = names.control_log("mm2py", producer_expiry_ms=producer_expiry_ms)
     assert log.configs["retention.ms"] == str(retention_ms)
     assert log.configs["cleanup.policy"] == "delete"
     assert log.configs["message.timestamp.type"] == "LogAppendTime"

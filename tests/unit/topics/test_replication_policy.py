@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
-from mm2py.flow import ClusterAlias, TopicName
-from mm2py.topics.replication_policy import (
+from mm2py.topics.names import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.flow import ClusterAlias, Flow, parse_flow
-from mm2py.topics.replication_policy import DefaultReplicationPolicy, IdentityReplicationPolicy, ReplicationPolicy
-from mm2py.topics.rings import rings
+from mm2py.connector import ClusterAlias, Flow, parse_flow
+from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy, ReplicationPolicy, rings
 
 
 def flows(**topics_of: Sequence[str]) -> dict[Flow, Sequence[str]]:

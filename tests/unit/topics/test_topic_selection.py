@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.flow import ClusterAlias, Flow, TopicName
-from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter
-from mm2py.topics.replication_policy import (
+from mm2py.connector import ClusterAlias, Flow, TopicName
+from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter, is_cycle, should_replicate
+from mm2py.topics.names import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,
     make_policy,
     remote_name_problem,
+    rings,
 )
-from mm2py.topics.rings import rings
-from mm2py.topics.selection import is_cycle, should_replicate
 from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
 
 SOURCE, TARGET = ClusterAlias("source"), ClusterAlias("target")

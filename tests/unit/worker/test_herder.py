@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import Connector, ConnectorName, FlowStatus, Kind, PathStatus
+from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus, parse_flow
 from mm2py.errors import Mm2Error
-from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.logs import make_logger
 from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Always, Group, Herder, Plan, Turn
 from tests.fakes.virtual_time import run_virtual

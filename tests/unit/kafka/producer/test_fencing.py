@@ -11,15 +11,15 @@ import pytest
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
-from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
-from mm2py.kafka.producer.fencing import EarlierProducer, Key, Markers, NotFenceable, Overtaken
+from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity, TopicPartition
+from mm2py.kafka.producer.fencing import EarlierProducer, Markers, NotFenceable, Overtaken
 from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.gate import Gate, Request
 
 ID = "mm2py-test"
-PLACES: list[Key] = [("t", 0), ("t", 1)]
+PLACES: list[TopicPartition] = [("t", 0), ("t", 1)]
 
 
 def make() -> ClusterModel:
@@ -191,7 +191,9 @@ def test_many_who_fence_the_same_producer_with_the_epoch_of_one_raise_it_no_more
         ]
         for other in others:
             other.was_taken_over(epoch)
-        parts: list[list[Key]] = [[("wide", number) for number in range(first, 100, 10)] for first in range(10)]
+        parts: list[list[TopicPartition]] = [
+            [("wide", number) for number in range(first, 100, 10)] for first in range(10)
+        ]
         epochs = await asyncio.gather(*(other.shut_out(part) for other, part in zip(others, parts, strict=True)))
         assert set(epochs) == {epoch} == {1}
         await asyncio.sleep(1)

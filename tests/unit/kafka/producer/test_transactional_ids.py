@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.kafka.producer.transactional_ids import TransactionalId, is_another, parse
+from mm2py.kafka.producer.fencing import TransactionalId, is_another, parse
 
 GROUP = "mm2.py-1"
 OWN = TransactionalId(GROUP, "0123456789ab", 3, "A->B")

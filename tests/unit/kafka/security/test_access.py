@@ -21,14 +21,12 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.errors import BrokerUnreachable, KafkaError, NotKafka
+from mm2py.kafka.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from mm2py.kafka.port import ANY_BROKER
 from mm2py.kafka.security.access import Access, Session
-from mm2py.kafka.security.errors import AuthenticationFailed
-from mm2py.kafka.security.settings import PasswordCredential, SaslSettings, Security
-from mm2py.kafka.transport.connection import Connection
+from mm2py.kafka.security.key_material import PasswordCredential, SaslSettings, Security
+from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, Connection
 from mm2py.kafka.transport.opening import connect
-from mm2py.kafka.transport.stream import MAX_FIRST_FRAME_BYTES
 from mm2py.secret import Secret
 from tests.fakes.virtual_time import run_virtual
 from tests.unit.kafka.security.test_scram import Server as ScramServer

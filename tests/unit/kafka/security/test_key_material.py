@@ -9,9 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, pkcs12
 
 from deploy.local.certificates import Authority, Certified
-from mm2py.kafka.security.errors import KeyMaterialUnusable
-from mm2py.kafka.security.key_material import identity_of, pem_blocks, trusted_certificates
-from mm2py.kafka.security.settings import KeyStore, TrustStore
+from mm2py.kafka.errors import KeyMaterialUnusable
+from mm2py.kafka.security.key_material import KeyStore, TrustStore, identity_of, pem_blocks, trusted_certificates
 from mm2py.secret import Secret
 
 AUTHORITY, OTHER = Authority("one"), Authority("two")

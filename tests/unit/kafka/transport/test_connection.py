@@ -35,9 +35,8 @@ from mm2py.kafka.errors import (
     UnsupportedVersion,
 )
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.transport.connection import Connection
+from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, Connection, FrameStream
 from mm2py.kafka.transport.opening import ConnectionOptions, connect
-from mm2py.kafka.transport.stream import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, FrameStream
 
 T = TypeVar("T")
 METADATA = messages.MetadataRequest(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.kafka.transport.frames import KEPT_FROM_BYTES, KEPT_S, MOST_SPARE, STEP_BYTES, FrameMemory
+from mm2py.kafka.transport.wire import KEPT_FROM_BYTES, KEPT_S, MOST_SPARE, STEP_BYTES, FrameMemory
 
 LARGE = 12 * STEP_BYTES
 

@@ -17,10 +17,9 @@ import uvloop
 from deploy.local.certificates import Authority, write_private
 from mm2py.kafka.errors import BrokerUnreachable, NotKafka
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.security.settings import Security, TlsSettings, TrustStore
-from mm2py.kafka.transport import name_lookup
-from mm2py.kafka.transport.name_lookup import AT_ONCE_MOST, NameLookup
-from mm2py.kafka.transport.opening import connect
+from mm2py.kafka.security.key_material import Security, TlsSettings, TrustStore
+from mm2py.kafka.transport import opening
+from mm2py.kafka.transport.opening import AT_ONCE_MOST, NameLookup, connect
 from mm2py.secret import Secret
 
 T = TypeVar("T")
@@ -79,7 +78,7 @@ def test_an_address_is_asked_of_nobody(run: Run, server: NameServer) -> None:
 
 
 def test_the_system_gives_each_address_of_a_name_once() -> None:
-    found = name_lookup.look_up("localhost")
+    found = opening.look_up("localhost")
     assert LOCAL in found
     assert len(found) == len(set(found))
 

@@ -1,1 +1,0 @@
-"""Partitions that the group assigns to this worker, and those that it releases."""

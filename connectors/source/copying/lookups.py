@@ -1,0 +1,406 @@
+"""How each remote topic is to be written to, by what the clusters say of its settings: how large, cleaned or not.
+
+Answers to what MM2 leaves to its producer and the brokers: a batch that the remote topic does not take fails the task.
+
+Where source partitions end that nobody reads just now: else nobody would know that records wait in them.
+
+The story: a partition is idle when the leader of its remote partition goes away. Reads go by target broker, so none
+names it any more; records that come then are seen by nobody, and ``partition.stalled`` would never be said. So it is
+with one that is being reconciled, or waits for its first position. MirrorMaker 2 reads on, and shows it as RUNNING.
+
+Whether remote partitions still hold all that was acknowledged (M4 of docs/broker-facts.md).
+
+The story: a replica that lacks records is elected, or a topic is made anew. Its leader may know no producer, and takes
+any sequence: the copy then goes on behind a hole. So before a batch is sent under another leader epoch the end of the
+partition is asked for; and now and then where nothing is sent. MirrorMaker 2 does not look.
+
+An end that is too low is looked at twice: right after an election the new leader's high watermark may lag.
+
+What a copier has asked of brokers before it goes on: offsets of the source log, limits of the remote topic.
+
+Answers to what MM2's consumer and producer settle out of sight, or not at all: there an offset out of range is reset,
+and a record too large fails the task. Here the copier decides, on the answers that come back to it as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from connectors.source.discovery import remote_topics
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka import admin
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
+from mm2py.records.compression import Codec
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.events import (
+    LimitsFound,
+    OffsetsFound,
+    Poison,
+    Quarantined,
+    TargetLost,
+    TargetShort,
+    TargetWhole,
+    Tick,
+)
+from mm2py.replication.copying.states import Copying, Drained, Draining
+from mm2py.replication.planning.steps import TargetRules
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+
+
+class RemoteRules:
+    """Of one flow. Keeps nothing: partitions keep their own."""
+
+    def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers) -> None:
+        self._settings = settings
+        self._source = source
+        self._target = target
+
+    async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
+        """Let partitions that are copied know that settings of their remote topics have changed.
+
+        Args:
+            settings_of: the remote topics, with those new values that are known; brokers may not show them yet.
+        """
+        parts = [part for part in copied if part.target_topic in settings_of]
+        upstreams = {part.target_topic: part.source_topic for part in parts}
+        rules = await self.of(upstreams, known=settings_of, channel="sync")
+        for part in parts:
+            found = rules[part.target_topic]
+            part.rules = replace(
+                part.rules,
+                max_message_bytes=found.max_message_bytes,
+                cleaned=found.cleaned,
+                compacted=found.compacted,
+            )
+
+    async def of(
+        self,
+        upstreams: Mapping[str, str],
+        *,
+        known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        channel: str = "control",
+    ) -> dict[str, TargetRules]:
+        """Return how each remote topic is to be written to.
+
+        Args:
+            upstreams: the upstream topic of each remote topic.
+            known: settings of remote topics that count more than what the target says of them.
+        Raises: KafkaError.
+        """
+        compression = self._settings.compression
+        codec = None if compression is None else int(Codec[compression.upper()])
+        names = list(upstreams)
+        rules: dict[str, TargetRules] = {}
+        for at in range(0, len(names), remote_topics.CHUNK):
+            page = names[at : at + remote_topics.CHUNK]
+            targets = await admin.describe_topic_configs(
+                self._target, page, keys=["max.message.bytes", "cleanup.policy"], channel=channel
+            )
+            sources = await admin.describe_topic_configs(
+                self._source, [upstreams[name] for name in page], keys=["cleanup.policy"], channel=channel
+            )
+            for name in page:
+                ours = {**_values(targets.get(name)), **known.get(name, {})}
+                theirs = _values(sources.get(upstreams[name]))
+                compacted = "compact" in ours.get("cleanup.policy", "")
+                rules[name] = TargetRules(
+                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+                    compression=codec,
+                    cleaned=compacted,
+                    compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
+                )
+        return rules
+
+
+def _values(found: object) -> dict[str, str]:
+    if isinstance(found, BrokerRefused) or not isinstance(found, list):
+        return {}
+    return {entry.name: entry.value for entry in found if entry.value is not None}
+
+
+LOOK_EVERY_S: Final = 5.0
+"""How often each leader is asked, in one request for all its partitions that are not read."""
+_ENDING: Final = (Draining, Drained)
+
+
+class SourceEnds:
+    """Keeps ``CopiedPartition.asked_end`` for the watchdog."""
+
+    def __init__(
+        self,
+        source: Brokers,
+        partitions: Mapping[tuple[str, int], CopiedPartition],
+        *,
+        fetch_max_wait_s: float,
+        clock: Clock,
+    ) -> None:
+        """Make one; ``run`` starts it.
+
+        Args:
+            partitions: those that are copied; it may change meanwhile.
+            fetch_max_wait_s: how long a read may wait at the source: so long nothing is heard of an idle partition.
+        """
+        self._source = source
+        self._partitions = partitions
+        self.fetch_max_wait_s = fetch_max_wait_s
+        self._clock = clock
+        self._asked: set[BrokerId] = set()
+
+    async def run(self) -> None:
+        """Ask until cancelled. Raises: KafkaError; what no repetition mends."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await asyncio.sleep(LOOK_EVERY_S)
+                    for leader, parts in self._unread().items():
+                        if leader not in self._asked:  # one that does not answer is asked no more often
+                            self._asked.add(leader)
+                            tasks.create_task(self._ask(leader, parts), name=f"source ends on broker {leader}")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def _unread(self) -> dict[BrokerId, list[CopiedPartition]]:
+        """Those of which nothing was heard for a while, and of which no records are known to wait; by their leaders."""
+        found: dict[BrokerId, list[CopiedPartition]] = {}
+        now_s = self._clock.monotonic()
+        unread_after_s = LOOK_EVERY_S + self.fetch_max_wait_s
+        for part in self._partitions.values():
+            if now_s - part.read_at_s < unread_after_s:
+                part.asked_end = 0
+                continue
+            known_end = max(part.copier.end_offset or 0, part.log_end)
+            if part.source_leader is None or isinstance(part.copier.state, _ENDING):
+                continue
+            if part.copier.position.source_offset >= known_end:
+                found.setdefault(part.source_leader, []).append(part)
+        return found
+
+    async def _ask(self, leader: BrokerId, parts: Sequence[CopiedPartition]) -> None:
+        try:
+            ends = await find_offsets(self._source, {part.key: leader for part in parts}, LATEST)
+        finally:
+            self._asked.discard(leader)
+        for part in parts:
+            part.asked_end = ends.get(part.key, part.asked_end)
+
+
+IDLE_EVERY_S: Final = 60.0
+"""How often those are looked at that got no acknowledgement meanwhile."""
+END_PATIENCE_S: Final = 3.0
+"""How long a remote partition may seem shorter than what was stored in it until that is believed."""
+GATHER_S: Final = 0.01
+AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0)
+"""How soon a leader is asked again after its first, second, ... time without an answer that settles all."""
+
+
+class TargetEnds:
+    """Looks at the ends of a task's remote partitions, many in one request to each leader."""
+
+    def __init__(
+        self,
+        target: Brokers,
+        partitions: Mapping[TopicPartition, CopiedPartition],
+        *,
+        handle: Handler,
+        stale: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        """Make one; ``run`` starts it.
+
+        Args:
+            partitions: those that are copied, by source topic; it may change meanwhile.
+            handle: gets ``TargetWhole``, ``TargetShort`` and ``TargetLost``.
+            stale: called where fresh metadata may help.
+        """
+        self._target = target
+        self._partitions = partitions
+        self._handle = handle
+        self._stale = stale
+        self._clock = clock
+        self._wanted: dict[CopiedPartition, None] = {}
+        self._asked: set[BrokerId | None] = set()
+        """Leaders that are being asked."""
+        self._in_vain: dict[BrokerId | None, int] = {}
+        self._short_since_s: dict[CopiedPartition, float] = {}
+        self._seen: dict[CopiedPartition, int | None] = {}
+        self._news = asyncio.Event()
+
+    def look(self, part: CopiedPartition) -> None:
+        """Find out whether this partition is whole; it waits for that (``Copier.is_end_unverified``)."""
+        self._wanted[part] = None
+        self._news.set()
+
+    async def run(self) -> None:
+        """Look until cancelled. Raises: KafkaError; what no repetition mends."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_at_idle(), name="ends of idle partitions")
+                while True:
+                    await self._news.wait()
+                    await asyncio.sleep(GATHER_S)
+                    self._news.clear()
+                    for leader, parts in _by_leader(self._wanted).items():
+                        if leader not in self._asked:  # one that does not answer holds up its own partitions only
+                            self._asked.add(leader)
+                            for part in parts:
+                                del self._wanted[part]
+                            tasks.create_task(self._settle(leader, parts), name=f"ends on broker {leader}")
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _settle(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
+        """Ask about partitions whose end is unverified; soon once more about those of which it still is."""
+        try:
+            await self._ask(leader, parts)
+            again = [part for part in parts if part.copier.is_end_unverified and self._is_asked(part)]
+            times = self._in_vain[leader] = self._in_vain.get(leader, -1) + 1 if again else -1
+            if again:
+                if leader is not None:  # of those without a leader the watch takes care
+                    self._stale()
+                await asyncio.sleep(AGAIN_S[min(times, len(AGAIN_S) - 1)])
+        finally:
+            self._asked.discard(leader)
+        for part in again:
+            self._wanted[part] = None
+        self._news.set()
+
+    async def _look_at_idle(self) -> None:
+        """Look at those that got no acknowledgement since the last time: what they got would have told."""
+        while True:
+            await asyncio.sleep(IDLE_EVERY_S)
+            before = self._seen
+            self._seen = {part: part.copier.vouched_offset for part in self._partitions.values()}
+            idle = [
+                part
+                for part, offset in self._seen.items()
+                if offset is not None
+                and before.get(part) == offset
+                and isinstance(part.copier.state, Copying)
+                and not part.copier.is_end_unverified
+            ]
+            for leader, parts in _by_leader(idle).items():
+                await self._ask(leader, parts)
+                for part in parts:
+                    if part.copier.is_end_unverified:
+                        self.look(part)
+
+    def _is_asked(self, part: CopiedPartition) -> bool:
+        return self._partitions.get(part.key) is part and part.copier.vouched_offset is not None
+
+    async def _ask(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
+        """Ask a leader, and tell the copiers; of some there may be no answer."""
+        if leader is None:
+            return
+        asked = {
+            (part.target_topic, part.partition): (part, part.copier.vouched_offset or 0, part.copier.end_checks)
+            for part in parts
+            if self._is_asked(part)
+        }
+        epochs = {
+            key: part.copier.target_leader_epoch
+            for key, (part, _, _) in asked.items()
+            if part.copier.target_leader_epoch is not None
+        }
+        leaders = dict.fromkeys(asked, leader)
+        answers = await list_offsets(self._target, leaders, LATEST, leader_epochs=epochs, skip_silent=True)
+        for key, answer in answers.items():
+            part, expected, check = asked[key]
+            if answer.error_code == 0 and self._is_asked(part):
+                self._judge(part, expected, answer.offset, check)
+
+    def _judge(self, part: CopiedPartition, expected: int, end: int, check: int) -> None:
+        if end >= expected:
+            self._short_since_s.pop(part, None)
+            self._handle(part, TargetWhole(check))
+            return
+        now_s = self._clock.monotonic()
+        if not part.copier.is_end_unverified:
+            self._handle(part, TargetShort())
+        if now_s - self._short_since_s.setdefault(part, now_s) < END_PATIENCE_S:
+            return
+        del self._short_since_s[part]
+        self._handle(part, TargetLost(expected, end))
+
+
+def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[CopiedPartition]]:
+    found: dict[BrokerId | None, list[CopiedPartition]] = {}
+    for part in parts:
+        found.setdefault(part.target_leader, []).append(part)
+    return found
+
+
+class Inquiries:
+    """Of one flow's task, which sees to it that none is made twice at a time. Each raises KafkaError."""
+
+    def __init__(
+        self,
+        source: Brokers,
+        target: Brokers,
+        partitions: Mapping[tuple[str, int], CopiedPartition],
+        *,
+        keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
+        handle: Handler,
+        clock: Clock,
+    ) -> None:
+        """``keep`` puts a record into quarantine and tells whether it is there."""
+        self._source = source
+        self._target = target
+        self._partitions = partitions
+        self._keep = keep
+        self._handle = handle
+        self._clock = clock
+        self._looked_up: dict[CopiedPartition, int] = {}
+        """For which source offset the limits were last looked up before it went into quarantine."""
+
+    def forget(self, part: CopiedPartition) -> None:
+        """It is copied no more."""
+        self._looked_up.pop(part, None)
+
+    async def find_offsets(self, part: CopiedPartition) -> None:
+        """Tell the copier where the source log begins and ends."""
+        if part.source_leader is None:
+            return
+        first = await end_of(self._source, part.source_leader, part.key, EARLIEST)
+        last = await end_of(self._source, part.source_leader, part.key, LATEST)
+        self._handle(part, OffsetsFound(first, last, self._clock.monotonic()))
+
+    async def find_limits(self, part: CopiedPartition) -> None:
+        """Look up how large a batch the remote topic takes; a refusal of less counts more than what is said."""
+        topic = part.target_topic
+        limit = part.rules.max_message_bytes
+        found = (await admin.describe_topic_configs(self._target, [topic], keys=["max.message.bytes"]))[topic]
+        if not isinstance(found, BrokerRefused):
+            limit = next((int(entry.value or limit) for entry in found if entry.name == "max.message.bytes"), limit)
+        for other in self._partitions.values():
+            if other.target_topic == topic:
+                refused = other.copier.refused_bytes
+                allowed = min(limit, refused - 1) if refused else limit
+                merged = min(other.rules.merged_max_bytes, refused // 2) if refused else other.rules.merged_max_bytes
+                other.rules = replace(other.rules, max_message_bytes=allowed, merged_max_bytes=merged)
+                if refused:
+                    self._handle(other, LimitsFound())
+
+    async def retry_blocked(self, part: CopiedPartition) -> None:
+        """Look the limits up, as an operator may have raised them, and let the copier try again."""
+        await self.find_limits(part)
+        self._handle(part, Tick(self._clock.monotonic()))
+
+    async def quarantine(self, part: CopiedPartition, poison: Poison) -> None:
+        """Keep a record that the target refuses; one that was not sent, only if its settings are still the same."""
+        if not poison.was_sent and self._looked_up.get(part) != poison.offset:
+            self._looked_up[part] = poison.offset
+            before = part.rules
+            await self.find_limits(part)
+            if part.rules != before:
+                self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))
+                return
+        if await self._keep(part, poison):
+            self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))

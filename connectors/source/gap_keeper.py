@@ -1,0 +1,441 @@
+"""The gaps of one flow: what is met is logged, counted and kept, and policies say what follows.
+
+MM2 has none of this: it begins at the earliest record wherever a position does not fit, and says nothing. Here each
+gap is named with its offsets, and ``on.source.gap`` and ``on.target.loss`` decide what follows. A partition that was
+stopped goes on by a wish of theirs, or by an operator's command (``connectors/source/gap_keeper.py``).
+
+Stopped partitions go on: what policies wish, and what operators' commands say, is carried out.
+
+Answers to nothing in MM2. Every way on is the same: the partition is drained, an operator's position is stored, and the
+next round begins it there. Many are taken together: 300 that were accepted one after the other took 39 s. One that
+cannot go on yet waits by itself, as does a command for a partition of which nobody knows yet where it stands.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.copying.task import SourceTask
+from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.kept_gaps import KeptGaps
+from connectors.source.recovery.reconciliation import StoppedPartitions
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Flow
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.metrics import Metrics
+from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
+from mm2py.records.status_record import Command, Done, Gap, GapKind
+from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.events import GapFound, SettingsChanged, SourceRewritten, TargetLost, UnexpectedMet
+from mm2py.replication.copying.gaps import decide, expired_text
+from mm2py.replication.copying.states import Stalled
+
+SHOWN_MOST: Final = 50
+"""Of a topic that is not what was copied so many partitions stand in its line of the log."""
+
+
+class GapKeeper(KeptGaps):
+    """The gaps of a flow, and what they stop. Owned by the flow's connector."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        target: Brokers,
+        *,
+        incarnation: Incarnation,
+        metrics: Metrics,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        super().__init__(settings, target, incarnation=incarnation, clock=clock, rng=rng, log=log)
+        self.stalled: dict[TopicPartition, GapFound] = {}
+        """Partitions that a gap has stalled, with the latest."""
+        self.held: set[TopicPartition] = set()
+        """Partitions of topics that are refused because of a gap."""
+        self.wishes: dict[TopicPartition, int | None] = {}
+        """Stalled partitions that policy lets begin again: at a source offset, or at the start of the log (None)."""
+        self._flow = settings.flow
+        self._metrics = metrics
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.wishes) or super().is_wanted
+
+    def policy(self, kind: GapKind) -> Done:
+        return decide(kind, on_source_gap=self._settings.on_source_gap, on_target_loss=self._settings.on_target_loss)
+
+    def change(self, settings: FlowSettings) -> None:
+        """Decide by other settings from the next gap on."""
+        self._settings = settings
+
+    def tell_policy(self, partitions: Iterable[CopiedPartition]) -> None:
+        """Let partitions know whether they may pass over what has expired."""
+        for part in partitions:
+            stops = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
+            part.copier.handle(SettingsChanged(replace(part.copier.settings, stops_when_expired=stops)))
+
+    def met(self, part: CopiedPartition, found: GapFound) -> None:
+        """Take in what a copier met. Where it stalled and policy lets it go on, it begins again in the next round."""
+        done = found.done if found.done is Done.CONTINUED else self.policy(found.kind)
+        if found.done is not Done.CONTINUED:
+            self._stop(part.key, found, done)
+        extra = {"remedy": self._way_out(found.kind, part)} if done is Done.STOPPED else {}
+        self._log.error(
+            found.kind.event,
+            topic=part.source_topic,
+            partition=part.partition,
+            why=found.text,
+            first_offset=found.first_offset,
+            last_offset=found.last_offset,
+            done=done,
+            **extra,
+        )
+        position = part.copier.position.source_offset
+        if found.done is Done.CONTINUED and found.first_offset is not None:
+            position = found.first_offset
+        self._note(
+            Gap(
+                found.kind,
+                part.source_topic,
+                part.partition,
+                found.first_offset,
+                found.last_offset,
+                done,
+                position,
+                found.text,
+                self._clock.wall_ms(),
+            )
+        )
+
+    def _stop(self, key: TopicPartition, found: GapFound, done: Done) -> None:
+        """Note why a partition is stalled. Where one gap waits for an operator, no other lets it go on."""
+        waits = key in self.stalled and key not in self.wishes
+        self.stalled[key] = found
+        if done is Done.STOPPED:
+            self.wishes.pop(key, None)
+        elif not waits:
+            self.wishes[key] = found.go_on_at if done is Done.CONTINUED else None
+            self.wake()
+
+    def met_topic(self, kind: GapKind, name: str, positions: Mapping[int, StoredPosition], text: str) -> Done:
+        """Take in that a topic is not what was copied, on either side. Returns what is to be done, by policy.
+
+        Args:
+            positions: what is stored of each of its partitions. What was noted before is not noted again.
+        """
+        done = self.policy(kind)
+        noted: list[int] = []
+        for partition, stored in positions.items():
+            position = stored.next_source
+            first, last = (None, position - 1) if kind.is_of_target else (position, None)
+            lost = stored.target_topic_id if kind.is_of_target else stored.source_topic_id
+            topic_id = None if lost is None else str(lost)
+            gap = Gap(kind, name, partition, first, last, done, position, text, self._clock.wall_ms(), topic_id)
+            if done is Done.STOPPED:
+                self.held.add((name, partition))
+            before = self._gaps.get((name, partition), {}).get(gap.key)
+            if before is None or before.done is not done or before.is_of_another_topic(gap):
+                self._note(gap)
+                noted.append(partition)
+        if noted:
+            say = self._log.error if done is Done.STOPPED else self._log.warning
+            shown = [f"{number}: {positions[number].next_source}" for number in sorted(noted)]
+            more = [f"and {len(shown) - SHOWN_MOST} more, see mm2py gaps --all"] if len(shown) > SHOWN_MOST else []
+            say(
+                kind.event,
+                topic=name,
+                partitions=len(shown),
+                next_source_offsets=", ".join([*shown[:SHOWN_MOST], *more]),
+                why=text,
+                done=done,
+            )
+        return done
+
+    def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:
+        """Where a partition began at an operator's position, nothing waits for an operator any more."""
+        partitions = list(partitions)
+        self.tell_policy(partitions)
+        for part in partitions:
+            self.held.discard(part.key)
+            self.stalled.pop(part.key, None)
+            self.wishes.pop(part.key, None)
+            stored = beginning.positions.get(part.key)
+            if stored is not None and stored.by == BY_OPERATOR:
+                self.settle(part.key)
+            else:
+                self._hold_stopped(part)
+
+    def let_go(self, keys: Iterable[TopicPartition]) -> None:
+        """See ``KeptGaps.let_go``."""
+        keys = list(keys)
+        super().let_go(keys)
+        for key in keys:
+            self.held.discard(key)
+            self.stalled.pop(key, None)
+            self.wishes.pop(key, None)
+
+    def _hold_stopped(self, part: CopiedPartition) -> None:
+        """Stop a partition once more that an earlier life has stopped, as long as nobody has accepted why.
+
+        The stories: ten records of the copy are lost, and ten of somebody else stand there by now. The log ends where
+        it should. Or the source is cut back, and what replaced its end is deleted: nothing tells of the cut any more,
+        and on.source.gap=continue would pass over what has only expired. Or somebody else wrote to the remote partition
+        of a flow that is to be exactly-once: the position is behind that, and nobody looks there again.
+        """
+        position = part.copier.position
+        for gap in self.of(part.key):
+            if not gap.is_open:
+                continue
+            met: TargetLost | SourceRewritten | UnexpectedMet
+            if gap.kind is GapKind.TARGET_TRUNCATED and gap.position >= position.source_offset:
+                end = position.target_offset or 0
+                met = TargetLost(end, end, gap.text)
+            elif (
+                gap.kind is GapKind.TRUNCATED
+                and gap.position == position.source_offset
+                and gap.first_offset is not None
+            ):
+                met = SourceRewritten(gap.first_offset, gap.position - 1)
+            elif gap.kind.is_unexpected and self._settings.exactly_once != "enabled":
+                self.keep(replace(gap, done=Done.CONTINUED))
+                continue
+            elif gap.kind.is_unexpected and gap.position == position.source_offset:
+                met = UnexpectedMet(gap.text, gap.kind, is_known=True)
+            else:
+                continue
+            for effect in part.copier.handle(met):
+                if isinstance(effect, GapFound):
+                    self.met(part, effect)
+            return
+
+    def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
+        """``--allow-recopy`` is a way only where the position fits no more: elsewhere it is not used."""
+        at = f"{self._flow}:{part.source_topic}"
+        accept = f"Let it go on with mm2py gaps FILE accept {at}:{part.partition}"
+        if kind is GapKind.TRUNCATED:
+            return f"{accept}, or restart with --allow-recopy {at} to copy the topic once more."
+        if kind is GapKind.TARGET_TRUNCATED:
+            return f"{accept}, or set on.target.loss=recopy to copy it once more."
+        return f"{accept}."
+
+    def _note(self, gap: Gap) -> None:
+        self._metrics.count_gap(self._flow, gap.topic, gap.kind)
+        self.keep(gap)
+
+
+def positions_of(name: str, beginning: Beginning) -> dict[int, StoredPosition]:
+    """Return what is stored of the partitions of a topic."""
+    return {number: stored for (topic, number), stored in beginning.positions.items() if topic == name}
+
+
+class _Verdict(NamedTuple):
+    carried_out: bool
+    text: str
+
+
+class _GoOn(NamedTuple):
+    """A partition that a gap has stalled is to begin again at a source offset."""
+
+    at: int
+
+
+class _BeginAnew:
+    """A partition of a topic that is refused because of a gap is to begin at the start of the topic as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What of its flow a gap is carried out with."""
+
+    task: SourceTask
+    beginning: Beginning
+    stopped: StoppedPartitions
+
+
+class Resumption:
+    """Owned by the flow's connector, whose watch calls ``carry_out`` between its rounds."""
+
+    def __init__(self, flow: Flow, gaps: GapKeeper, log: FilteringBoundLogger) -> None:
+        self._flow = flow
+        self._gaps = gaps
+        self._log = log
+        self._has_begun = False
+        """Something is to be looked for that nobody was told of yet."""
+        self.is_waiting = False
+        """A partition that is to go on waits for its leaders; it is to be tried once more soon."""
+
+    async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: StoppedPartitions) -> bool:
+        """Begin again what policies and operators want; returns whether there is something to look for at once.
+
+        Args:
+            stopped: gets the partitions that were stopped for it.
+        Raises: KafkaError; whatever was not done is done by a later call.
+        """
+        parts, gaps = _Parts(task, beginning, stopped), self._gaps
+        self.is_waiting = False
+        wished = dict(gaps.wishes)
+        begun = await self._begin_again(parts, wished)
+        for key in wished:
+            if key in begun or key not in gaps.stalled:
+                gaps.wishes.pop(key, None)
+        answers: list[tuple[Command, bool, str]] = []
+        for command, verdict in (await self._obey(parts)).items():
+            answers.append((command, verdict.carried_out, verdict.text))
+            self._log.warning(
+                "gap.accepted" if verdict.carried_out else "gap.not_accepted",
+                topic=command.topic,
+                partition=command.partition,
+                why=verdict.text,
+            )
+        await gaps.answer(answers)
+        has_begun, self._has_begun = self._has_begun, False
+        return has_begun
+
+    async def _obey(self, parts: _Parts) -> dict[Command, _Verdict]:
+        """Carry out commands. Returns what to answer; those that cannot be carried out yet are left out."""
+        found = {command: self._judge(parts, command) for command in self._gaps.commands()}
+        stalled = {(one.topic, one.partition): do.at for one, do in found.items() if isinstance(do, _GoOn)}
+        held = {(one.topic, one.partition) for one, do in found.items() if isinstance(do, _BeginAnew)}
+        begun = await self._begin_again(parts, stalled)
+        for key, at in begun.items():
+            self._note_expired(key, at)
+            self._gaps.accept_all(key)
+        anew = await parts.beginning.begin_anew(held) if held else {}
+        for key, upstream in anew.items():
+            if not isinstance(upstream, str):
+                self._has_begun = True
+                self._gaps.held.discard(key)
+                self._gaps.accept_all(key)
+        verdicts: dict[Command, _Verdict] = {}
+        for command, do in found.items():
+            key = (command.topic, command.partition)
+            if isinstance(do, _Verdict):
+                verdicts[command] = do
+            elif key in begun:
+                verdicts[command] = _Verdict(True, f"it goes on at source offset {begun[key]}.")
+            elif key in anew:
+                verdicts[command] = self._copied_anew(command, anew[key])
+        return verdicts
+
+    def _judge(self, parts: _Parts, command: Command) -> _Verdict | _GoOn | _BeginAnew | None:
+        """Return what is to be done for a command, or to be answered; None while that cannot be told yet."""
+        key = (command.topic, command.partition)
+        gaps = self._gaps.of(key)
+        is_open = any(gap.is_open for gap in gaps)
+        if command.action != "accept":
+            return _Verdict(False, f"this mm2py does not know the command {command.action!r}.")
+        before = any(gap.done is Done.ACCEPTED and gap.position == command.expected_position for gap in gaps)
+        if before and not is_open:
+            return _Verdict(True, "it was accepted before.")
+        part, stored = parts.task.partitions.get(key), parts.beginning.positions.get(key)
+        if part is None and stored is None:
+            return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
+        if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
+            return None  # nobody knows yet where it stands
+        position = part.copier.position.source_offset if part is not None else stored.next_source if stored else -1
+        if position != command.expected_position:
+            return _Verdict(
+                False,
+                f"it stands at source offset {position}, not at {command.expected_position} any more; list the gaps"
+                " again.",
+            )
+        if part is not None and not isinstance(part.copier.state, Stalled):
+            if part.copier.end_offset is None and is_open:
+                return None  # it has not been read since it began: the gap may be met again
+            return _Verdict(False, "nothing stops it: it is being copied.")
+        if part is not None and key not in self._gaps.stalled:
+            return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.state.label}.")
+        if part is not None:
+            return _GoOn(self._gaps.stalled[key].go_on_at)
+        if key not in self._gaps.held:
+            return _Verdict(False, "no gap of it is known just now; it is not copied for another reason.")
+        return _BeginAnew()
+
+    def _copied_anew(self, command: Command, upstream: TopicMetadata | str) -> _Verdict:
+        if isinstance(upstream, str):
+            return _Verdict(False, upstream)
+        waiting = sorted(
+            number
+            for name, number in self._gaps.held
+            if name == command.topic and (upstream.topic_id is None or number in upstream.partitions)
+        )  # without ids, a position of a partition that is not there any more still speaks of another topic
+        others = f" once partition(s) {', '.join(map(str, waiting))} are accepted too" if waiting else ""
+        return _Verdict(True, f"it is copied from its first record on{others}.")
+
+    async def _begin_again(
+        self, parts: _Parts, wanted: Mapping[TopicPartition, int | None]
+    ) -> dict[TopicPartition, int]:
+        """Forget stalled partitions, and store operator's positions for them: the next round begins them there.
+
+        Returns:
+            At which source offset; those that cannot be begun yet are left out.
+        """
+        ready: dict[TopicPartition, CopiedPartition] = {}
+        for key in wanted:
+            part = parts.task.partitions.get(key)
+            if part is None or not isinstance(part.copier.state, Stalled):
+                if self._gaps.stalled.pop(key, None) is not None:
+                    self._has_begun = True  # the last call came so far and no further
+            elif not part.copier.has_untold_gaps:
+                ready[key] = part
+        at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
+        unproven = await parts.beginning.shut_out([key for key in at if self._may_be_open(ready[key])])
+        at = {key: offset for key, offset in at.items() if key not in unproven}
+        self.is_waiting = self.is_waiting or len(at) < len(ready)
+        if not at:
+            return {}
+        leaving = [ready[key] for key in at]
+        self._has_begun = True
+        await parts.task.remove(at)
+        parts.stopped.add(leaving)
+        stood = {part.key: parts.task.stored_form(part) for part in leaving if part.copier.owns_position}
+        parts.beginning.positions.update(stood)  # should the next line fail, they stall once more
+        await parts.beginning.set_positions(
+            {
+                key: parts.beginning.operators_position(
+                    offset,
+                    source_topic_id=ready[key].source_topic_id,
+                    target_topic_id=ready[key].target_topic_id,
+                )
+                for key, offset in at.items()
+            }
+        )
+        for key in at:
+            self._gaps.stalled.pop(key, None)
+        return at
+
+    def _may_be_open(self, part: CopiedPartition) -> bool:
+        """Tell whether an earlier life may still write there: no fence was put up yet, or it is gone with the end."""
+        stopped_by = self._gaps.stalled.get(part.key)
+        return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
+
+    async def _starts(
+        self, parts: _Parts, wanted: Mapping[TopicPartition, tuple[CopiedPartition, int | None]]
+    ) -> dict[TopicPartition, int]:
+        """Return where to begin. What has expired may reach further by now; who leads the source tells."""
+        asked = {
+            key: part.source_leader
+            for key, (part, at) in wanted.items()
+            if at is None or self._gaps.stalled[key].kind is GapKind.EXPIRED
+        }
+        starts = await parts.beginning.log_starts(asked)
+        return {
+            key: max(at or 0, starts.get(key, 0))
+            for key, (_, at) in wanted.items()
+            if key not in asked or key in starts
+        }
+
+    def _note_expired(self, key: TopicPartition, at: int) -> None:
+        """Of what was accepted as expired more may be gone by now."""
+        for gap in self._gaps.of(key):
+            if gap.kind is GapKind.EXPIRED and gap.is_open and gap.last_offset != at - 1:
+                self._gaps.keep(replace(gap, last_offset=at - 1, text=expired_text(gap.position, at - 1)))

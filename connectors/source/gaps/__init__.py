@@ -1,1 +1,0 @@
-"""Gaps: kept in the status topic, shown to operators, accepted by them."""

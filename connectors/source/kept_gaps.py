@@ -1,0 +1,295 @@
+"""The gaps of one flow as they are kept: by partition, and in the status topic, where operators find them.
+
+MM2 has none of this. What is met is written within a second, and before a position that passes it over; what an earlier
+life left is read when the topic is opened. Of each partition the last few are kept: a topic whose records expire day by
+day would fill the status topic. Commands of operators come in the same topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source import start
+from connectors.source.errors import TableUnusable
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.internal_topic import TopicWriter
+from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.records.status_record import Answer, Command, Done, Gap
+from mm2py.replication.reading.compacted_topic import DamagedTopic
+from mm2py.replication.status_log import StatusLog
+
+POLL_S: Final = 1.0
+"""How soon a command is seen."""
+CLOSE_S: Final = 5.0
+WRITTEN_S: Final = 5.0
+"""How long a position waits for the record of the gap that it passes over."""
+UNAVAILABLE_REPORT_S: Final = 10.0
+"""How long the status topic may be out of reach before that is worth a line in the log."""
+KEPT_MOST: Final = 10
+"""So many gaps of a partition that wait for nobody are kept, the latest."""
+
+
+class KeptGaps:
+    """A table of gaps, and the commands that speak of them. ``run`` keeps it in step with the status topic."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        target: Brokers,
+        *,
+        incarnation: Incarnation,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.speaks_for: Callable[[TopicPartition], bool] = lambda _: True
+        """Whether what operators say of a partition is for this worker."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to carry out."""
+        self._settings = settings
+        self._target = target
+        self._incarnation = incarnation
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._status: StatusLog | None = None
+        self._gaps: dict[TopicPartition, dict[bytes, Gap]] = {}
+        """All that were met in this life, and what earlier ones left; of each partition the latest last."""
+        self._unwritten: dict[bytes, Gap] = {}
+        self._outdated: set[bytes] = set()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._is_waited_for = True
+        """Nobody has waited in vain for the status topic since it was written to last."""
+        self._changed = asyncio.Event()
+        self._settled: set[TopicPartition] = set()
+        """Partitions that began at an operator's position: what stopped earlier lives there is over."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """There is something to carry out."""
+        return bool(self.commands())
+
+    def commands(self) -> Sequence[Command]:
+        """Return the commands that are for this worker and that nobody has answered yet, oldest first."""
+        found = () if self._status is None else self._status.unanswered()
+        return [command for command in found if self.speaks_for((command.topic, command.partition))]
+
+    def of(self, key: TopicPartition) -> Sequence[Gap]:
+        """Return the gaps of a partition that are known, the latest last."""
+        return list(self._gaps.get(key, {}).values())
+
+    def keep(self, gap: Gap) -> None:
+        """Take in a gap, or what became of one."""
+        key = (gap.topic, gap.partition)
+        ours = self._gaps.setdefault(key, {})
+        ours.pop(gap.key, None)
+        ours[gap.key] = self._unwritten[gap.key] = gap
+        self._outdated.discard(gap.key)
+        self._trim(key)
+        self._written.clear()
+        self._changed.set()
+
+    def accept_all(self, key: TopicPartition) -> None:
+        """Take in that nothing of a partition waits for an operator any more."""
+        for gap in self.of(key):
+            if gap.is_open:
+                self.keep(replace(gap, done=Done.ACCEPTED))
+
+    def settle(self, key: TopicPartition) -> None:
+        """Take in that a partition began at an operator's position, whatever the status topic says of it."""
+        self._settled.add(key)
+        self.accept_all(key)
+
+    async def read_again(self, keys: Collection[TopicPartition]) -> None:
+        """Learn what earlier owners met in partitions, and what became of it. Without the topic, nothing of that is
+        known, as at a start. Raises: as ``StatusLog.read``."""
+        if self._status is None:
+            return
+        await self._status.read()
+        for key in keys:
+            self._gaps.pop(key, None)
+        wanted = set(keys)
+        for gap in self._status.gaps():
+            if (gap.topic, gap.partition) in wanted:
+                self._gaps.setdefault((gap.topic, gap.partition), {})[gap.key] = gap
+
+    def let_go(self, keys: Iterable[TopicPartition]) -> None:
+        """Others look after these partitions now. What was met here is written all the same."""
+        for key in keys:
+            self._gaps.pop(key, None)
+            self._settled.discard(key)
+
+    def _trim(self, key: TopicPartition) -> None:
+        ours = self._gaps[key]
+        for name in [name for name, gap in ours.items() if not gap.is_open][:-KEPT_MOST]:
+            del ours[name]
+            self._unwritten.pop(name, None)
+            self._outdated.add(name)
+
+    # The status topic
+
+    async def run(self) -> None:
+        """Keep the status topic until cancelled; copying goes on while it is out of reach.
+
+        Raises:
+            Fenced, EpochRefused: this incarnation of the flow is over.
+        """
+        backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
+        since_s: float | None = None
+        said = is_tidy = False
+        while True:
+            pause_s = POLL_S
+            try:
+                status = await self.open()
+                await status.read()
+                if status.is_missing:
+                    await self._make_again(status)
+                    continue
+                await self.flush()
+                if not is_tidy:
+                    await status.remove(status.old_answers())
+                    is_tidy = True
+                self._say_malformed(status)
+                if self.is_wanted:
+                    self.wake()
+                backoff.reset()
+                if said:
+                    self._log.info("status.back", topic=status.topic)
+                since_s, said = None, False
+            except (KafkaError, TableUnusable, DamagedTopic) as error:
+                if isinstance(error, KafkaError) and not error.worth_asking_again:
+                    raise
+                now_s = self._clock.monotonic()
+                since_s = now_s if since_s is None else since_s
+                lasting = not isinstance(error, KafkaError) or now_s - since_s >= UNAVAILABLE_REPORT_S
+                answered = not isinstance(error, KafkaError) or isinstance(error, BrokerRefused)
+                if lasting and answered and not said:  # a target that does not answer is reported elsewhere
+                    said = True
+                    why = f"{error.why} {error.remedy}" if isinstance(error, TableUnusable) else str(error)
+                    self._log.warning(
+                        "status.unavailable",
+                        topic=self._settings.status_topic,
+                        why=why,
+                        effect="gaps are logged and counted only, and commands are not heard; records are copied",
+                    )
+                pause_s = UNAVAILABLE_REPORT_S if lasting else backoff.next_s()
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await (self._changed.wait() if self._status is not None else asyncio.Event().wait())
+            except TimeoutError:
+                pass
+
+    async def _make_again(self, status: StatusLog) -> None:
+        """Make the topic anew after it was deleted under us, and let all that is known be written to it once more."""
+        self._log.error(
+            "status.topic_gone",
+            topic=status.topic,
+            why="the topic was deleted, and with it gaps and commands",
+            effect="it is made again, and what this process knows of them is written to it",
+        )
+        backoff = Backoff(self._rng, first_s=0.2, most_s=POLL_S)
+        while status.is_missing:
+            try:
+                await start.ensure_status_topic(self._settings, self._target)
+                await status.read()
+            except KafkaError as error:
+                if not error.worth_asking_again:
+                    raise
+            if status.is_missing:
+                await asyncio.sleep(backoff.next_s())
+        self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}
+
+    async def flush(self) -> None:
+        """Write what was met since. Raises: as ``TopicWriter.write``; what could not be written is kept."""
+        status = self._status
+        if status is None or not (self._unwritten or self._outdated):
+            return
+        gaps, outdated = dict(self._unwritten), set(self._outdated)
+        await status.put(gap for name, gap in gaps.items() if not _says_the_same(status.records.get(name), gap))
+        self._unwritten = {name: gap for name, gap in self._unwritten.items() if gaps.get(name) is not gap}
+        self._is_waited_for = True
+        if not self._unwritten:
+            self._written.set()
+        await status.remove(name for name in outdated if name in status.records)
+        self._outdated -= outdated
+
+    async def answer(self, answers: Sequence[tuple[Command, bool, str]]) -> None:
+        """Say what became of commands, whether they were carried out, and in words; all that it speaks of is written
+        before. Raises: as ``flush``."""
+        if self._status is None or not answers:
+            return
+        await self.flush()
+        now_ms = self._clock.wall_ms()
+        made = {one: Answer(one.command_id, carried_out, text, now_ms) for one, carried_out, text in answers}
+        await self._status.answer(made)
+
+    async def written(self) -> None:
+        """Wait until what was met is in the status topic: only then a position may pass it over. Killed in between, the
+        next life would meet nothing. While the topic is out of reach, copying waits for it once, and not for long."""
+        if self._status is None or not self._is_waited_for:
+            return
+        try:
+            async with asyncio.timeout(WRITTEN_S):
+                await self._written.wait()
+        except TimeoutError:
+            self._is_waited_for = False
+
+    async def close(self) -> None:
+        """Write what is left, if the target takes it soon: all of it is in the log."""
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self.flush()
+
+    async def open(self) -> StatusLog:
+        """Return the status topic, read to its end when it was opened.
+
+        Raises:
+            TableUnusable, DamagedTopic, KafkaError: it cannot be used, or not yet.
+        """
+        if self._status is not None:
+            return self._status
+        settings = self._settings
+        partitions = await start.ensure_status_topic(settings, self._target)
+        writer = TopicWriter(
+            self._target,
+            settings.status_topic,
+            self._incarnation,
+            rng=self._rng,
+            timeout_ms=int(settings.target_request_timeout_s * 500),
+            waits_for_topic=False,
+        )
+        status = StatusLog(self._target, settings.status_topic, partitions, writer, self._clock)
+        await status.read()
+        for gap in reversed(status.gaps()):
+            key = (gap.topic, gap.partition)
+            ours = self._gaps.get(key, {})  # what this life has met came later
+            if gap.is_open and gap.key not in ours and key in self._settled:
+                self._unwritten[gap.key] = replace(gap, done=Done.ACCEPTED)
+                self._written.clear()
+            self._gaps[key] = {gap.key: self._unwritten.get(gap.key, gap)} | ours
+        for key in self._gaps:
+            self._trim(key)
+        self._status = status
+        return status
+
+    def _say_malformed(self, status: StatusLog) -> None:
+        if status.malformed:
+            records, first = len(status.malformed), status.malformed[0]
+            status.malformed.clear()
+            self._log.warning("status.malformed", topic=status.topic, records=records, first=first)
+
+
+def _says_the_same(before: object, gap: Gap) -> bool:
+    return isinstance(before, Gap) and replace(before, at_ms=gap.at_ms) == gap

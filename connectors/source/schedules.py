@@ -1,0 +1,174 @@
+"""The schedules that keep remote topics in step with their upstream topics, beside the copying: settings, ACLs.
+
+Answers to the schedules that MM2's MirrorSourceConnector starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.acl_sync import AclSync
+from connectors.source.copying.lookups import RemoteRules
+from connectors.source.copying.task import SourceTask
+from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.refusals import RefusedConfigs
+from connectors.source.topic_sync import TopicConfigSync, repeat
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import TopicName
+from mm2py.group.ownership import Ownership
+from mm2py.kafka.port import Brokers
+from mm2py.settings.flow_config import Part
+
+
+class Schedules:
+    """The schedules of one flow; ``run`` them. One whose settings change is begun anew, the other one goes on."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        task: SourceTask,
+        beginning: Beginning,
+        ownership: Ownership,
+        refused: RefusedConfigs,
+        begun: asyncio.Event,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._task = task
+        self._beginning = beginning
+        self._ownership = ownership
+        self._refused = refused
+        self._begun = begun
+        self._clock = clock
+        self._log = log
+        self._looked_at = 0
+        """How much was copied when ACLs were looked at last."""
+        self._was_head = ownership.is_head
+        self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
+
+    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+        """Go by other settings; those of the schedules that ``parts`` name begin anew at once."""
+        self._settings = settings
+        for part in self._changed.keys() & set(parts):
+            self._changed[part].set()
+
+    async def run(self) -> None:
+        """Run until cancelled. They begin when ``begun`` says that the first topics are copied.
+
+        Where several workers copy the flow its head does all of it, for what it has listed; the others only look what
+        has changed for what they copy.
+
+        Nothing is set or granted on remote topics of topics that are refused: they may be somebody else's.
+        """
+        await self._begun.wait()
+        name = self._settings.flow
+        async with asyncio.TaskGroup() as schedules:
+            schedules.create_task(
+                self._keep(Part.TOPIC_CONFIGS, self._sync_configs), name=f"{name} sync of topic configurations"
+            )
+            schedules.create_task(self._keep(Part.TOPIC_ACLS, self._sync_acls), name=f"{name} sync of ACLs")
+
+    async def _keep(self, part: Part, schedule: Callable[[FlowSettings], Coroutine[Any, Any, None]]) -> None:
+        changed = self._changed[part]
+        while True:
+            changed.clear()
+            running = asyncio.create_task(schedule(self._settings), name=part.name)
+            news = asyncio.create_task(changed.wait(), name=f"{part.name} changed")
+            try:
+                await asyncio.wait([running, news], return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    running.result()
+                    await news  # it is switched off
+            finally:
+                running.cancel()
+                news.cancel()
+                await asyncio.gather(running, news, return_exceptions=True)
+
+    async def _sync_configs(self, settings: FlowSettings) -> None:
+        if settings.sync_topic_configs_interval_s is None:
+            return
+        rules = RemoteRules(settings, self._source, self._target)
+
+        async def changed(settings_of: Mapping[str, Mapping[str, str]]) -> None:
+            await rules.learn(settings_of, self._task.partitions.values())
+
+        configs = TopicConfigSync(
+            settings,
+            self._source,
+            self._target,
+            topics=self._topics,
+            refused=self._refused,
+            changed=changed,
+            log=self._log,
+        )
+
+        async def sync() -> None:
+            self._was_head = self._ownership.is_head
+            if self._was_head:
+                await configs.run_once()
+            else:
+                await changed({remote: {} for remote in self._copied().values()})
+
+        await repeat(
+            sync,
+            interval_s=settings.sync_topic_configs_interval_s,
+            clock=self._clock,
+            failed=configs.failed,
+            worked=configs.worked,
+            news=self._is_head_now,
+        )
+
+    async def _sync_acls(self, settings: FlowSettings) -> None:
+        if settings.sync_topic_acls_interval_s is None:
+            return
+        acls = AclSync(
+            settings,
+            self._source,
+            self._target,
+            topics=lambda: self._topics().keys(),
+            kept=lambda: {name for name, _ in self._beginning.positions},
+            log=self._log,
+        )
+
+        async def sync() -> None:
+            self._looked_at = self._width() if self._ownership.is_head else 0
+            if self._ownership.is_head:
+                await acls.run_once()
+
+        await repeat(
+            sync,
+            interval_s=settings.sync_topic_acls_interval_s,
+            clock=self._clock,
+            failed=acls.failed,
+            worked=acls.worked,
+            news=self._is_more_copied,
+        )
+
+    def _is_head_now(self) -> bool:
+        """What the head before us had not looked at yet need not wait for the interval."""
+        return self._ownership.is_head and not self._was_head
+
+    def _is_more_copied(self) -> bool:
+        """Nothing is granted on a topic before it is copied: one that is new need not wait for the interval."""
+        return self._ownership.is_head and self._width() > self._looked_at
+
+    def _width(self) -> int:
+        return sum(self._ownership.listed.values())
+
+    def _copied(self) -> dict[str, str]:
+        return {part.source_topic: part.target_topic for part in self._task.partitions.values()}
+
+    def _topics(self) -> dict[str, str]:
+        policy, source = self._settings.policy, self._settings.source.alias
+        return {name: str(policy.format_remote_topic(source, TopicName(name))) for name in self._ownership.listed}

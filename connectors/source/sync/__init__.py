@@ -1,1 +1,0 @@
-"""Configurations and ACLs of remote topics follow those of the source."""

@@ -1,0 +1,286 @@
+"""A schedule as MM2's: at once, then at a fixed rate. An error, or a defect, is told and cancels nothing.
+
+Answers to Scheduler of Apache Kafka's Connect, mirror. Each schedule is an asyncio task of its own, so that one that
+waits for a broker delays no other.
+
+Topic configuration sync: what changes on an upstream topic follows on its remote topic.
+
+Answers to syncTopicConfigs of MM2's MirrorSourceConnector. The remote topics are read first, and only what differs is
+sent; what is set by hand on a remote topic is so taken back, unless ``config.properties.exclude`` names it, or the
+source's brokers have the setting in their own file. A setting that the target refuses is left out alone
+(``refused_configs.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.source.refusals import Notices, RefusedConfigs, SharedLines
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry
+from mm2py.kafka.error_codes import CONTENT_REFUSED, name_of
+from mm2py.kafka.errors import BrokerRefused, Reaction
+from mm2py.kafka.port import Brokers
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.topic_configs import (
+    MIN_INSYNC_REPLICAS,
+    TELLING_THE_COPIER,
+    ConfigChange,
+    TopicConfigEntry,
+    Tried,
+    carried_names,
+    config_changes,
+    too_many_in_sync,
+)
+
+NEWS_EVERY_S: Final = 5.0
+
+
+class Defect(Mm2Error):
+    """The work ended in an error that nobody raised on purpose."""
+
+    def __init__(self, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames[-5:]))
+        super().__init__(
+            f"{type(error).__name__}: {error} (at {where}).",
+            remedy="This is a defect in mm2py; please report it with this line.",
+        )
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]],
+    *,
+    interval_s: float,
+    clock: Clock,
+    failed: Callable[[Mm2Error], None],
+    worked: Callable[[], None],
+    news: Callable[[], bool] | None = None,
+) -> None:
+    """Do the work now, and again every ``interval_s`` seconds after the first beginning, until cancelled.
+
+    What takes longer than the interval is never done twice at a time; the times that were missed are left out, where
+    MM2 would make up for them one right after the other.
+    Args:
+        failed: gets the error of each piece of work that failed; a ``Defect`` if nobody raised it on purpose.
+        worked: is called after each that did not.
+        news: is asked every few seconds whether the work is to be done in between as well; the rate stays as it is.
+    """
+
+    async def attempt() -> None:
+        try:
+            await work()
+        except Mm2Error as error:
+            failed(error)
+        except Exception as error:
+            # A defect, and to be loud. But what is done on schedule only accompanies the copying. Let through, it would
+            # end the flow's life, and, met again at the start of the next one, leave it to copy in bursts of seconds.
+            failed(Defect(error))
+        else:
+            worked()
+
+    begun_s = clock.monotonic()
+    times = 0
+    while True:
+        await attempt()
+        times = max(times + 1, int((clock.monotonic() - begun_s) / interval_s) + 1)
+        while (left_s := begun_s + times * interval_s - clock.monotonic()) > 0:
+            if news is None or left_s <= NEWS_EVERY_S:
+                await asyncio.sleep(left_s)
+                continue
+            await asyncio.sleep(NEWS_EVERY_S)
+            if news():
+                await attempt()
+
+
+CHANNEL: Final = "sync"
+"""Connections of their own: a target that hangs here holds up no copying."""
+CHUNK: Final = 200
+
+
+class TopicConfigSync:
+    """One flow's configuration sync; ``run_once`` is what its schedule repeats."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        topics: Callable[[], Mapping[str, str]],
+        refused: RefusedConfigs,
+        changed: Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``topics`` returns the remote topic of each source topic that is copied just now.
+
+        ``changed`` is told the remote topics of which a setting has changed that decides how they are written to, with
+        the new values as far as they are known. It is told again a round later, for brokers may answer with the old
+        ones for a while.
+        """
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._topics = topics
+        self._refused = refused
+        self._changed = changed
+        self._log = log
+        self._notices = Notices()
+        self._lines = SharedLines(log)
+        self._carried: dict[str, frozenset[str]] = {}
+        """By remote topic, settings that the source was seen to have set for it: what it gives up is taken back."""
+        self._tell_again: set[str] = set()
+
+    async def run_once(self) -> None:
+        """Bring the remote topics in step. Raises: as ``Brokers.send``; the next round takes up what was left.
+
+        Cancelling may leave a request on its way: its topics are then in step, or the next round finds them as before.
+        """
+        topics = self._topics()
+        copied = set(topics.values()) | set(topics)
+        self._refused.keep(copied.__contains__)
+        self._notices.keep(lambda of: not isinstance(of, tuple) or of[-1] in copied)
+        self._carried = {remote: names for remote, names in self._carried.items() if remote in copied}
+        telling, self._tell_again = self._tell_again & copied, set()
+        if telling:
+            await self._changed({topic: {} for topic in telling})
+        names = sorted(topics)
+        try:
+            for at in range(0, len(names), CHUNK):
+                await self._sync({name: topics[name] for name in names[at : at + CHUNK]})
+        finally:
+            self._lines.end()
+
+    def failed(self, error: Mm2Error) -> None:
+        """Say once that a round failed; copying goes on, and so does the schedule."""
+        if self._notices.is_new("failing", str(error)):
+            say = self._log.error if isinstance(error, Defect) else self._log.warning
+            say("topic_configs.failing", why=str(error), effect="copying goes on; it is tried again")
+
+    def worked(self) -> None:
+        if self._notices.is_over("failing"):
+            self._log.info("topic_configs.in_step")
+
+    async def _sync(self, topics: Mapping[str, str]) -> None:
+        flow = self._settings.flow
+        upstreams = await admin.describe_topic_configs(self._source, list(topics), channel=CHANNEL)
+        remotes = await admin.describe_topic_configs(self._target, list(topics.values()), channel=CHANNEL)
+        wanted: dict[str, list[ConfigChange]] = {}
+        for name, remote in topics.items():
+            ours = self._readable(flow.source, name, upstreams.get(name), "DESCRIBE_CONFIGS")
+            theirs = self._readable(flow.target, remote, remotes.get(remote), "ALTER_CONFIGS")
+            if ours is None or theirs is None:
+                continue
+            carried = carried_names(ours, theirs, self._carried.get(remote, frozenset()))
+            self._carried[remote] = carried
+            try:
+                changes = config_changes(ours, theirs, self._settings.config_filter, carried=carried)
+            except PatternTooSlow as error:
+                if self._notices.is_new(("undecided", remote), str(error)):
+                    self._log.warning("topic_configs.undecided", topic=remote, why=str(error))
+                continue
+            wanted[remote] = [one for one in changes if not self._refused.holds(remote, one.name, one.new)]
+        await self._leave_out_unreachable(wanted)
+        if self._settings.sync_topic_configs_dry_run:
+            self._say_what_would_change(wanted)
+        else:
+            await self._change(wanted)
+
+    def _readable(
+        self, alias: str, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
+    ) -> Sequence[TopicConfigEntry] | None:
+        """Return a topic's settings. None if they could not be read; said unless the topic is on its way out or in."""
+        if found is None:
+            return None
+        of = ("unreadable", alias, topic)  # under the identity policy both sides have one name
+        if not isinstance(found, BrokerRefused):
+            self._notices.is_over(of)
+            return _entries(found)
+        self._say_denied(of, alias, topic, found, right)
+        return None
+
+    def _say_denied(self, of: tuple[str, ...], alias: str, topic: str, refusal: BrokerRefused, right: str) -> None:
+        if refusal.retriable or not self._notices.is_new(of, str(refusal)):
+            return
+        shared, own = {"why": f"{name_of(refusal.code)} ({refusal.code})"}, {"why": str(refusal)}
+        if refusal.reaction is Reaction.DENIED:
+            shared["remedy"] = f"Grant {right} on them on {alias}."
+            own["remedy"] = f"Grant {right} on topic {topic} on {alias}."
+        self._lines.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
+
+    async def _leave_out_unreachable(self, wanted: dict[str, list[ConfigChange]]) -> None:
+        """Leave out a min.insync.replicas that a remote topic has not enough replicas for (B80)."""
+        asked = [topic for topic, changes in wanted.items() if any(one.name == MIN_INSYNC_REPLICAS for one in changes)]
+        if not asked:
+            return
+        replicas = await admin.replica_counts(self._target, asked, channel=CHANNEL)
+        for topic in asked:
+            for change in list(wanted[topic]):
+                if change.name != MIN_INSYNC_REPLICAS or change.new is None:
+                    continue
+                why = too_many_in_sync(change.name, change.new, replicas.get(topic))
+                if why is not None:
+                    self._refused.note(topic, change.name, change.new, why)
+                if why is not None or topic not in replicas:  # not known how many there are: the next round may tell
+                    wanted[topic].remove(change)
+
+    def _say_what_would_change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
+        for topic, changes in wanted.items():
+            text = "; ".join(map(str, changes))
+            if not changes:
+                self._notices.is_over(("plan", topic))
+            elif self._notices.is_new(("plan", topic), text):
+                effect = {"effect": "nothing is changed: sync.topic.configs.dry.run=true"}
+                self._lines.say("topic_configs.would_change", topic, detail=text, shared=effect, settings=text)
+
+    async def _change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
+        tried = Tried(wanted)
+        while batch := tried.next_round():
+            answers = await admin.alter_topic_configs(
+                self._target,
+                {topic: {change.name: change.new for change in changes} for topic, changes in batch.items()},
+                channel=CHANNEL,
+            )
+            for topic in batch:
+                if topic in answers:
+                    self._take_answer(tried, topic, answers[topic])
+                else:
+                    tried.give_up(topic)
+        for topic, refused in tried.refused.items():
+            for change, why in refused:
+                self._refused.note(topic, change.name, change.new, why)
+        for topic, changes in tried.done.items():
+            text = "; ".join(map(str, changes))
+            self._lines.say("topic_configs.changed", topic, detail=text, settings=text)
+            for change in changes:
+                self._refused.taken(topic, change.name)
+        telling = {
+            topic: {change.name: change.new for change in changes if change.new is not None}
+            for topic, changes in tried.done.items()
+            if any(change.name in TELLING_THE_COPIER for change in changes)
+        }
+        if telling:
+            self._tell_again |= telling.keys()
+            await self._changed(telling)
+
+    def _take_answer(self, tried: Tried, topic: str, refusal: BrokerRefused | None) -> None:
+        if refusal is None:
+            tried.taken(topic)
+            self._notices.is_over(("denied", topic))
+        elif refusal.code in CONTENT_REFUSED:
+            tried.turned_down(topic, str(refusal))
+        else:
+            tried.give_up(topic)
+            self._say_denied(("denied", topic), self._settings.target.alias, topic, refusal, "ALTER_CONFIGS")
+
+
+def _entries(found: Sequence[ConfigEntry]) -> list[TopicConfigEntry]:
+    return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]

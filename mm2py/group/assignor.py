@@ -1,0 +1,323 @@
+"""Spreads weighted items over places, and moves as little as it can. Pure; what is spread it does not know.
+
+Places are *in balance* when none carries more than the mean plus the heaviest item. Then nothing moves: that band is
+the hysteresis. The least loaded place is never above the mean, so it can take any item and stay in the band; that is
+why one look at every overloaded place is enough, and why no place is relieved into another's overload.
+
+A place that comes with nothing would be left idle by that rule alone (it lowers the mean, often by less than the
+heaviest item): it gets items until it carries the mean less the heaviest item, and one in any case.
+
+Who runs what: spreads pieces of work over the live workers, and moves few of them. Pure.
+
+In MirrorMaker 2 this is Connect's ``IncrementalCooperativeAssignor``; it counts tasks, here measured bytes/s weigh.
+When a worker carries too much or too little, and which piece then moves, says ``worker/balance.py``.
+
+A bounded flow (``tasks_max``) is first dealt, by the same rule, into as many tasks as it may have; these then take part
+as wholes. So a flow of one task moves whole, and no move can open a worker too many.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from mm2py.connector import Flow
+
+
+class Ordered(Protocol):
+    """What keys and workers must be: hashable, and comparable among themselves."""
+
+    def __hash__(self) -> int: ...
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+K = TypeVar("K", bound=Ordered)
+
+
+NOWHERE: Final = -1
+
+
+@dataclass(slots=True, eq=False)
+class Item(Generic[K]):
+    """What moves as a whole: a piece, or a task of a bounded flow."""
+
+    weight: int
+    keys: list[K]
+    home: int  # the place it is at now, if it may stay there; else NOWHERE
+    at: int = NOWHERE  # the place it shall be at
+    family: int | None = None  # tasks of one bounded flow: no two on one worker
+
+
+def _weight(item: Item[K]) -> int:
+    return item.weight
+
+
+@dataclass(slots=True, eq=False)
+class Group(Generic[K]):
+    """Items that may be in the same places."""
+
+    places: tuple[int, ...]
+    items: list[Item[K]]
+    heaviest: int = 0
+    held: defaultdict[int, list[Item[K]]] = field(default_factory=lambda: defaultdict(list))  # by place, lightest first
+
+
+class Balance(Generic[K]):
+    """Groups of items over places; ``run`` decides ``at`` of every item."""
+
+    def __init__(self, places: int, groups: Sequence[Group[K]]) -> None:
+        self._groups = groups
+        self._loads = [0] * places
+        self._counts = [0] * places
+        self._families: list[set[int | None]] = [set() for _ in range(places)]
+        for group in groups:
+            group.items.sort(key=_weight, reverse=True)  # stable: equals stay in the order of the caller
+            group.heaviest = group.items[0].weight
+            within = frozenset(group.places)
+            for item in group.items:
+                if item.home in within:
+                    self._put(item, item.home)
+                else:
+                    item.home = NOWHERE
+        self._joined = [place for place in range(places) if not self._counts[place]]
+
+    def run(self, *, keeps: bool = False) -> None:
+        """Decide. ``keeps``: items that have a home stay there, whatever it carries."""
+        for group in self._groups:
+            self._place_the_homeless(group)
+        if keeps:
+            return
+        for group in self._groups:
+            for item in reversed(group.items):
+                group.held[item.at].append(item)
+        to_fill = list(self._joined)
+        # Ends: every move makes the sum of squared loads smaller, and nobody is filled twice.
+        while sum(self._relieve(group) for group in self._groups) or to_fill:
+            if to_fill:
+                self._fill(to_fill.pop(0))
+        for group in self._groups:
+            self._bring_back(group)
+
+    def _place_the_homeless(self, group: Group[K]) -> None:
+        """Heaviest first, each to the least loaded place."""
+        heap = [(self._loads[place], place) for place in group.places]
+        heapq.heapify(heap)
+        for item in group.items:
+            if item.home == NOWHERE:
+                siblings = []
+                while item.family in self._families[heap[0][1]]:
+                    siblings.append(heapq.heappop(heap))
+                place = heap[0][1]
+                self._put(item, place)
+                heapq.heapreplace(heap, (self._loads[place], place))
+                for entry in siblings:
+                    heapq.heappush(heap, entry)
+
+    def _relieve(self, group: Group[K]) -> bool:
+        """Move items from every place above the mean plus the heaviest; return whether any did."""
+        moved = False
+        _, most = self._band(group)
+        for donor in group.places:
+            while self._loads[donor] > most and (
+                self._move_one(group, donor, min(group.places, key=self._loads.__getitem__))
+                or any(
+                    self._move_one(group, donor, place) for place in sorted(group.places, key=self._loads.__getitem__)
+                )
+            ):
+                moved = True
+        return moved
+
+    def _fill(self, joined: int) -> None:
+        """Move items to a place that had nothing until it has the mean less the heaviest, and one in any case."""
+        for group in self._groups:
+            if joined in group.places:
+                least, _ = self._band(group)
+                while self._loads[joined] < max(least, 1):
+                    donors = [place for place in group.places if group.held[place] and self._counts[place] > 1]
+                    donor = max(donors, key=self._loads.__getitem__, default=joined)
+                    if not self._move_one(group, donor, joined):
+                        break
+
+    def _bring_back(self, group: Group[K]) -> None:
+        """Undo every move that turned out needless, the lightest first; where other groups interfere, leave it."""
+        places = set(group.places)
+        if any(not places.isdisjoint(other.places) for other in self._groups if other is not group):
+            return
+        least, most = self._band(group)
+        moved = [item for item in reversed(group.items) if item.home not in (NOWHERE, item.at)]
+        while needless := next((item for item in moved if self._is_needless(item, least, most)), None):
+            moved.remove(needless)
+            self._take(needless)
+            self._put(needless, needless.home)
+
+    def _is_needless(self, item: Item[K], least: int, most: int) -> bool:
+        left = self._loads[item.at] - item.weight
+        return self._loads[item.home] + item.weight <= most and (item.at not in self._joined or left >= max(least, 1))
+
+    def _band(self, group: Group[K]) -> tuple[int, int]:
+        """Return the least whole load and the most that are at most the heaviest item away from the mean."""
+        total, count = sum(self._loads[place] for place in group.places), len(group.places)
+        return -(-total // count) - group.heaviest, total // count + group.heaviest
+
+    def _move_one(self, group: Group[K], donor: int, receiver: int) -> bool:
+        """Move the item that leaves the two most alike; return False if none would make the heavier of them lighter.
+
+        No other choice needs fewer moves: the two are further apart than the heaviest item and what must be moved, so
+        an item that is enough alone is nearer to half of the gap than one that is not.
+        """
+        held, siblings = group.held[donor], self._families[receiver]
+        free = [item for item in held if item.family not in siblings] if siblings else held
+        gap = self._loads[donor] - self._loads[receiver]
+        heaviest = bisect_left(free, gap, key=_weight) - 1
+        if heaviest < 0:
+            return False
+        half = bisect_left(free, gap / 2, hi=heaviest, key=_weight)
+        chosen = min(max(0, half - 1), half, key=lambda index: abs(gap - 2 * free[index].weight))
+        item = free.pop(chosen)
+        if siblings:
+            held.remove(item)
+        self._take(item)
+        self._put(item, receiver)
+        insort(group.held[receiver], item, key=_weight)
+        return True
+
+    def _put(self, item: Item[K], place: int) -> None:
+        item.at = place
+        self._loads[place] += item.weight
+        self._counts[place] += 1
+        if item.family is not None:
+            self._families[place].add(item.family)
+
+    def _take(self, item: Item[K]) -> None:
+        self._loads[item.at] -= item.weight
+        self._counts[item.at] -= 1
+        self._families[item.at].discard(item.family)
+
+
+IDLE_BYTES_PER_S: Final = 1024
+"""What any piece weighs at least: idle partitions cost fetches and positions too, and so spread by count."""
+TOLERATED_CHANGE: Final = 1.25
+"""A measured load counts as unchanged until it is this many times larger or smaller."""
+
+
+W = TypeVar("W", bound=Ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[K]):
+    """What one worker runs alone, such as a target partition; several flows where sources are merged into one."""
+
+    key: K
+    bytes_per_s: float
+    flows: frozenset[Flow]
+
+    @property
+    def weight(self) -> int:
+        """What the planner reckons with: whole bytes/s, so that no sum depends on its order."""
+        return max(IDLE_BYTES_PER_S, round(self.bytes_per_s))
+
+
+def steady_load(planned_bytes_per_s: float, measured_bytes_per_s: float) -> float:
+    """Return the load to plan with: the one planned with before, until the measured one is clearly another.
+
+    Many small pieces leave a band of a few thousandths of the mean, and measurements wobble by more than that.
+    """
+    low, high = sorted(max(IDLE_BYTES_PER_S, load) for load in (planned_bytes_per_s, measured_bytes_per_s))
+    return measured_bytes_per_s if high > low * TOLERATED_CHANGE else planned_bytes_per_s
+
+
+def assign(
+    pieces: Iterable[Piece[K]],
+    workers: Mapping[W, frozenset[Flow]],
+    current: Mapping[K, W],
+    tasks_max: Mapping[Flow, int],
+    *,
+    keeps: bool = False,
+) -> dict[K, W]:
+    """Return which worker runs which piece; the same for the same values, in whatever order they come.
+
+    Args:
+        pieces: all work there is, each key once, each load finite and >= 0.
+        workers: each live worker with the flows it may run.
+        current: where pieces are now; workers that are gone and keys that are unknown do not matter.
+        tasks_max: on how many workers a flow's pieces may sit, >= 1; unbounded where absent. Bounded flows that are
+            merged into one piece share the smallest of their bounds.
+        keeps: give away only what nobody runs, and move the rest only where these rules want it, not for balance.
+    Returns:
+        A worker for every piece that some worker may run. Only where no single worker may run all flows that are
+        merged with a bounded one can its bound be exceeded: records not copied are worse than a task too many.
+    """
+    names = sorted(workers)
+    ranks = {name: rank for rank, name in enumerate(names)}
+    by_flows: defaultdict[frozenset[Flow], list[Item[K]]] = defaultdict(list)
+    for piece in sorted(pieces, key=lambda piece: piece.key):
+        home = ranks.get(current[piece.key], NOWHERE) if piece.key in current else NOWHERE
+        by_flows[piece.flows].append(Item(piece.weight, [piece.key], home))
+
+    places = {flows: tuple(ranks[name] for name in names if flows <= workers[name]) for flows in by_flows}
+    runnable = sorted((flows for flows in by_flows if places[flows]), key=sorted)
+    running = {flow: sum(flow in may_run for may_run in workers.values()) for flows in runnable for flow in flows}
+    bounds = {flow: tasks_max[flow] for flow in running if flow in tasks_max and tasks_max[flow] < running[flow]}
+
+    groups: dict[tuple[tuple[int, ...], bool], list[Item[K]]] = defaultdict(list)
+    for flows in runnable:
+        if bounds.keys().isdisjoint(flows):
+            groups[places[flows], False].extend(by_flows[flows])
+    for family, (members, common, bound) in enumerate(_bounded_together(runnable, places, bounds)):
+        items = [item for flows in members for item in by_flows[flows]]
+        groups[common, True].extend(_tasks(items, common, bound, family, keeps=keeps))
+    ordered = [Group(common, items) for (common, _), items in sorted(groups.items(), key=_stiffness)]
+    Balance(len(names), ordered).run(keeps=keeps)
+    return {key: names[item.at] for items in groups.values() for item in items for key in item.keys}
+
+
+def _stiffness(group: tuple[tuple[tuple[int, ...], bool], list[Item[K]]]) -> tuple[bool, int, tuple[int, ...]]:
+    """Orders groups: what is coarse or has little choice is placed first, the rest then fills up around it."""
+    (places, whole_tasks), _ = group
+    return not whole_tasks, len(places), places
+
+
+def _bounded_together(
+    runnable: Sequence[frozenset[Flow]], places: Mapping[frozenset[Flow], tuple[int, ...]], bounds: Mapping[Flow, int]
+) -> list[tuple[list[frozenset[Flow]], tuple[int, ...], int]]:
+    """Return the kinds of pieces that share a bound: these kinds, the workers that may run them all, the bound."""
+    merged: list[set[Flow]] = []
+    for flows in runnable:
+        if bounded := flows & bounds.keys():
+            touched = [others for others in merged if others & bounded]
+            merged = [others for others in merged if not others & bounded] + [set(bounded).union(*touched)]
+    together = []
+    for flows_merged in merged:
+        bound = min(bounds[flow] for flow in flows_merged)
+        kinds = [flows for flows in runnable if flows & flows_merged]
+        while kinds:  # once, unless no worker may run all of them
+            widest = max(sorted(places[kinds[0]]), key=lambda place: sum(place in places[flows] for flows in kinds))
+            chosen = [flows for flows in kinds if widest in places[flows]]
+            kinds = [flows for flows in kinds if widest not in places[flows]]
+            common = tuple(sorted(set.intersection(*(set(places[flows]) for flows in chosen))))
+            together.append((chosen, common, max(1, bound - len(kinds))))
+            bound -= together[-1][2]
+    return together
+
+
+def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: int, *, keeps: bool) -> list[Item[K]]:
+    """Deal a bounded flow's pieces into its tasks; a task is what one worker runs of it now, or new."""
+    held: defaultdict[int, int] = defaultdict(int)
+    for item in items:
+        if item.home in places:
+            held[item.home] += item.weight
+    holders = sorted(held, key=lambda place: (-held[place], place))
+    homes = (holders + [NOWHERE] * bound)[: min(bound, len(places))]
+    numbers = {home: number for number, home in enumerate(homes) if home != NOWHERE}
+    for item in items:
+        item.home = numbers.get(item.home, NOWHERE)
+    Balance(len(homes), [Group(tuple(range(len(homes))), items)]).run(keeps=keeps)
+    tasks = [Item[K](0, [], home, family=family) for home in homes]
+    for item in items:
+        tasks[item.at].weight += item.weight
+        tasks[item.at].keys += item.keys
+    return [task for task in tasks if task.keys]

@@ -1,0 +1,382 @@
+"""On what terms a worker takes part in a group: what it says of itself when it joins, and whom it cannot join.
+
+What the control log has said so far of a group: members, leader, owners, fences; and all of it as JSON. Pure.
+
+By what rules it came about says ``membership.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from mm2py import __version__
+from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.group.claims import HandOvers, Leads, Owned
+from mm2py.records.control_codec import (
+    FORMAT_VERSION,
+    MalformedControlRecord,
+    NewerFormat,
+    by_flow,
+    joined_fields,
+    lead_fields,
+    ownership_fields,
+    read_by_flow,
+    read_joined,
+    read_leads,
+    read_ownership,
+    read_writer,
+    writer_fields,
+)
+from mm2py.records.control_record import UNDIVIDED, Joined, MemberId, Ownership, Share, Writer, pack, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The same for all lives of a worker process in one group. Fields as in ``Joined``."""
+
+    group: str
+    target: str
+    """The alias of the target cluster."""
+    name: str
+    url: str
+    flows: tuple[Flow, ...]
+    heartbeats: tuple[Flow, ...]
+    cluster_id: str | None
+    session_timeout_s: float
+    heartbeat_interval_s: float
+    producer_expiry_ms: int
+    """The target's ``producer.id.expiration.ms``."""
+    election: str = "log"
+    tasks_max: Mapping[Flow, int] = field(default_factory=dict)
+    checkpoints: tuple[Flow, ...] = ()
+
+    def joined(self, member: MemberId) -> Joined:
+        return Joined(
+            member,
+            name=self.name,
+            version=__version__,
+            url=self.url,
+            flows=self.flows,
+            heartbeats=self.heartbeats,
+            tasks_max=self.tasks_max,
+            cluster_id=self.cluster_id,
+            election=self.election,
+            session_timeout_ms=int(self.session_timeout_s * 1000),
+            checkpoints=self.checkpoints,
+        )
+
+
+class GroupRefused(Mm2Error):
+    """This worker and the members of the group contradict each other: it takes no part."""
+
+
+def refusal(terms: Terms, other: Joined) -> GroupRefused | None:
+    """Return why a worker may not take part beside another one; None if it may. An unknown cluster id fits all."""
+    if None not in {terms.cluster_id, other.cluster_id} and terms.cluster_id != other.cluster_id:
+        return GroupRefused(
+            f"{terms.target} is cluster {terms.cluster_id} here, and cluster {other.cluster_id} for worker {other.name}"
+            f" of group {terms.group}.",
+            remedy=f"Let {terms.target}.bootstrap.servers name the same cluster for all workers of a group, or give"
+            f" this worker a group of its own ({terms.target}.mm2py.group).",
+        )
+    if terms.election != other.election:
+        return GroupRefused(
+            f"leader.election is {terms.election} here, and {other.election} for worker {other.name} of group"
+            f" {terms.group}: there might be two leaders.",
+            remedy="Set the same for all workers of a group; to change it, stop all of them first.",
+        )
+    return None
+
+
+@dataclass(slots=True)
+class Member:
+    """One that joined, and was neither evicted nor left."""
+
+    joined: Joined
+    last_offset: int
+    last_time_ms: int
+    """Of its last record of any kind, in log time."""
+    applied: dict[Flow, int] = field(default_factory=dict)
+    writers: dict[int, Writer] = field(default_factory=dict)
+    """By producer id."""
+    heard: dict[MemberId, int] = field(default_factory=dict)
+    """When each other one wrote its first record after this one's last."""
+    silent: bool = False
+    outages: int = 0
+    """How many times since its last record the log took nothing from anybody for half of its session time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runners:
+    """The other members of a group that run a flow, or are about to; none that is silent."""
+
+    told: frozenset[MemberId]
+    """They run it by what is stored, as they have said."""
+    untold: frozenset[MemberId]
+    """They joined before us, and have not said yet what they run."""
+    unheard: frozenset[MemberId]
+    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known if a live member runs the flow by what is stored, but for those that have not said."""
+        return not self.unheard or not self.told <= self.unheard
+
+
+class GroupState:
+    """See ``membership.View``, which changes it. Look at it, but keep no part of it: it changes in place."""
+
+    def __init__(self) -> None:
+        self.log_time_ms = 0
+        """The clock by which all is judged: it goes on with append times, and stays where they step back."""
+        self.append_time_ms = 0
+        """Of the last record, by the clock of the broker that led the log then: only this compares with clocks."""
+        self.next_offset = 0
+        self.members: dict[MemberId, Member] = {}
+        self.leader: MemberId | None = None
+        self.leader_epoch = 0
+        self.claim_id = ""
+        """Of the claim that won: after a truncation of the log an epoch might be given twice."""
+        self.generation = 0
+        self.hand_overs = HandOvers()
+        self.topics: dict[Flow, dict[str, int]] = {}
+        """How many partitions of which source topic are copied, as the flows' heads listed them."""
+        self.sources: dict[Flow, str] = {}
+        """The id of each flow's source cluster, as its first head said: as long as anybody alive runs the flow."""
+        self.leads = Leads()
+        """Where these topics are copied to."""
+        self.widths: dict[Flow, dict[str, int]] = {}
+        """How many partitions each of these topics had when its flow first copied it, as heads said."""
+        self.loads: dict[Share, int] = {}
+        """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
+        self.to_fence: dict[MemberId, dict[int, Writer]] = {}
+        """Members that were evicted or left in doubt, and what they wrote under, until all of it is fenced."""
+        self.gone: dict[MemberId, int] = {}
+        """Members that were fenced whole or left drained, and since when; oldest first."""
+        self.drained: dict[MemberId, None] = {}
+        """Those of ``gone`` of which nothing may come any more by themselves: all that they sent was answered."""
+        self.retired: dict[int, tuple[Writer, int]] = {}
+        """By producer id, under what members were writing that ended, and since when; oldest first."""
+        self.fences: dict[int, tuple[int, int]] = {}
+        """The highest fence epoch of a producer id, and since when; oldest first."""
+        self.unfenced: dict[int, str] = {}
+        """Producer ids that could not be fenced, and why; the last ones."""
+        self.snapshot_ms: int | None = None
+        """When this leader wrote its last whole snapshot; None if it has not yet."""
+        self.member_changes = 0
+        """Grows whenever ``members``' data, ``out``, ``gone``, ``fences`` or the leader changed; not with beats."""
+        self.parts: dict[int, Ownership] = {}
+        """Of the next generation, until all have been read."""
+        self.joins = 0
+        """Grows when a member joins, ends, or says something else of itself."""
+        self.listings = 0
+        """Grows when ``topics`` change."""
+        self.other_changes = 0
+        self._wanted: dict[Share, None] | None = None
+        self.flows: frozenset[Flow] = frozenset()
+        """Those that somebody alive may copy."""
+        self.undivided: Mapping[Kind, frozenset[Flow]] = {}
+        """Those of which somebody alive may run a task that is not divided, by kind."""
+
+    @property
+    def owners(self) -> Mapping[Share, Owned]:
+        return self.hand_overs.owners
+
+    @property
+    def changes(self) -> int:
+        """Grows with each record that changed anything but times and loads."""
+        return self.other_changes + self.listings + self.member_changes + self.hand_overs.changes
+
+    @property
+    def plan_changes(self) -> int:
+        """Grows when anything changed that a plan of who owns what rests on, but loads and owners."""
+        return self.listings + self.joins
+
+    def is_silent(self, member: MemberId) -> bool:
+        """Whether another member wrote two records at least a session time-out of this one apart, with none of it since
+        before the first: the log could be written to all that time. An outage of the log makes nobody silent, see
+        ``View``.
+        """
+        found = self.members.get(member)
+        return found is not None and found.silent
+
+    def can_be_claimed(self) -> bool:
+        return self.leader is None or self.is_silent(self.leader)
+
+    def can_be_fenced(self, member: MemberId) -> bool:
+        """Whether others can shut a member out, as far as is known: by its transactional ids, which worked so far."""
+        writers = self.members[member].writers.values()
+        return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
+
+    def owner(self, share: Share) -> MemberId | None:
+        owned = self.owners.get(share)
+        return None if owned is None else owned.member
+
+    def may_run(self, share: Share, member: MemberId) -> bool:
+        owned = self.owners.get(share)
+        return owned is not None and owned.member == member and owned.waits_for is None
+
+    def owned_by(self, member: MemberId) -> Collection[Share]:
+        """See ``HandOvers``."""
+        return self.hand_overs.owned_by(member)
+
+    def awaited_of(self, member: MemberId) -> Collection[Share]:
+        """See ``HandOvers``."""
+        return self.hand_overs.awaited_of(member)
+
+    def shares(self) -> Collection[Share]:
+        """What should be owned by somebody: all that members which are alive run between them."""
+        if self._wanted is None:
+            self._wanted = dict.fromkeys(Share(flow, Kind.SOURCE) for flow in sorted(self.flows))
+            for kind, flows in self.undivided.items():
+                self._wanted.update(dict.fromkeys(Share(flow, kind) for flow in sorted(flows)))
+            for flow, topics in self.topics.items():
+                for topic, partitions in topics.items():
+                    for partition in range(partitions):
+                        self._wanted[Share(flow, Kind.SOURCE, topic, partition)] = None
+        return self._wanted.keys()
+
+    def is_wanted(self, share: Share) -> bool:
+        """Whether it is among ``shares``."""
+        flow, kind, topic, partition = share
+        if share.is_partition:
+            return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
+        return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
+
+    def runners(self, flow: Flow, me: MemberId, since: int) -> Runners:
+        """Return which other members run a flow, or are about to.
+
+        The story: two workers are started at once, with a file that none has run before. If each of them took the other
+        for one that runs the flow, neither would store it. So the later one waits for the earlier.
+
+        Args:
+            since: an offset of the log; members that wrote nothing from there on are ``unheard``.
+        """
+        members = {name: one for name, one in self.members.items() if name != me and not one.silent}
+        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
+        before = itertools.takewhile(lambda name: name != me, self.members)
+        untold = frozenset(
+            name
+            for name in before
+            if name in members and flow in members[name].joined.flows and flow not in members[name].applied
+        )
+        return Runners(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
+
+    def index_flows(self) -> None:
+        """After ``members`` changed."""
+        joined = [member.joined for member in self.members.values()]
+        self.flows = frozenset(flow for each in joined for flow in each.flows)
+        self.undivided = {
+            kind: frozenset(flow for each in joined for flow in each.undivided[kind]) for kind in UNDIVIDED
+        }
+        self._wanted = None
+
+    def note_listing(self) -> None:
+        """After ``topics`` changed."""
+        self.listings += 1
+        self._wanted = None
+
+    def to_json(self) -> str:
+        """Return all of it: whoever reads this and takes the records from ``next_offset`` on judges as all others."""
+        places = {name: place for place, name in enumerate(self.members)}
+        fields = {
+            "format": FORMAT_VERSION,
+            "version": __version__,
+            "log_time_ms": self.log_time_ms,
+            "append_time_ms": self.append_time_ms,
+            "next_offset": self.next_offset,
+            "members": [[name, *self._member_fields(member, places)] for name, member in self.members.items()],
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "claim_id": self.claim_id,
+            "generation": self.generation,
+            "owners": self.hand_overs.to_json(),
+            "topics": {str(flow): topics for flow, topics in self.topics.items()},
+            "sources": {str(flow): cluster for flow, cluster in self.sources.items()},
+            "leads": {
+                str(flow): lead_fields(leads, self.topics.get(flow, ())) for flow, leads in self.leads.by_flow.items()
+            },
+            "widths": {str(flow): widths for flow, widths in self.widths.items()},
+            "loads": pack(self.loads),
+            "to_fence": [
+                [name, [writer_fields(each) for each in writers.values()]] for name, writers in self.to_fence.items()
+            ],
+            "gone": list(self.gone.items()),
+            "drained": list(self.drained),
+            "retired": [[*writer_fields(writer), since_ms] for writer, since_ms in self.retired.values()],
+            "fences": [[producer_id, *fence] for producer_id, fence in self.fences.items()],
+            "unfenced": list(self.unfenced.items()),
+            "snapshot_ms": self.snapshot_ms,
+            "parts": [[part.member, ownership_fields(part)] for _, part in sorted(self.parts.items())],
+        }
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, *, where: str = "a snapshot") -> Self:
+        """Return the state that was written. The counters of changes begin anew.
+
+        Raises:
+            NewerFormat: a younger mm2py wrote it.
+            MalformedControlRecord: nobody's ``to_json`` wrote it.
+        """
+        found = cls()
+        try:
+            fields = json.loads(text)
+            if fields["format"] > FORMAT_VERSION:
+                raise NewerFormat("Snapshot", fields["version"])
+            found._read(fields)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError) as error:
+            raise MalformedControlRecord(where, f"{type(error).__name__}: {error}"[:200]) from error
+        return found
+
+    def _member_fields(self, member: Member, places: dict[MemberId, int]) -> list[Any]:
+        heard = sorted((places[name], self.log_time_ms - first_ms) for name, first_ms in member.heard.items())
+        return [
+            joined_fields(member.joined),
+            member.last_offset,
+            member.last_time_ms,
+            by_flow(member.applied),
+            [writer_fields(writer) for writer in member.writers.values()],
+            [number for pair in heard for number in pair],
+            member.silent,
+            member.outages,
+        ]
+
+    def _read(self, fields: dict[str, Any]) -> None:
+        self.log_time_ms, self.append_time_ms = fields["log_time_ms"], fields["append_time_ms"]
+        self.next_offset = fields["next_offset"]
+        names = [MemberId(each[0]) for each in fields["members"]]
+        for name, joined, offset, time_ms, applied, writers, heard, silent, outages in fields["members"]:
+            heard_ms = {names[at]: self.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
+            known = read_joined(name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
+            self.members[name] = Member(*known, heard_ms, silent, outages)
+        self.index_flows()
+        self.leader, self.leader_epoch, self.claim_id = fields["leader"], fields["leader_epoch"], fields["claim_id"]
+        self.generation = fields["generation"]
+        self.hand_overs = HandOvers.from_json(fields["owners"])
+        self.topics = {parse_flow(flow): topics for flow, topics in fields["topics"].items()}
+        self.sources = {parse_flow(flow): cluster for flow, cluster in fields.get("sources", {}).items()}
+        leads = {parse_flow(flow): lead for flow, lead in fields.get("leads", {}).items()}
+        self.leads = Leads.of({flow: read_leads(lead, self.topics.get(flow, ())) for flow, lead in leads.items()})
+        self.widths = {parse_flow(flow): widths for flow, widths in fields["widths"].items()}
+        self.loads = unpack(fields["loads"])
+        self.to_fence = {name: _writers(writers) for name, writers in fields["to_fence"]}
+        self.gone = dict(fields["gone"])
+        self.drained = dict.fromkeys(fields["drained"])
+        retired = [(read_writer(writer), since_ms) for *writer, since_ms in fields["retired"]]
+        self.retired = {writer.producer_id: (writer, since_ms) for writer, since_ms in retired}
+        self.fences = {producer_id: (epoch, since_ms) for producer_id, epoch, since_ms in fields["fences"]}
+        self.unfenced = dict(fields["unfenced"])
+        self.snapshot_ms = fields["snapshot_ms"]
+        parts = [read_ownership(member, part) for member, part in fields["parts"]]
+        self.parts = {part.part: part for part in parts}
+
+
+def _writers(fields: Any) -> dict[int, Writer]:
+    writers = [read_writer(each) for each in fields]
+    return {writer.producer_id: writer for writer in writers}

@@ -1,0 +1,347 @@
+"""Shuts members that were evicted from the positions: the leader's part of taking their shares over.
+
+Once the producers of a dead member can change no position any more, its shares may begin elsewhere; their new owners
+fence each remote partition by itself, with the epoch that was raised here. Connect trusts in members to stop when the
+group goes on without them.
+
+The leader loop: what a member does about what it has read, most of it as leader. The shell around ``role.decide``.
+
+Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import traceback
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.connector import Flow
+from mm2py.errors import Mm2Error
+from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
+from mm2py.group.election.candidate import Candidate, CandidateState
+from mm2py.group.group_state import Terms
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import Backoff, BrokerRefused
+from mm2py.kafka.gate import IncarnationEnded
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.fencing import EarlierProducer, NotFenceable
+from mm2py.records.control_record import (
+    Claim,
+    ControlRecord,
+    Evicted,
+    Fenced,
+    MemberId,
+    Resigned,
+    Share,
+    Writer,
+)
+from mm2py.replication.recovery import shut_out
+
+if TYPE_CHECKING:
+    from mm2py.group.member import Member
+
+SIDE_BY_SIDE: Final = 16
+"""So many producers are shut out at once: each takes some round trips, and who fenced itself often leaves dozens."""
+PROOF_S: Final = 6.0
+"""How long markers are waited for at first before all is looked at anew; each time twice as long."""
+PROOF_MOST_S: Final = 300.0
+SAID_AFTER_S: Final = 3.0
+SAID_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a dead member's producers."""
+
+    epochs: Mapping[int, int]
+    """The fence epoch of each, by producer id."""
+    unfenced: Mapping[int, str]
+    """Why some could not be shut out."""
+
+
+class DeadWriters:
+    """Shuts producers out of the internal topics of their flows."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topics_of: Callable[[Flow], Collection[str]],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``topics_of`` returns the internal topics of a flow in which somebody dead must change nothing."""
+        self._brokers = brokers
+        self._topics_of = topics_of
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._producers: dict[int, EarlierProducer] = {}
+        """Kept over attempts: an epoch that was raised need not be raised again."""
+
+    async def shut_out(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
+        """Shut producers out; returns when that is proven for all that can be, however long it takes.
+
+        Args:
+            told: by producer id, to what epoch another leader has raised it already.
+        Cancelling loses nothing: it can be begun anew by whoever leads then.
+        """
+        epochs: dict[int, int] = {}
+        unfenced: dict[int, str] = {}
+        waiting = iter(sorted(writers, key=lambda writer: writer.producer_id))
+
+        async def take_turns() -> None:
+            for writer in waiting:
+                try:
+                    epochs[writer.producer_id] = await self._until_shut_out(writer, told.get(writer.producer_id))
+                except NotFenceable as error:
+                    unfenced[writer.producer_id] = str(error)
+                    self._log.warning(
+                        "member.unfenced",
+                        producer_id=writer.producer_id,
+                        flow=str(writer.flow),
+                        why=str(error),
+                        effect="if that process still runs, its positions may replace those of its successors",
+                    )
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(min(SIDE_BY_SIDE, len(writers))):
+                tasks.create_task(take_turns(), name=f"shutting out a dead member {number}")
+        for producer_id in (*epochs, *unfenced):
+            self._producers.pop(producer_id, None)
+        return Outcome(epochs, unfenced)
+
+    async def _until_shut_out(self, writer: Writer, told: int | None) -> int:
+        """Ask again until it succeeds. Raises: NotFenceable."""
+        producer = self._producers.setdefault(
+            writer.producer_id,
+            EarlierProducer(self._brokers, writer.transactional_id, writer.producer_id, writer.epoch, rng=self._rng),
+        )
+        if told is not None:
+            producer.was_taken_over(told)
+        backoff = Backoff(self._rng, first_s=0.05, most_s=5.0)
+        say_at_s, patience_s = self._clock.monotonic() + SAID_AFTER_S, PROOF_S
+        while True:
+            crash: dict[str, str] = {}
+            try:
+                async with asyncio.timeout(patience_s):
+                    topics = await self._find(writer.flow)
+                    return await shut_out(self._brokers, producer, topics, clock=self._clock, rng=self._rng)
+            except NotFenceable:
+                raise
+            except TimeoutError:
+                why = "its markers have not come; it takes READ and WRITE on the topics of positions and status"
+                patience_s = min(PROOF_MOST_S, 2 * patience_s)
+            except Mm2Error as error:
+                why = str(error)
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                why = f"{type(error).__name__}: {error}"
+                crash = {
+                    "at": f"{where.name}:{where.lineno}",
+                    "remedy": "This is a defect in mm2py; please report it with this line.",
+                }
+            if self._clock.monotonic() >= say_at_s or (crash and not backoff.attempts):
+                say_at_s = self._clock.monotonic() + SAID_EVERY_S
+                effect = "what it owned waits for that"
+                self._log.warning(
+                    "member.fencing",
+                    producer_id=writer.producer_id,
+                    flow=str(writer.flow),
+                    why=why,
+                    effect=effect,
+                    **crash,
+                )
+            await asyncio.sleep(backoff.next_s())
+
+    async def _find(self, flow: Flow) -> list[TopicMetadata]:
+        """Return those of a flow's internal topics that are there; nobody can write to others.
+
+        Raises:
+            BrokerRefused: one of them has a partition without a leader, or may not be seen.
+        """
+        names = sorted(self._topics_of(flow))
+        found = (await fetch_metadata(self._brokers, names)).topics
+        topics = []
+        for name in names:
+            topic = found.get(name)
+            if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            leaderless = any(part.leader is None for part in topic.partitions.values())
+            code = topic.error_code or (LEADER_NOT_AVAILABLE if leaderless else 0)
+            if code:
+                raise BrokerRefused(f"Finding the leaders of {name}", code)
+            topics.append(topic)
+        return topics
+
+
+CLAIM_SPREAD: Final = 0.3
+"""Members that see a silent leader claim within this part of a heartbeat interval: few in vain, none late."""
+
+
+class LeaderLoop:
+    """Of one member. ``run`` it; set ``news`` when there may be something to do."""
+
+    def __init__(
+        self,
+        member: Member,
+        terms: Terms,
+        dead_writers: DeadWriters,
+        candidate: Candidate,
+        *,
+        bundle_of: Callable[[Share], Share],
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``bundle_of`` as in ``role.Situation``."""
+        self.joined = terms.joined(member.id)
+        """What the group shall know of the member."""
+        self.news = asyncio.Event()
+        self._member = member
+        self._tick_s = terms.heartbeat_interval_s
+        self._dead_writers = dead_writers
+        self._candidate = candidate
+        self._bundle_of = bundle_of
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._plan: Planned | None = None
+        self._fencing: dict[MemberId, asyncio.Task[None]] = {}
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        """Do what ``decide`` wants, one thing after the other: each decision knows what came of the one before.
+
+        A leader that takes part no more resigns.
+
+        Raises:
+            Mm2Error: as ``ControlLog.append``, or IncarnationEnded. This member is over.
+        """
+        while self._member.takes_part:
+            self.news.clear()
+            self._drop_fences()
+            await self._while_state_lasts(self._take_a_turn(tasks))
+        if self._leads:
+            await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
+
+    async def _take_a_turn(self, tasks: asyncio.TaskGroup) -> None:
+        await self._carry_out(tasks)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._tick_s):
+                await self.news.wait()
+
+    async def _while_state_lasts(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Do something until it is done, or our candidate state is another.
+
+        The story: w1 claims leadership while its znode is the first, and the append waits for the control log's next
+        leader. Meanwhile w1's session ends, and w2's znode is the first. If the append were retried, w1 would be
+        elected by a permission that it has lost.
+        """
+        doing = asyncio.create_task(turn, name=f"{self._member.id} acting in turn")
+        falling = asyncio.create_task(self._candidate.changed(self._candidate.state), name="candidate state")
+        try:
+            await asyncio.wait([doing, falling], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            doing.cancel()
+            falling.cancel()
+            await asyncio.wait([doing, falling])
+        if not doing.cancelled():
+            doing.result()
+
+    @property
+    def _leads(self) -> bool:
+        return not self._member.is_over and self._member.view.leader == self._member.id
+
+    @property
+    def _may_act(self) -> bool:
+        return self._leads and self._candidate.state is CandidateState.MAY_LEAD
+
+    async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
+        actions = self._decide()
+        claims = any(isinstance(action, Append) and isinstance(action.record, Claim) for action in actions)
+        if claims and len(self._member.view.members) > 1:  # a lone member has no rival
+            await asyncio.sleep(self._rng.uniform(0, CLAIM_SPREAD * self._tick_s))
+            actions = self._decide()  # another member's claim may stand there by now
+        records = []
+        for action in actions:
+            match action:
+                case Append(record):
+                    records.append(record)
+                case Fence(dead, writers):
+                    name = f"{self._member.id} fencing {dead}"
+                    self._fencing[dead] = tasks.create_task(self._fence(dead, writers), name=name)
+                case Planned():
+                    self._plan = action
+        if records:
+            self._note(records)
+            await self._member.say(records)
+
+    def _decide(self) -> Sequence[Action]:
+        return decide(
+            self._member.view,
+            self._member.id,
+            Situation(
+                self.joined,
+                f"{self._rng.getrandbits(64):016x}",
+                candidate=self._candidate.state,
+                evidence=self._candidate.evidence,
+                fencing=frozenset(self._fencing),
+                plan=self._plan,
+                bundle_of=self._bundle_of,
+            ),
+        )
+
+    def _note(self, records: Sequence[ControlRecord]) -> None:
+        for record in records:
+            match record:
+                case Claim(leader_epoch=epoch):
+                    self._log.info("member.claims", leader_epoch=epoch, instead_of=self._member.view.leader)
+                case Evicted(dead=dead):
+                    silent_ms = self._member.view.log_time_ms - self._member.view.members[dead].last_time_ms
+                    self._log.warning(
+                        "member.evicted",
+                        dead=dead,
+                        silent_s=round(silent_ms / 1000, 1),
+                        effect="it is fenced, and others copy its partitions on",
+                    )
+                case _:
+                    pass
+
+    def _drop_fences(self) -> None:
+        """End fences that are done, or that we may not go on with. The leader begins them again.
+
+        A fence that begins again goes on with the epoch that was raised before.
+        """
+        for dead, task in list(self._fencing.items()):
+            if task.done() or not self._may_act or dead not in self._member.view.to_fence:
+                task.cancel()
+                del self._fencing[dead]
+
+    async def _fence(self, dead: MemberId, writers: Mapping[int, Writer]) -> None:
+        """Fence a member in the positions, and say so. If we lead no more by then, what we say is void."""
+        leader_epoch = self._member.view.leader_epoch
+        told = {
+            producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers
+        }
+        begun_s = self._clock.monotonic()
+        outcome = await self._dead_writers.shut_out(list(writers.values()), told)
+        if not self._may_act:
+            return
+        self._log.info(
+            "member.fenced",
+            dead=dead,
+            producers=len(outcome.epochs),
+            unfenced=len(outcome.unfenced),
+            after_s=round(self._clock.monotonic() - begun_s, 3),
+        )
+        with contextlib.suppress(IncarnationEnded):
+            await self._member.say([Fenced(self._member.id, leader_epoch, dead, outcome.epochs, outcome.unfenced)])

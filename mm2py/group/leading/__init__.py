@@ -1,1 +1,0 @@
-"""What the leader of a group does: it assigns partitions, and evicts and fences silent members."""

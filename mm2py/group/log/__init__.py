@@ -1,1 +1,0 @@
-"""The control log: the topic on the target through which the workers of a group agree."""

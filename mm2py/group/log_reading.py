@@ -1,0 +1,166 @@
+"""What a fetch of the control log brought: records in order and without a gap, or what is wrong with it. Pure.
+
+The log is never compacted, so each batch begins where the one before ended, in the same leader epoch or a later one.
+What stands outside of a batch's checksum (base offset, leader epoch) is known to be right by that alone.
+
+The newest snapshot that a joiner may begin with, in the end of the control log that it has read so far. Pure.
+
+A snapshot is the fold of all records below ``covers``, and so true whoever wrote it. Not so if the log was cut back
+since, or made anew: the story is that of a leader that has read to 95, while the log is cut back to 80 and grows again;
+what it appends before it notices tells of records that are gone. So a snapshot goes with the topic id and the leader
+epoch of the last record that it covers: after a cut other records stand there, under a higher epoch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from mm2py.errors import Mm2Error
+from mm2py.records.batch import MAGIC, BatchHeader, CorruptBatch, Record, crc_is_right, read_header, read_records, split
+from mm2py.records.control_record import ControlRecord, Snapshot
+
+
+class Place(NamedTuple):
+    """Up to where a log was read."""
+
+    offset: int
+    """Of the next record."""
+    leader_epoch: int
+    """Of the record before it; -1 if nobody knows."""
+
+
+class Read(NamedTuple):
+    """One record of the log; ``record`` is None if it cannot be decompressed, ``why`` tells."""
+
+    offset: int
+    leader_epoch: int
+    time_ms: int | None
+    """When it was appended; None if its time is not that of the append."""
+    record: Record | None
+    why: str = ""
+
+
+class Stretch(NamedTuple):
+    """What one fetch brought: ``fault`` tells what is wrong with what comes at ``place``."""
+
+    reads: list[Read]
+    place: Place
+    fault: str
+
+
+def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
+    """Return the records from ``place`` on, as far as the batches are whole and fit together.
+
+    A batch that nobody can decompress is there as one record without content: its checksum is right, so every reader
+    sees the same.
+
+    Args:
+        highest_epoch: the leader epoch under which this was read; no batch has a higher one.
+    """
+    reads: list[Read] = []
+    is_first = True
+    try:
+        for batch in split(data):
+            header = read_header(batch)
+            fault = _fault(header, place, is_first, highest_epoch)
+            if header.magic != MAGIC or not crc_is_right(batch):
+                fault = "its checksum is wrong"
+            if fault:
+                return Stretch(reads, place, fault)
+            if not header.is_control:
+                reads += _records_of(batch, header, place.offset)
+            place = Place(header.next_offset, header.partition_leader_epoch)
+            is_first = False
+    except CorruptBatch as error:
+        return Stretch(reads, place, error.what)
+    return Stretch(reads, place, "")
+
+
+def _fault(header: BatchHeader, place: Place, is_first: bool, highest_epoch: int) -> str:
+    is_guess = is_first and place.leader_epoch < 0  # only what was not read before may begin within a batch
+    holds_it = is_guess and header.base_offset < place.offset < header.next_offset
+    if header.base_offset != place.offset and not holds_it:
+        return f"the batch there begins at {header.base_offset}"
+    if not place.leader_epoch <= header.partition_leader_epoch <= highest_epoch:
+        return f"its leader epoch is {header.partition_leader_epoch}, that before it {place.leader_epoch}"
+    return ""
+
+
+def _records_of(batch: memoryview, header: BatchHeader, offset: int) -> list[Read]:
+    epoch = header.partition_leader_epoch
+    time_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    try:
+        found = read_records(batch)
+    except Mm2Error as error:
+        return [Read(offset, epoch, time_ms, None, error.what)]
+    return [Read(record.offset, epoch, time_ms, record) for record in found if record.offset >= offset]
+
+
+HISTORY: Final = "history"
+"""The header of a snapshot's records: ``<topic id>:<leader epoch>``."""
+
+
+class Item(NamedTuple):
+    """One record of the log as it was read. Junk has neither record nor error."""
+
+    offset: int
+    leader_epoch: int
+    time_ms: int
+    record: ControlRecord | None
+    error: Mm2Error | None = None
+    """Why nobody may read over it."""
+    history: str = ""
+
+
+class Found(NamedTuple):
+    """A whole snapshot."""
+
+    snapshot_id: str
+    covers: int
+    state: str
+    offset: int
+    """Of its first part."""
+    history: str
+
+
+def history_of(topic_id: uuid.UUID | None, leader_epoch: int) -> str:
+    """Return the header's value; without an epoch, as of a record that the writer has not read itself, only the id."""
+    return f"{topic_id}:{leader_epoch if leader_epoch >= 0 else ''}"
+
+
+def newest_whole(items: Sequence[Item], void: Collection[str]) -> Found | None:
+    """Return the newest snapshot of which all parts are there, leaving out those whose id is in ``void``."""
+    parts: dict[str, dict[int, Item]] = {}
+    for item in reversed(items):
+        snapshot = item.record
+        if not isinstance(snapshot, Snapshot) or snapshot.snapshot_id in void:
+            continue
+        found = parts.setdefault(snapshot.snapshot_id, {})
+        found[snapshot.part] = item
+        if all(number in found for number in range(snapshot.parts)):
+            texts = [found[number].record for number in range(snapshot.parts)]
+            return Found(
+                snapshot.snapshot_id,
+                snapshot.covers,
+                "".join(text.state for text in texts if isinstance(text, Snapshot)),
+                min(part.offset for part in found.values()),
+                item.history,
+            )
+    return None
+
+
+def is_of_this_log(found: Found, items: Sequence[Item], topic_id: uuid.UUID | None, log_start_offset: int) -> bool:
+    """Tell whether the snapshot covers records of this log, all that follow being there.
+
+    Args:
+        items: must begin at the last record that it covers, or at the log start.
+    """
+    if not log_start_offset <= found.covers <= found.offset:
+        return False
+    its_id, _, its_epoch = found.history.partition(":")
+    if its_id not in {"", str(None), str(topic_id)} and topic_id is not None:
+        return False
+    last = next((item for item in items if item.offset == found.covers - 1), None)
+    return last is None or not its_epoch or its_epoch == str(last.leader_epoch)

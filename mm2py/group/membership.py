@@ -1,0 +1,287 @@
+"""Which members live, which leads, and what each owns: the rules by which all readers of the control log agree. Pure.
+
+Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
+a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
+A record that its writer had no right to is void for every reader, so a leader that slept may wake and write without
+harm. ``revocations.py`` says which shares may run, ``decisions.py`` what a member does about all this.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mm2py.connector import Kind
+from mm2py.group.group_state import GroupState, Member
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    Entry,
+    Evicted,
+    Fenced,
+    Joined,
+    Left,
+    Listed,
+    Loads,
+    MemberId,
+    Ownership,
+    Released,
+    Resigned,
+    Share,
+    Skipped,
+    Snapshot,
+    Writer,
+    Writes,
+)
+
+REMEMBERED_MS: Final = 14 * 24 * 3_600_000
+"""How long ids and fences of members that ended are kept, in log time: twice the default life of the log's records."""
+STEP_MOST_MS: Final = 3_600_000
+"""Of log time, between two records."""
+OUTAGES_MOST: Final = 4
+"""So many outages of the log in a row excuse that a member has written nothing."""
+UNFENCED_MOST: Final = 1000
+
+
+class View(GroupState):
+    """The group after all records below ``next_offset``. Changes with ``take`` only."""
+
+    def take(self, entry: Entry) -> None:
+        """Fold the next record in. Offsets that were taken already are passed over."""
+        if entry.offset < self.next_offset:
+            return
+        self.next_offset = entry.offset + 1
+        self._pass_time(entry.time_ms)
+        self._forget_oldest()
+        record = entry.record
+        if isinstance(record, Joined):
+            self._join(record)
+        member = self.members.get(record.member)
+        if member is None:
+            return
+        self._hear(member, entry.offset)
+        match record:
+            case Beat(applied=applied):
+                if applied != member.applied:
+                    member.applied = dict(applied)
+                    self.other_changes += 1
+            case Joined() | Skipped():
+                pass
+            case Loads():
+                self._measure(record)
+            case Writes(writer=writer):
+                self._write(member, writer)
+            case Listed():
+                self._list(record)
+            case Claim():
+                self._claim(record)
+            case Released():
+                self.hand_overs.release(record.member, record.shares, record.generation)
+            case Left(in_doubt=in_doubt):
+                self._end(record.member, in_doubt=in_doubt)
+            case _ if record.member != self.leader or record.leader_epoch != self.leader_epoch:
+                pass  # an old leader that has not heard of its successor yet
+            case Resigned():
+                self._lose_leader()
+            case Ownership():
+                self._collect(record)
+            case Evicted(dead=dead):
+                # It may have woken while the leader wrote this. A leader cannot evict itself: it is not silent.
+                if self.is_silent(dead):
+                    self._end(dead, in_doubt=True)
+            case Fenced():
+                self._fence(record)
+            case Snapshot(part=part, parts=parts):
+                if part == parts - 1:
+                    self.snapshot_ms = self.log_time_ms
+
+    def _pass_time(self, time_ms: int) -> None:
+        """Move the clock of the log on. Time in which nobody wrote anything does not count as anybody's silence.
+
+        The story of the outage: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again w2
+        happens to be first, and has two records 20 s apart with none of w1 between. Everybody beats several times in
+        its session time-out: after half of w1's without any record, w1 gets a whole one, from the next record on.
+
+        The story of the slow survivor: w1 dies, and w2, whose session is longer or whose appends take long, beats every
+        3 s. To w1, which had 3 s, each of these gaps looks like an outage. That cannot be told from outages which end
+        for a moment each; but through several of them in a row a living w1 would have written.
+
+        The story of the broker's clock: one append is stamped an hour ahead, the next ones are not. Were log time the
+        highest append time, it would stand still for an hour, and whoever died in it would stay a member. So it is
+        made of the steps forward. A step of weeks must not make the group forget whom it fenced: none counts for more
+        than an hour.
+        """
+        if not self.append_time_ms:
+            self.log_time_ms = self.append_time_ms = time_ms
+        step_ms = time_ms - self.append_time_ms
+        self.append_time_ms = time_ms
+        if step_ms <= 0:
+            return
+        self.log_time_ms += min(step_ms, STEP_MOST_MS)
+        for member in self.members.values():
+            if step_ms > member.joined.session_timeout_ms // 2 and member.outages < OUTAGES_MOST:
+                member.outages += 1
+                member.heard.clear()
+
+    def _hear(self, member: Member, offset: int) -> None:
+        """Keep the rule of silence, see ``is_silent``. What was silent once is so until it writes again."""
+        name, now = member.joined.member, self.log_time_ms
+        for other in self.members.values():
+            if now - other.heard.setdefault(name, now) >= other.joined.session_timeout_ms:
+                other.silent = True
+        member.heard.clear()
+        member.silent = False
+        member.outages = 0
+        member.last_offset, member.last_time_ms = offset, now
+
+    def _join(self, joined: Joined) -> None:
+        if joined.member in self.to_fence or joined.member in self.gone:
+            return  # a late duplicate
+        member = self.members.get(joined.member)
+        if member is None:
+            self.members[joined.member] = Member(joined, 0, 0)
+        elif member.joined == joined:
+            return
+        else:
+            member.joined = joined
+        self._note_members()
+
+    def _end(self, name: MemberId, *, in_doubt: bool) -> None:
+        """A member is evicted or leaves. One that never announced a producer has written nothing: no fence needed."""
+        writers = self.members.pop(name).writers
+        for other in self.members.values():
+            other.heard.pop(name, None)
+        for producer_id, writer in writers.items():
+            self.retired.pop(producer_id, None)
+            self.retired[producer_id] = writer, self.log_time_ms
+        if in_doubt and writers:
+            self.to_fence[name] = writers
+            self.hand_overs.evict(name, self.generation)
+        else:
+            self.gone[name] = self.log_time_ms
+            self.drained[name] = None
+            self.hand_overs.forget(name)
+        if name == self.leader:
+            self._lose_leader()
+        self._note_members()
+
+    def _write(self, member: Member, writer: Writer) -> None:
+        known = member.writers.get(writer.producer_id)
+        if known is None or known.epoch < writer.epoch:
+            member.writers[writer.producer_id] = writer
+            self.other_changes += 1
+
+    def _measure(self, loads: Loads) -> None:
+        """Only its owner knows a share's load: what another one says is late."""
+        for share, bytes_per_s in loads.bytes_per_s.items():
+            if self.owner(share) == loads.member and self.is_wanted(share):
+                self.loads[share] = round(bytes_per_s)
+
+    def _list(self, listed: Listed) -> None:
+        """Owners stay owners of partitions that are copied no more, until the leader takes them away.
+
+        The story: a late duplicate says that a topic has one partition, its head lists two again. Were the second one
+        nobody's in between, it could be given to another worker while its owner never heard that it had lost it.
+        """
+        if not self.may_run(Share(listed.flow, Kind.SOURCE), listed.member) or listed.flow not in self.flows:
+            return
+        if listed.source_cluster is not None and listed.flow not in self.sources:
+            self.sources[listed.flow] = listed.source_cluster
+            self.other_changes += 1
+        topics = self.topics.setdefault(listed.flow, {})
+        widths = self.widths.setdefault(listed.flow, {})
+        for topic, number in listed.partitions.items():
+            before, partitions = topics.get(topic, 0), self._lead(listed, topic, number)
+            if partitions == before:
+                continue
+            if partitions:
+                topics[topic] = partitions
+            else:
+                del topics[topic]
+                widths.pop(topic, None)
+            for partition in range(partitions, before):
+                self.loads.pop(Share(listed.flow, Kind.SOURCE, topic, partition), None)
+            self.note_listing()
+        for topic, width in listed.widths.items():
+            if topic in topics:
+                widths.setdefault(topic, width)
+
+    def _lead(self, listed: Listed, topic: str, partitions: int) -> int:
+        """Take in where a topic is copied to, and return how many of its partitions are: none of another flow's.
+
+        The story: A->B and C->B keep the names of topics, and both sources have ``orders``. Each flow's head has found
+        it at the same time, on other workers. The log tells them who was first.
+        """
+        lead = listed.leads.get(topic)
+        if not partitions:
+            self.leads.drop(listed.flow, topic)
+        elif lead is not None:
+            self.other_changes += 1
+            if not self.leads.take(listed.flow, topic, lead):
+                return 0
+        return partitions
+
+    def _claim(self, claim: Claim) -> None:
+        if claim.leader_epoch != self.leader_epoch + 1 or not self.can_be_claimed():
+            return
+        self._lose_leader()
+        self.leader, self.leader_epoch, self.claim_id = claim.member, claim.leader_epoch, claim.claim_id
+
+    def _lose_leader(self) -> None:
+        self.leader, self.claim_id, self.snapshot_ms = None, "", None
+        self.parts = {}
+        self.member_changes += 1
+
+    def _collect(self, ownership: Ownership) -> None:
+        if ownership.generation != self.generation + 1:
+            return
+        if any(part.parts != ownership.parts for part in self.parts.values()):
+            self.parts = {}  # the leader has made up its mind anew
+        self.parts[ownership.part] = ownership
+        if len(self.parts) < ownership.parts:
+            return
+        self.generation += 1
+        for _, part in sorted(self.parts.items()):
+            for share, name in part.owners.items():
+                # Who ended just before the leader wrote this, or what is not listed any more, is given to nobody.
+                to = name if name in self.members and self.is_wanted(share) else None
+                self.hand_overs.give(share, to, self.generation)
+        self.parts = {}
+        self.other_changes += 1
+
+    def _fence(self, fenced: Fenced) -> None:
+        for producer_id, epoch in fenced.epochs.items():
+            known, _ = self.fences.pop(producer_id, (epoch, 0))
+            self.fences[producer_id] = max(epoch, known), self.log_time_ms
+            self.unfenced.pop(producer_id, None)
+        for producer_id, why in fenced.unfenced.items():
+            self.unfenced.pop(producer_id, None)
+            self.unfenced[producer_id] = why
+            if len(self.unfenced) > UNFENCED_MOST:
+                del self.unfenced[next(iter(self.unfenced))]
+        if fenced.of is not None and self.to_fence.pop(fenced.of, None) is not None:
+            self.gone[fenced.of] = self.log_time_ms
+            self.hand_overs.forget(fenced.of)
+        self.member_changes += 1
+
+    def _forget_oldest(self) -> None:
+        before = self.log_time_ms - REMEMBERED_MS
+        while self.gone and next(iter(self.gone.values())) < before:
+            name = next(iter(self.gone))
+            del self.gone[name]
+            self.drained.pop(name, None)
+        while self.retired and next(iter(self.retired.values()))[1] < before:
+            del self.retired[next(iter(self.retired))]
+        while self.fences and next(iter(self.fences.values()))[1] < before:
+            del self.fences[next(iter(self.fences))]
+
+    def _note_members(self) -> None:
+        """What nobody alive runs is not copied: its topics are listed anew by whoever runs it next."""
+        self.index_flows()
+        self.sources = {flow: cluster for flow, cluster in self.sources.items() if flow in self.flows}
+        if not self.topics.keys() <= self.flows:
+            self.topics = {flow: topics for flow, topics in self.topics.items() if flow in self.flows}
+            self.widths = {flow: widths for flow, widths in self.widths.items() if flow in self.flows}
+            self.leads.keep(self.flows)
+            self.loads = {share: load for share, load in self.loads.items() if self.is_wanted(share)}
+        self.joins += 1
+        self.member_changes += 1

@@ -1,1 +1,0 @@
-"""What the records of the control log mean: members, owners, releases and claims. Pure."""

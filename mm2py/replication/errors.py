@@ -1,0 +1,131 @@
+"""What a source may answer to a read of a partition, and what follows from it. Pure.
+
+Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, which MM2 leaves it to.
+
+What a target may answer to a batch, and what follows from it: one table. Pure.
+
+Answers to ``Sender.completeBatch`` and ``TransactionManager.canRetry`` of Kafka's Java producer, which MM2 leaves it
+to. What the codes mean was read in ``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3;
+what follows rests on C1, H1 and H2 of docs/broker-facts.md. docs/architecture.md shows the table to operators.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+from mm2py.kafka import error_codes
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, name_of
+from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Reaction, reaction_to
+from mm2py.replication.copying.events import Need
+
+
+class FetchError(NamedTuple):
+    """Why a partition pauses, and what is to be looked up meanwhile."""
+
+    text: str
+    need: Need | None = None
+    pause_s: float | None = None
+    """None: as after any failure."""
+    report: str | None = None
+    """Under which event operators are told."""
+    blocks: bool = False
+    """Only an operator can help."""
+
+
+def fetch_error(code: int, fetch_offset: int) -> FetchError:
+    """Return what follows from an error code that a read from ``fetch_offset`` on got."""
+    what = f"{name_of(code)} ({code})"
+    if code == OFFSET_OUT_OF_RANGE:
+        return FetchError(f"source offset {fetch_offset} is out of range", Need.OFFSETS)
+    if code in TOPIC_CHANGED:
+        return FetchError(f"the source topic is gone or was made anew ({what})", Need.METADATA)
+    match reaction_to(code):
+        case Reaction.RETRY:
+            return FetchError(f"the source answered {what}")
+        case Reaction.REFRESH:
+            return FetchError(f"the source answered {what}", Need.METADATA)
+        case Reaction.DENIED:
+            text = f"mm2py may not read the source topic ({what})"
+            return FetchError(text, pause_s=DENIED_PAUSE_S, report="source.denied")
+        case Reaction.FAIL:
+            text = f"the source answers {what}"
+            return FetchError(text, pause_s=BLOCKED_PAUSE_S, report="source.refuses", blocks=True)
+
+
+class ProduceReaction(enum.Enum):
+    """What the copier does about a batch that was not acknowledged."""
+
+    RESEND = "pause, then send it again under the same sequence"
+    REFRESH = "the same, to whoever leads the remote partition by then"
+    DENIED = "wait for a right, and try again now and then"
+    NEW_LIFE = "end this life of the flow: somebody else has fenced it"
+    RECONCILE = "fence the partition under a higher epoch and find out how far it got"
+    LIMITS = "look up what the topic takes, then cut the batch, or keep its record in quarantine"
+    FIND_RECORD = "cut the batch until the record at fault stands alone, then stop at it or keep it in quarantine"
+    BLOCK = "wait for an operator, and try again now and then"
+
+
+class Stored(enum.Enum):
+    """What an answer tells of the batch itself. Of a repeat it says nothing: its first may be stored."""
+
+    NO = "no"
+    """It was refused before anything was appended."""
+    PERHAPS = "perhaps"
+    """It was refused, or it was appended and its leader changed or broke before the other replicas had it."""
+    YES = "yes"
+    """It was appended; that all replicas will keep it is not certain."""
+
+
+class ProduceError(NamedTuple):
+    """One row of the table."""
+
+    reaction: ProduceReaction
+    stored: Stored
+
+
+_R, _S = ProduceReaction, Stored
+PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
+    error_codes.CORRUPT_MESSAGE: ProduceError(_R.RESEND, _S.NO),  # damaged on the way to the target
+    error_codes.UNKNOWN_TOPIC_OR_PARTITION: ProduceError(_R.REFRESH, _S.PERHAPS),  # also when it is deleted meanwhile
+    error_codes.NOT_LEADER_OR_FOLLOWER: ProduceError(_R.REFRESH, _S.PERHAPS),  # also if it led until now
+    error_codes.REQUEST_TIMED_OUT: ProduceError(_R.RESEND, _S.YES),  # the other replicas were too slow
+    error_codes.MESSAGE_TOO_LARGE: ProduceError(_R.LIMITS, _S.NO),
+    error_codes.INVALID_TOPIC_EXCEPTION: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.RECORD_LIST_TOO_LARGE: ProduceError(_R.LIMITS, _S.NO),
+    error_codes.NOT_ENOUGH_REPLICAS: ProduceError(_R.RESEND, _S.NO),
+    error_codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ProduceError(_R.RESEND, _S.YES),
+    error_codes.INVALID_REQUIRED_ACKS: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.TOPIC_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
+    error_codes.CLUSTER_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),  # IDEMPOTENT_WRITE, of old brokers
+    error_codes.INVALID_TIMESTAMP: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.UNSUPPORTED_VERSION: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.INVALID_REQUEST: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.UNSUPPORTED_FOR_MESSAGE_FORMAT: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.POLICY_VIOLATION: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.NO),
+    error_codes.DUPLICATE_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.YES),
+    error_codes.INVALID_PRODUCER_EPOCH: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
+    error_codes.KAFKA_STORAGE_ERROR: ProduceError(_R.REFRESH, _S.PERHAPS),  # a disk is full or broken
+    error_codes.UNKNOWN_PRODUCER_ID: ProduceError(_R.RECONCILE, _S.PERHAPS),
+    error_codes.UNSUPPORTED_COMPRESSION_TYPE: ProduceError(_R.BLOCK, _S.NO),
+    error_codes.INVALID_RECORD: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.THROTTLING_QUOTA_EXCEEDED: ProduceError(_R.RESEND, _S.NO),
+    error_codes.PRODUCER_FENCED: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.UNKNOWN_TOPIC_ID: ProduceError(_R.REFRESH, _S.NO),
+}
+"""Any other code is taken as ``produce_error`` says."""
+
+_DEFAULTS: Final = {
+    Reaction.RETRY: _R.RESEND,
+    Reaction.REFRESH: _R.REFRESH,
+    Reaction.DENIED: _R.DENIED,
+    Reaction.FAIL: _R.BLOCK,
+}
+
+
+def produce_error(code: int) -> ProduceError:
+    """Return the row of a code. One that is not in the table is retried as of ``reaction_to``, its batch in doubt."""
+    found = PRODUCE_ERRORS.get(code)
+    return ProduceError(_DEFAULTS[reaction_to(code)], Stored.PERHAPS) if found is None else found

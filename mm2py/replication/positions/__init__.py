@@ -1,1 +1,0 @@
-"""Where the copying of each partition stands, as it is stored on the target."""

@@ -1,0 +1,237 @@
+"""How much memory fetched records may take, in one worker over all flows.
+
+``memory.max.bytes`` counts frames from the moment they are asked for until the last batch in them is acknowledged, and
+batches that were rebuilt beside them. Whoever asks for more than is free waits: reading stops, and so the source's disk
+is the buffer. A frame may come out larger than was reserved (Kafka sends a first batch whole, whatever its size); the
+others then wait until that is made good.
+
+Each target broker of each flow has an account. Half of the memory is divided among the accounts and kept for them, the
+other half is for whoever needs it: a target broker that takes nothing for a while fills the common half and its own
+share at most, and holds up nobody else.
+
+``bytes.per.second.max``: how long a flow must wait before it reads on. Pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+TAIL_READS: Final = 3
+"""Reads of one lane that may wait at the same time: who reaches the end of its log need not wait for the others."""
+IDLE_READS: Final = 2
+"""Reads of one lane that may wait for partitions that get nothing."""
+TAIL_BYTES_MOST: Final = 1 << 20
+READ_BYTES_LEAST: Final = 64 << 10
+BACKLOG_BYTES_MOST: Final = 8 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    account: MemoryAccount
+    size: int
+    turn: asyncio.Future[None]
+
+
+class MemoryBudget:
+    """The bytes that a worker may hold, divided into accounts."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self.peak_bytes = 0
+        self._accounts: list[MemoryAccount] = []
+        self._waiters: deque[_Waiter] = deque()
+
+    def open(self) -> MemoryAccount:
+        """Return a new account; the shares of the others shrink."""
+        account = MemoryAccount(self)
+        self._accounts.append(account)
+        return account
+
+    @property
+    def share_bytes(self) -> int:
+        """What is kept for each account."""
+        return self.limit_bytes // (2 * max(1, len(self._accounts)))
+
+    def fits(self, account: MemoryAccount, size: int) -> bool:
+        """Whether ``account`` may take ``size`` more bytes now; one that holds nothing may always take its share."""
+        kept = sum(max(0, self.share_bytes - other.held_bytes) for other in self._accounts if other is not account)
+        free = self.limit_bytes - self.held_bytes - kept
+        return size <= free or (account.held_bytes == 0 and (size <= self.share_bytes or self.held_bytes == 0))
+
+    def change(self, account: MemoryAccount, size: int) -> None:
+        """Count bytes taken, or with a negative size given back."""
+        self.held_bytes += size
+        account.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        if account.held_bytes < 0:
+            raise AssertionError("more memory was given back than taken")
+        if size < 0:
+            self.serve()
+
+    def is_waited_for(self, account: MemoryAccount) -> bool:
+        return any(waiter.account is account for waiter in self._waiters)
+
+    def close(self, account: MemoryAccount) -> None:
+        self._accounts.remove(account)
+        for waiter in [waiter for waiter in self._waiters if waiter.account is account]:
+            self._waiters.remove(waiter)
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)  # its flow is over: whatever it still reads is dropped
+        self.held_bytes -= account.held_bytes
+        account.held_bytes = 0
+        self.serve()
+
+    async def wait(self, account: MemoryAccount, size: int) -> None:
+        """Wait for ``size`` bytes and take them; in order within an account. Cancelling takes nothing."""
+        if self.fits(account, size) and all(waiter.account is not account for waiter in self._waiters):
+            self.change(account, size)
+            return
+        waiter = _Waiter(account, size, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            if waiter.turn.done() and not waiter.turn.cancelled():  # served in the same moment
+                account.give_back(size)
+            self.serve()
+            raise
+
+    def serve(self) -> None:
+        """Let on whoever fits now, oldest first; nobody overtakes within an account."""
+        held_up: set[MemoryAccount] = set()
+        for waiter in list(self._waiters):
+            if waiter.turn.done():
+                self._waiters.remove(waiter)
+            elif waiter.account not in held_up and self.fits(waiter.account, waiter.size):
+                self._waiters.remove(waiter)
+                self.change(waiter.account, waiter.size)
+                waiter.turn.set_result(None)
+            else:
+                held_up.add(waiter.account)
+
+
+class MemoryAccount:
+    """What the frames for one target broker of one flow take."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.held_bytes = 0
+        self.lanes = 1
+        """How many source brokers' reads share the account."""
+        self._budget = budget
+        self._closed = False
+
+    def tail_bytes(self) -> int:
+        """How much one read that waits at the end of a log may ask for: all of them together a quarter of the share."""
+        fair = self._budget.share_bytes // (4 * (TAIL_READS + IDLE_READS) * max(1, self.lanes))
+        return max(READ_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
+
+    def backlog_bytes(self) -> int:
+        """How much one read of a backlog may ask for."""
+        return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
+
+    async def reserve(self, size: int) -> None:
+        """Wait until ``size`` bytes are free, and take them. Cancelling takes nothing."""
+        if not self._closed:
+            await self._budget.wait(self, size)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for memory of this account."""
+        return self._budget.is_waited_for(self)
+
+    def take(self, size: int) -> None:
+        """Take bytes that are there already; the limit may be passed by them."""
+        if not self._closed:
+            self._budget.change(self, size)
+
+    def give_back(self, size: int) -> None:
+        if not self._closed:
+            self._budget.change(self, -size)
+
+    def close(self) -> None:
+        """Give everything back: whoever held it is gone."""
+        if not self._closed:
+            self._closed = True
+            self._budget.close(self)
+
+
+class FrameLease:
+    """One received frame. It counts until everybody who holds a part of it has let go."""
+
+    __slots__ = ("_account", "_holders", "_size")
+
+    def __init__(self, account: MemoryAccount, *, reserved_bytes: int, size_bytes: int) -> None:
+        """Take over a reservation and correct it to the frame's size; whoever makes the lease is its first holder."""
+        self._account = account
+        self._size = size_bytes
+        self._holders = 1
+        if size_bytes > reserved_bytes:
+            account.take(size_bytes - reserved_bytes)
+        elif size_bytes < reserved_bytes:
+            account.give_back(reserved_bytes - size_bytes)
+
+    def hold(self, extra_bytes: int, holders: int = 1) -> None:
+        """Hold the frame for that many, and ``extra_bytes`` that rebuilt batches take beside it."""
+        self._holders += holders
+        if extra_bytes:
+            self._account.take(extra_bytes)
+
+    def release(self, extra_bytes: int) -> None:
+        """Undo one ``hold``."""
+        self._holders -= 1
+        freed = extra_bytes + (self._size if self._holders == 0 else 0)
+        if self._holders < 0:
+            raise AssertionError("a frame was released more often than held")
+        if freed:
+            self._account.give_back(freed)
+
+
+class RateLimit:
+    """A token bucket that may run into debt: what was read is known only afterwards, the next read then waits."""
+
+    def __init__(self, bytes_per_second: int | None, *, burst_s: float = 1.0) -> None:
+        self._rate = bytes_per_second
+        self._burst_s = burst_s
+        self._free: float = (bytes_per_second or 0) * burst_s
+        self._seen_at_s: float | None = None
+
+    def change(self, bytes_per_second: int | None, now_s: float) -> None:
+        """Go on at another rate; what was saved up stays within what that one allows."""
+        self._refill(now_s)
+        if self._rate is None:
+            self._free, self._seen_at_s = (bytes_per_second or 0) * self._burst_s, now_s
+        self._rate = bytes_per_second
+        self._free = min(self._free, (bytes_per_second or 0) * self._burst_s)
+
+    def spend(self, size: int, now_s: float) -> None:
+        """Count ``size`` bytes as read."""
+        if self._rate is not None:
+            self._refill(now_s)
+            self._free -= size
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long to wait until something may be read again; 0 if it may be now."""
+        if self._rate is None:
+            return 0.0
+        self._refill(now_s)
+        return max(0.0, -self._free / self._rate)
+
+    def allowance(self, now_s: float) -> int | None:
+        """Return how much one read should ask for at most; None without a limit."""
+        if self._rate is None:
+            return None
+        self._refill(now_s)
+        return max(1, int(self._rate * self._burst_s))
+
+    def _refill(self, now_s: float) -> None:
+        if self._rate is None:
+            return
+        if self._seen_at_s is not None:
+            self._free = min(self._rate * self._burst_s, self._free + (now_s - self._seen_at_s) * self._rate)
+        self._seen_at_s = now_s

@@ -1,1 +1,0 @@
-"""What a previous incarnation had written behind its last stored position."""

@@ -1,1 +1,0 @@
-"""Produce requests: one lane for each target broker, and what its answers mean."""

@@ -1,0 +1,304 @@
+"""One cluster of a flow, with time limits for every question that the status asks it.
+
+The state of one group, read from its control log as members read it, without joining.
+
+Where the source partitions of a flow begin and end, and which topics its settings select.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import Final
+
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings, GroupSettings
+from mm2py.connector import ClusterAlias, TopicName
+from mm2py.errors import Mm2Error
+from mm2py.group.control_log import ControlLog, ControlLogLost
+from mm2py.group.control_topic import MISSING_S, ControlLogMissing
+from mm2py.group.membership import View
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
+from mm2py.logs import make_logger
+from mm2py.status.flow_report import GroupFacts
+from mm2py.status.report import seems_stopped
+from mm2py.topics.filters import PatternTooSlow, should_replicate
+from mm2py.topics.names import control_log
+
+PROBE_S: Final = 10.0
+"""How long a cluster may take to answer at all."""
+PART_S: Final = 30.0
+"""How long one part may take, such as reading all positions."""
+FAILING_S: Final = 5.0
+"""How long a part may fail before that is reported. A partition leader that moves is back by then."""
+AGAIN_S: Final = 0.5
+
+
+class Side:
+    """The brokers of one cluster, with the rights of one flow."""
+
+    def __init__(self, alias: ClusterAlias, brokers: Brokers) -> None:
+        self.alias = alias
+        self.brokers = brokers
+        self.away = ""
+        """Why it did not answer last time; empty if it did."""
+
+    async def probe(self) -> None:
+        """Find out whether it answers."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await fetch_metadata(self.brokers, [])
+            self.away = ""
+        except TimeoutError:
+            self.away = (
+                f"{self.alias} did not answer within {PROBE_S:g} s. Check its bootstrap.servers and the network."
+            )
+        except Mm2Error as error:
+            self.away = said(error)
+
+    async def why_not(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
+        """Do ``work``, and again if that may help. Return why it could not be done; empty if it was done.
+
+        Args:
+            doing: what the work is, for the message that it took too long.
+        """
+        if self.away:
+            return self.away
+        why = ""
+        try:
+            async with asyncio.timeout(PART_S) as limit:
+                while True:
+                    try:
+                        await work()
+                        return ""
+                    except Mm2Error as error:
+                        if not error.retriable:
+                            return said(error)
+                        if not why:
+                            until = asyncio.get_running_loop().time() + FAILING_S
+                            limit.reschedule(min(until, limit.when() or until))
+                        why = said(error)
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            return why or f"{self.alias} does not answer: {doing} took more than {PART_S:g} s."
+
+
+def said(error: Mm2Error) -> str:
+    """Return an error's text. Unlike a worker, the status does not keep trying."""
+    return str(error).replace("; mm2py keeps trying", "")
+
+
+LOOK_ON_BEATS: Final = 4
+"""If a log does not grow for so many heartbeat intervals, no worker runs."""
+LOOK_ON_LEAST_S: Final = 1.5
+HELD_UP_S: Final = MISSING_S + 2.0
+"""How long reading may fail before we give up. By then it is known whether the log was deleted."""
+
+
+class ControlLogSilent(Mm2Error):
+    """The control log cannot be read at the moment, although the target answers."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, remedy="")
+
+
+class GroupInquiry:
+    """The first look starts at the newest snapshot, the others read on."""
+
+    def __init__(self, settings: GroupSettings, target: Side, *, clock: Clock, rng: random.Random) -> None:
+        self._settings = settings
+        self._target = target
+        self._clock = clock
+        topic = control_log(settings.name, producer_expiry_ms=0)
+        self.topic = str(topic.name)
+        self._log = ControlLog(
+            target.brokers,
+            topic,
+            replication_factor=-1,
+            poll_s=0.0,
+            append_timeout_s=1.0,
+            only_reads=True,
+            clock=clock,
+            rng=rng,
+            log=make_logger("error", "text", io.StringIO()),
+        )
+        self._view: View | None = None
+        self._looked: tuple[float, int] | None = None
+        """When the log was read last, by our clock, and up to which offset."""
+
+    async def look(self) -> GroupFacts:
+        """Read what is new. If the last record does not show that a worker runs, watch whether the log grows."""
+        before = self._looked
+        unread = await self._read()
+        has_grown: bool | None = None
+        if not unread and self._view is not None and seems_stopped(self._view, self._clock.wall_ms()):
+            now_s = self._clock.monotonic()
+            look_on_s = max(LOOK_ON_LEAST_S, LOOK_ON_BEATS * self._settings.heartbeat_interval_s)
+            if before is None or (before[1] == self._view.next_offset and now_s - before[0] < look_on_s):
+                before = (now_s, self._view.next_offset)
+                await asyncio.sleep(look_on_s)
+                unread = await self._read()
+            has_grown = self._view is not None and self._view.next_offset > before[1]
+        if unread or self._view is None:
+            self._looked = None
+        elif before is None or before[1] != self._view.next_offset:
+            self._looked = (self._clock.monotonic(), self._view.next_offset)
+        return GroupFacts(
+            self._settings.target, self._settings.name, self.topic, None if unread else self._view, unread, has_grown
+        )
+
+    async def _read(self) -> str:
+        why = await self._target.why_not(f"reading {self.topic}", self._read_while_it_answers)
+        if why:
+            self._view = None  # read it from the newest snapshot next time
+        return why
+
+    async def _read_while_it_answers(self) -> None:
+        """Reading the control log retries for ever, as members need it. Here it stops after a while of failures."""
+        reading = asyncio.ensure_future(self._read_on())
+        failing_s = 0.0
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=AGAIN_S)
+                failing_s = failing_s + AGAIN_S if self._log.trouble else 0.0
+                if failing_s >= HELD_UP_S and not reading.done():
+                    raise ControlLogSilent(self._log.trouble)
+            reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_on(self) -> None:
+        with contextlib.suppress(ControlLogMissing):
+            try:
+                if self._view is None:
+                    await self._open()
+                await self._to_the_end()
+            except ControlLogLost:
+                self._view = None
+                await self._open()
+
+    async def _open(self) -> None:
+        opening = await self._log.open()
+        view = View() if opening.state is None else View.from_json(opening.state, where=self.topic)
+        for entry in opening.entries:
+            view.take(entry)
+        self._view = view
+
+    async def _to_the_end(self) -> None:
+        while self._view is not None:
+            before = self._log.next_offset
+            for entry in await self._log.read():
+                self._view.take(entry)
+            if self._log.next_offset == before and not self._log.trouble:
+                return
+
+
+TOPICS_KEPT_S: Final = 15.0
+"""How long a list of all topics is used again while watching. On a large cluster it is large."""
+
+
+class SourceInquiry:
+    """The source of one flow."""
+
+    def __init__(self, settings: FlowSettings, source: Side) -> None:
+        self.selected: dict[str, int] | None = None
+        self.starts: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.unread: list[str] = []
+        self._settings = settings
+        self._source = source
+        self._topics: list[TopicMetadata] = []
+        self._listed_at_s: float | None = None
+        self._decided: dict[str, bool] = {}
+        self._errors: Counter[int] = Counter()
+
+    async def look(self, positions: Container[TopicPartition], *, with_starts: bool) -> None:
+        """Ask where all selected partitions end, and where those without a position begin.
+
+        Args:
+            positions: the partitions that have a position.
+            with_starts: False if ``positions`` could not be read.
+        """
+        self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
+        why = await self._source.why_not("listing its topics", self._list_topics)
+        if why:
+            self.selected = None
+            self.unread.append(why)
+            return
+        self._select()
+        leaders: dict[BrokerId, list[TopicPartition]] = {}
+        headless = 0
+        for topic in self._topics:
+            for number, part in topic.partitions.items():
+                if part.leader is None:
+                    headless += 1
+                else:
+                    leaders.setdefault(part.leader, []).append((topic.name, number))
+        if headless:
+            self.unread.append(f"{headless} partition(s) on {self._source.alias} have no leader.")
+        async with asyncio.TaskGroup() as tasks:
+            for leader, keys in leaders.items():
+                new = [key for key in keys if key not in positions] if with_starts else []
+                tasks.create_task(self._ask(leader, keys, new), name=f"status: {self._source.alias} {leader}")
+        for code, count in sorted(self._errors.items()):
+            self.unread.append(f"{count} partition(s) on {self._source.alias} have no answer: {name_of(code)}.")
+        if self.unread:
+            self._listed_at_s = None  # their leaders may have moved
+
+    async def _list_topics(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._listed_at_s is None or now_s - self._listed_at_s >= TOPICS_KEPT_S:
+            found = await fetch_metadata(self._source.brokers, None)
+            self._topics = [topic for topic in found.topics.values() if self._is_selected(topic.name)]
+            self._listed_at_s = now_s
+
+    def _is_selected(self, topic: str) -> bool:
+        if topic not in self._decided:
+            settings = self._settings
+            try:
+                self._decided[topic] = should_replicate(
+                    TopicName(topic),
+                    policy=settings.policy,
+                    topic_filter=settings.topic_filter,
+                    heartbeats_replication=settings.heartbeats_replication,
+                    target_alias=settings.flow.target,
+                ).replicate
+            except PatternTooSlow:
+                self._decided[topic] = False  # the worker says so in its log, and copies none of it
+        return self._decided[topic]
+
+    def _select(self) -> None:
+        self.selected = {topic.name: len(topic.partitions) for topic in self._topics}
+        refused = Counter(topic.error_code for topic in self._topics if topic.error_code)
+        for code, count in sorted(refused.items()):
+            self.unread.append(f"{count} topic(s) on {self._source.alias} have no answer: {name_of(code)}.")
+
+    async def _ask(self, leader: BrokerId, keys: Sequence[TopicPartition], new: Sequence[TopicPartition]) -> None:
+        async def ask() -> None:
+            await self._offsets(leader, keys, LATEST, self.ends)
+            await self._offsets(leader, new, EARLIEST, self.starts)
+
+        why = await self._source.why_not(f"asking broker {leader} for its offsets", ask)
+        if why:
+            self.unread.append(why)
+
+    async def _offsets(
+        self, leader: BrokerId, keys: Sequence[TopicPartition], timestamp: int, into: dict[TopicPartition, int]
+    ) -> None:
+        committed = self._settings.read_committed and timestamp == LATEST
+        answers = await list_offsets(
+            self._source.brokers, dict.fromkeys(keys, leader), timestamp, read_committed=committed
+        )
+        for key, answer in answers.items():
+            if answer.error_code:
+                self._errors[answer.error_code] += 1
+            else:
+                into[key] = answer.offset

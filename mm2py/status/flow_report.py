@@ -1,0 +1,412 @@
+"""What the clusters say about groups and flows. Pure values.
+
+Where something cannot be read, a field beside it says why, as a sentence for an operator.
+
+By which settings a flow runs: what is stored, how the file differs, which members have applied it. Pure.
+
+Answers to ``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not who runs by it.
+
+Whether records may be in the copy twice after crashes, as far as the clusters show it. Pure.
+
+A running worker logs its own guarantee, and may know more reasons.
+
+How far each source topic of a flow is copied, and who owns its partitions. Pure.
+
+Lag is counted in offsets, so it includes transaction markers and records that compaction has removed. It is the lag of
+the stored positions; a running worker stores them about once a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from mm2py.config.flow_properties import ENABLED, FlowProperties, is_enabled
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.group.group_state import GroupState
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.control_record import MemberId, Share
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Done, Gap, GapKind
+from mm2py.secret import HIDDEN, is_hidden, shown_key
+from mm2py.settings.flow_config import Change, behind, difference
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the control log on a target says."""
+
+    target: ClusterAlias
+    name: str
+    topic: str
+    state: GroupState | None
+    """As of the last record; None: see ``unread``, or the topic is not there."""
+    unread: str = ""
+    """Why the control log cannot be read."""
+    has_grown: bool | None = None
+    """Whether records came while we watched the log; None if we did not have to watch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFacts:
+    """What both clusters say of a flow."""
+
+    settings: FlowSettings
+    """By which the workers run it: the stored ones with the addresses of the file, or the file's if none are stored."""
+    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
+    gaps: Sequence[Gap] = ()
+    selected: Mapping[str, int] | None = None
+    """The partition counts of the source topics that are selected; None: the source does not tell."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first offsets of source partitions without a position."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The next offsets of source partitions. Under read_committed: the offset of the first open transaction."""
+    positions_unread: str = ""
+    status_unread: str = ""
+    source_unread: tuple[str, ...] = ()
+    """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
+    stored: FlowConfig | None = None
+    """The settings that mm2py has stored."""
+    file: FlowProperties = field(default_factory=dict)
+    """The same settings, by the file."""
+    config_unread: str = ""
+    config_unusable: str = ""
+    """Why the stored settings cannot be read, or cannot be used with this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was found out, as of one moment of our own clock."""
+
+    at_ms: int
+    clusters: Mapping[ClusterAlias, str]
+    """Why a cluster does not answer; empty if it does."""
+    groups: Sequence[GroupFacts]
+    flows: Sequence[FlowFacts]
+    refused: Mapping[Flow, str]
+    """Flows that the file enables and that must not run, with the reason."""
+    off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
+    """The stored settings of flows that the file switches off."""
+    off_unread: Mapping[Flow, str] = field(default_factory=dict)
+    """Why those cannot be read."""
+
+
+APPLYING_MS: Final = 60_000
+"""How long a member may take to apply a version before an operator is told. It may have to drain the flow first."""
+SETTINGS_NAMED_MOST: Final = 5
+TOPICS_NAMED_MOST: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """Which settings are stored of a flow, and who stored them."""
+
+    version: int
+    by: Writer
+    worker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """One setting that the file has otherwise than it is stored. None stands for the default; secrets are hidden."""
+
+    setting: str
+    stored: str | None
+    file: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedReport:
+    """By which version a member runs a flow."""
+
+    member: MemberId
+    version: int | None
+    """0: by its own file, because it could not read what is stored; None: it has not said yet."""
+    is_behind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsReport:
+    """By which settings a flow runs."""
+
+    stored: StoredReport | None
+    """None: mm2py has stored nothing, or it cannot be read."""
+    enabled: bool
+    """Whether the flow is to copy, by what is stored, else by the file."""
+    drift: tuple[DriftReport, ...]
+    """How the file differs from what is stored; empty if both mean the same."""
+    applied: tuple[AppliedReport, ...]
+    """Of the live members that run the flow, those behind first; empty while no worker runs."""
+
+
+def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
+    """Return what can be told about the settings of a flow.
+
+    Args:
+        state: of the group that runs the flow; None if no worker does.
+    """
+    flow, stored = facts.settings.flow, facts.stored
+    members = {} if state is None else {name: one for name, one in state.members.items() if not one.silent}
+    versions = {name: one.applied.get(flow) for name, one in members.items() if flow in one.joined.flows}
+    late = set(behind(0 if stored is None else stored.version, {name: said or 0 for name, said in versions.items()}))
+    applied = [AppliedReport(name, said, name in late) for name, said in sorted(versions.items())]
+    return SettingsReport(
+        None if stored is None else StoredReport(stored.version, stored.by, stored.worker, stored.at_ms),
+        True if stored is None else is_enabled(stored.properties),
+        () if stored is None else tuple(map(_drift, difference(stored.properties, facts.file))),
+        tuple(sorted(applied, key=lambda one: (not one.is_behind, one.member))),
+    )
+
+
+def _drift(change: Change) -> DriftReport:
+    old, new = (
+        HIDDEN if value is not None and is_hidden(change.name, value) else value for value in (change.old, change.new)
+    )
+    return DriftReport(shown_key(change.name), old, new, str(change))
+
+
+def why_off(report: SettingsReport) -> str:
+    """Return what to say of a flow that the file enables and that is stored as switched off; empty if it is not."""
+    if report.enabled or report.stored is None or all(change.setting != ENABLED for change in report.drift):
+        return ""
+    return f"it is switched off {_origin_of(report.stored)}: nothing is copied. mm2py apply FILE switches it on again."
+
+
+def why_drift(report: SettingsReport) -> str:
+    """Return what to say of a file that differs in more than that; empty if it does not."""
+    names = [change.setting for change in report.drift if change.setting != ENABLED]
+    if report.stored is None or not names:
+        return ""
+    return (
+        f"the file differs in {_some(names, SETTINGS_NAMED_MOST)} from what is stored {_origin_of(report.stored)}, by which the flow runs."
+        " mm2py apply FILE makes the workers run by the file."
+    )
+
+
+def why_running(flow: Flow, stored: FlowConfig) -> str:
+    """Return what to say of a flow that the file switches off and that is stored as switched on; empty if it is not."""
+    if not is_enabled(stored.properties):
+        return ""
+    return f"the file switches {flow} off, and it is on {_origin_of(stored)}. mm2py apply FILE switches it off."
+
+
+def late_members(report: SettingsReport, now_ms: int) -> Iterable[AppliedReport]:
+    """Yield the members that should have applied what is stored by now. A member that starts has not said anything yet.
+
+    The time at which it was stored comes from the clock of the machine that stored it. The log has no better time, as
+    writers set its timestamps.
+    """
+    if report.stored is not None and now_ms - report.stored.at_ms > APPLYING_MS:
+        yield from (one for one in report.applied if one.is_behind and one.version is not None)
+
+
+def _origin_of(stored: FlowConfig | StoredReport) -> str:
+    return f"(version {stored.version}, by {stored.by})"
+
+
+class Level(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """How often a record is in the copy after crashes."""
+
+    level: Level
+    reasons: tuple[str, ...]
+    """Why it is no better. Under exactly-once: what else an operator should know."""
+
+
+def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
+    """Return what can be told of a flow.
+
+    Args:
+        state: of the group on its target; None if that cannot be read, or no worker has joined one.
+    """
+    reasons = list(_why_not_once(facts, state))
+    if reasons:
+        return Guarantee(Level.AT_LEAST_ONCE, tuple(reasons))
+    unread = tuple(filter(None, (facts.positions_unread, facts.status_unread)))
+    if unread:
+        return Guarantee(Level.UNKNOWN, unread)
+    flow = facts.settings.flow
+    if not facts.positions and (state is None or flow not in state.flows):
+        return Guarantee(Level.UNKNOWN, ("it has not run yet",))
+    return Guarantee(Level.EXACTLY_ONCE, tuple(_others(facts)))
+
+
+def _why_not_once(facts: FlowFacts, state: GroupState | None) -> Iterable[str]:
+    flow = facts.settings.flow
+    if facts.settings.many_to_one:
+        yield "several flows write to one topic"
+    own_ids = {position.producer_id for position in facts.positions.values()}
+    plain = set()
+    if state is not None:
+        for member in state.members.values():
+            writers = [writer for writer in member.writers.values() if writer.flow == flow]
+            own_ids |= {writer.producer_id for writer in writers}
+            if any(writer.transactional_id is None for writer in writers):
+                plain.add(member.joined.name)
+        # A producer whose flow is not known any more may have written for this one.
+        others = {
+            writer.producer_id
+            for member in state.members.values()
+            for writer in member.writers.values()
+            if writer.flow != flow
+        }
+        unfenced = {pid: why for pid, why in state.unfenced.items() if pid in own_ids or pid not in others}
+        if unfenced:
+            whys = sorted(set(unfenced.values()))
+            yield f"{len(unfenced)} producer id(s) could not be fenced: {_some(whys)}"
+    elif any(position.by is None and position.producer_id is not None for position in facts.positions.values()):
+        plain.add("the last writer")
+    if plain:
+        yield f"{_some(sorted(plain))} writes without a transactional id, and cannot be fenced surely"
+    repeated = _topics_with(facts, GapKind.REPEATED)
+    if repeated:
+        yield f"records of {_some(repeated)} may be there twice"
+
+
+def _others(facts: FlowFacts) -> Iterable[str]:
+    foreign = _topics_with(facts, GapKind.FOREIGN)
+    if foreign:
+        yield f"others write to the copies of {_some(foreign)} as well"
+
+
+def _topics_with(facts: FlowFacts, kind: GapKind) -> list[str]:
+    """Gaps that an operator has accepted do not count."""
+    return sorted({gap.topic for gap in facts.gaps if gap.kind is kind and gap.done is not Done.ACCEPTED})
+
+
+def _some(names: list[str], most: int = TOPICS_NAMED_MOST) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """One topic. ``topic`` is its name on the source."""
+
+    topic: str
+    partitions: int
+    lag: int | None
+    """Summed over the partitions whose lag is known; None if there are none."""
+    unknown: int
+    """Partitions whose end or position is not known."""
+    not_begun: int
+    """Partitions that hold records and have no position."""
+    ahead: int
+    """Partitions that end before their position: the source was cut back, or the topic was deleted and made again."""
+    not_listed: int
+    """Partitions that the settings select and the flow coordinator has not listed; 0 while no worker runs the flow."""
+    unowned: int
+    waiting: int
+    """Partitions whose previous owner has not released them yet."""
+    open_gaps: int
+    is_gone: bool
+    """The topic is not on the source any more."""
+    owners: Mapping[MemberId, str]
+    """Partitions by owner, as ranges: ``0-3,7``. Empty while nobody runs the flow."""
+
+
+@dataclass(slots=True)
+class _Lag:
+    """Sums over the partitions of a topic."""
+
+    records: int = 0
+    known: int = 0
+    unknown: int = 0
+    not_begun: int = 0
+    ahead: int = 0
+
+
+def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, ...]:
+    """Return a report for each topic that is, or should be, copied; those that need an operator come first.
+
+    Args:
+        state: of the group that runs the flow; None if no worker does.
+    """
+    flow = facts.settings.flow
+    listed = {} if state is None else state.topics.get(flow, {})
+    gaps = Counter(gap.topic for gap in facts.gaps if gap.is_open)
+    stored: dict[str, int] = {}
+    for topic, partition in facts.positions:
+        stored[topic] = max(stored.get(topic, 0), partition + 1)
+    names = {*listed, *gaps} | (stored.keys() if facts.selected is None else facts.selected.keys())
+    reports = []
+    for topic in names:
+        count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
+        is_gone = facts.selected is not None and topic not in facts.selected
+        lag = _Lag() if is_gone else _lag_of(facts, topic, count)
+        owners: dict[MemberId, list[int]] = {}
+        unowned = waiting = 0
+        for partition in range(listed.get(topic, 0)):
+            owned = None if state is None else state.owners.get(Share(flow, Kind.SOURCE, topic, partition))
+            if owned is None or owned.member is None:
+                unowned += 1
+            else:
+                owners.setdefault(owned.member, []).append(partition)
+                waiting += owned.waits_for is not None
+        reports.append(
+            TopicReport(
+                topic,
+                count,
+                lag.records if lag.known or not count else None,
+                lag.unknown,
+                lag.not_begun,
+                lag.ahead,
+                0 if state is None or is_gone else max(0, count - listed.get(topic, 0)),
+                unowned,
+                waiting,
+                gaps[topic],
+                is_gone,
+                {member: ranges(numbers) for member, numbers in sorted(owners.items())},
+            )
+        )
+    return tuple(sorted(reports, key=_urgency))
+
+
+def _urgency(topic: TopicReport) -> tuple[object, ...]:
+    return (-topic.open_gaps, -topic.ahead, -topic.unowned, -topic.not_listed, -(topic.lag or 0), topic.topic)
+
+
+def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
+    lag = _Lag()
+    for partition in range(count):
+        key = (topic, partition)
+        end, position = facts.ends.get(key), facts.positions.get(key)
+        begin = _begin(facts, key, position)
+        if end is None or begin is None or (position is None and facts.positions_unread):
+            lag.unknown += 1
+            continue
+        lag.known += 1
+        lag.records += max(0, end - begin)
+        lag.ahead += begin > end
+        lag.not_begun += position is None and end > facts.starts.get(key, end)
+    return lag
+
+
+def _begin(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
+    if position is not None:
+        return position.next_source
+    return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return ascending numbers as ``0-3,7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

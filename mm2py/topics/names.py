@@ -1,0 +1,443 @@
+"""The replication policy: the rule between upstream topic names and remote topic names, both ways.
+
+Answers to MM2's ReplicationPolicy, DefaultReplicationPolicy and IdentityReplicationPolicy, to the letter; what they do
+with odd names (a trailing separator, a name that merely ends in ``heartbeats``) is kept, because the two sides of a
+flow, and MM2's own tools, must agree on every name.
+
+Names and layouts of the topics that mm2py and MM2 keep for themselves, and how to know them wherever they turn up.
+
+Three groups: what the replication policy names (offset syncs, checkpoints, heartbeats), Kafka Connect's three stores,
+which always use ``.``, and mm2py's own. None of them is ever mirrored, whatever separator and filters say, except
+heartbeats, whose copies prove the path.
+
+Rings: flows that would bring a record back to its own topic, or give a topic a longer name in every round.
+
+The default policy sees in a topic's name which clusters its records have been on, and cuts the ring. The identity
+policy cannot. Two flows with different separators cannot read each other's names. MM2 copies in such rings for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from mm2py.connector import ClusterAlias, Flow, TopicName
+from mm2py.errors import ConfigError
+
+POLICY_CLASS_KEY = "replication.policy.class"
+SEPARATOR_KEY = "replication.policy.separator"
+
+NAME_MAX_CHARS = 249
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
+
+DEFAULT_SEPARATOR = "."
+HEARTBEATS = TopicName("heartbeats")
+
+
+class ReplicationPolicy(Protocol):
+    """What every part of mm2py may ask about a topic name. Each flow has a policy of its own."""
+
+    @property
+    def separator(self) -> str: ...
+
+    def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
+        """Return what a topic of the source cluster is called on the target."""
+        ...
+
+    def topic_source(self, topic: TopicName) -> ClusterAlias | None:
+        """Return the cluster a topic was copied from last, None for a topic that is at home where it is."""
+        ...
+
+    def upstream_topic(self, topic: TopicName) -> TopicName | None:
+        """Return what the topic is called on ``topic_source``, None when it has none."""
+        ...
+
+    def original_topic(self, topic: TopicName) -> TopicName:
+        """Return the name without any hop."""
+        ...
+
+    def heartbeats_topic(self) -> TopicName: ...
+
+    def offset_syncs_topic(self, cluster_alias: ClusterAlias) -> TopicName:
+        """Return the offset-syncs topic that lies on one cluster and names the other one, ``cluster_alias``."""
+        ...
+
+    def checkpoints_topic(self, cluster_alias: ClusterAlias) -> TopicName:
+        """Return the checkpoints topic, on the target, of flows from ``cluster_alias``."""
+        ...
+
+    def is_heartbeats_topic(self, topic: TopicName) -> bool: ...
+
+    def is_checkpoints_topic(self, topic: TopicName) -> bool: ...
+
+    def is_mm2_internal_topic(self, topic: TopicName) -> bool: ...
+
+    def is_internal_topic(self, topic: TopicName) -> bool: ...
+
+
+@dataclass(frozen=True)
+class DefaultReplicationPolicy:
+    """``orders`` of cluster A is ``A.orders`` on the target: every hop is in the name, so cycles can be seen and cut.
+
+    ``internal_separator`` is used in offset-syncs and checkpoints topics; None means the separator itself.
+    Source: DefaultReplicationPolicy, Apache Kafka, connect/mirror-client.
+    """
+
+    separator: str = field(default=DEFAULT_SEPARATOR, kw_only=True)
+    internal_separator: str | None = field(default=None, kw_only=True)
+
+    def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
+        return TopicName(f"{source_alias}{self.separator}{topic}")
+
+    def topic_source(self, topic: TopicName) -> ClusterAlias | None:
+        first, *rest = topic.split(self.separator)
+        # Java's split forgets empty parts at the end: "topic." and "a.." have one part, hence no source.
+        return ClusterAlias(first) if any(rest) else None
+
+    def upstream_topic(self, topic: TopicName) -> TopicName | None:
+        source = self.topic_source(topic)
+        return None if source is None else TopicName(topic[len(source) + len(self.separator) :])
+
+    def original_topic(self, topic: TopicName) -> TopicName:
+        upstream = self.upstream_topic(topic)
+        while upstream is not None and upstream != topic:
+            topic, upstream = upstream, self.upstream_topic(upstream)
+        return topic
+
+    def heartbeats_topic(self) -> TopicName:
+        return HEARTBEATS
+
+    def offset_syncs_topic(self, cluster_alias: ClusterAlias) -> TopicName:
+        return TopicName(f"mm2-offset-syncs{self._internal}{cluster_alias}{self._internal}internal")
+
+    def checkpoints_topic(self, cluster_alias: ClusterAlias) -> TopicName:
+        return TopicName(f"{cluster_alias}{self._internal}checkpoints{self._internal}internal")
+
+    def is_heartbeats_topic(self, topic: TopicName) -> bool:
+        return self.original_topic(topic) == HEARTBEATS
+
+    def is_checkpoints_topic(self, topic: TopicName) -> bool:
+        return topic.endswith(f"{self._internal}checkpoints{self._internal}internal")
+
+    def is_mm2_internal_topic(self, topic: TopicName) -> bool:
+        named_so = topic.startswith("mm2") and topic.endswith(f"{self._internal}internal")
+        return named_so or self.is_checkpoints_topic(topic)
+
+    def is_internal_topic(self, topic: TopicName) -> bool:
+        return self.is_mm2_internal_topic(topic) or topic.startswith(("__", "."))
+
+    @property
+    def _internal(self) -> str:
+        return self.separator if self.internal_separator is None else self.internal_separator
+
+
+@dataclass(frozen=True)
+class IdentityReplicationPolicy(DefaultReplicationPolicy):
+    """A topic keeps its name on the target, so nothing in a name shows a cycle; only heartbeats still carry their hops.
+
+    MM2 takes every name that ends with ``heartbeats`` for one of them, ``foo-heartbeats`` too, and so does this.
+    Source: IdentityReplicationPolicy, Apache Kafka, connect/mirror-client.
+    """
+
+    source_alias: ClusterAlias | None = None
+
+    def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
+        return super().format_remote_topic(source_alias, topic) if _looks_like_heartbeats(topic) else topic
+
+    def topic_source(self, topic: TopicName) -> ClusterAlias | None:
+        return super().topic_source(topic) if _looks_like_heartbeats(topic) else self.source_alias
+
+    def upstream_topic(self, topic: TopicName) -> TopicName | None:
+        return super().upstream_topic(topic) if _looks_like_heartbeats(topic) else topic
+
+
+def _looks_like_heartbeats(topic: TopicName) -> bool:
+    return topic.endswith(HEARTBEATS)
+
+
+_POLICIES = {
+    "DefaultReplicationPolicy": DefaultReplicationPolicy,
+    "IdentityReplicationPolicy": IdentityReplicationPolicy,
+}
+
+
+def make_policy(
+    class_name: str,
+    *,
+    source_alias: ClusterAlias,
+    separator: str | None,
+    internal_separator_enabled: bool | None,
+) -> ReplicationPolicy:
+    """Return the policy of a flow out of ``source_alias``.
+
+    Args:
+        class_name: the name of one of MM2's two policy classes, with its package or without.
+        source_alias: the flow's source cluster; identity cannot tell from a name where a topic comes from.
+        separator: as configured, None when the setting is absent.
+        internal_separator_enabled: as configured, None when the setting is absent, which means yes.
+    Raises:
+        ConfigError: the class is unknown, the names that would result are no topic names, or they could not be taken
+            apart again.
+    """
+    policy_class = _POLICIES.get(class_name.strip().removeprefix("org.apache.kafka.connect.mirror."))
+    if policy_class is None:
+        raise ConfigError(
+            f"{POLICY_CLASS_KEY}: mm2py cannot load the Java class {class_name.strip()!r}.",
+            remedy=f"Use one of: {', '.join(_POLICIES)}.",
+        )
+    if separator is not None:
+        _check_separator(separator)
+    policy = policy_class(
+        separator=DEFAULT_SEPARATOR if separator is None else separator,
+        internal_separator=DEFAULT_SEPARATOR if internal_separator_enabled is False else None,
+    )
+    if isinstance(policy, IdentityReplicationPolicy):
+        policy = replace(policy, source_alias=source_alias)
+    _check_names(policy, source_alias)
+    return policy
+
+
+def _check_separator(separator: str) -> None:
+    problem = "it is empty" if not separator else remote_name_problem(f"A{separator}B")
+    if problem is not None:
+        raise ConfigError(
+            f"{SEPARATOR_KEY}: {separator!r} cannot stand between an alias and a topic: {problem}.",
+            remedy="Use letters, digits, '.', '_' or '-', for example '.' or '_'.",
+        )
+
+
+def _check_names(policy: DefaultReplicationPolicy, source_alias: ClusterAlias) -> None:
+    for name in (
+        DefaultReplicationPolicy.format_remote_topic(policy, source_alias, HEARTBEATS),
+        policy.checkpoints_topic(source_alias),
+        policy.offset_syncs_topic(source_alias),
+    ):
+        problem = remote_name_problem(name)
+        if problem is not None:
+            raise ConfigError(
+                f"Cluster {source_alias} as a source, with the separator {policy.separator!r}, needs a topic {name!r},"
+                f" which is no topic name: {problem}.",
+                remedy="Rename the cluster in `clusters` and in every key that names it, or shorten the separator.",
+            )
+    if f"{source_alias}{policy.separator}".find(policy.separator) != len(source_alias):
+        raise ConfigError(
+            f"Cluster {source_alias}: with the separator {policy.separator!r} a remote topic's name does not show"
+            " where the alias ends.",
+            remedy=f"Rename the cluster, or choose another {SEPARATOR_KEY}.",
+        )
+
+
+def remote_name_problem(name: str) -> str | None:
+    """Return why a broker would refuse to create a topic of that name, as half a sentence, or None if it would not."""
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return f"{name!r} alone is not allowed"
+    if len(name) > NAME_MAX_CHARS:
+        return f"it has {len(name)} characters, {NAME_MAX_CHARS} are allowed"
+    illegal = _ILLEGAL.search(name)
+    if illegal is not None:
+        return f"it contains {illegal.group()!r}; only letters, digits, '.', '_' and '-' are allowed"
+    return None
+
+
+FENCE_TOPIC = TopicName("mm2-fence.internal")
+
+COMPACT = {"cleanup.policy": "compact"}
+QUARANTINED_MAX_BYTES = 100 * 1024 * 1024
+"""Kafka's default for ``socket.request.max.bytes``: brokers close a connection over which more is sent at once."""
+DAY_MS = 24 * 60 * 60 * 1000
+CONTROL_LOG_RETENTION_MS = 7 * DAY_MS
+CONTROL_LOG_SEGMENT_MS = 60 * 60 * 1000
+CONTROL_LOG_MESSAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """What to create when the topic is not there."""
+
+    name: TopicName
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=lambda: dict(COMPACT))
+
+
+def quarantine(source_alias: ClusterAlias) -> InternalTopic:
+    """Records that the target refused, kept until an operator has looked at them: nothing expires.
+
+    Its timestamps are ours, and its records may be as large as a request to a broker with default settings.
+    """
+    return InternalTopic(
+        TopicName(f"mm2-quarantine.{source_alias}.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(QUARANTINED_MAX_BYTES),
+            "message.timestamp.type": "CreateTime",
+        },
+    )
+
+
+def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
+    """Where the workers of a group join, beat and claim leadership.
+
+    Cleaned by deletion, not compaction: all readers must see the same records. It outlives twice the time after which
+    the target forgets a producer, ``producer_expiry_ms``. min.insync.replicas depends on the brokers there are.
+    """
+    return InternalTopic(
+        TopicName(f"mm2-cluster.{group}.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": str(max(CONTROL_LOG_RETENTION_MS, 2 * producer_expiry_ms)),
+            "retention.bytes": "-1",
+            "segment.ms": str(CONTROL_LOG_SEGMENT_MS),
+            "max.message.bytes": str(CONTROL_LOG_MESSAGE_BYTES),
+            "message.timestamp.type": "LogAppendTime",
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def fence_topic() -> InternalTopic:
+    """The partition of empty aborted transactions that keep a transactional id alive; nobody produces data to it."""
+    return InternalTopic(
+        FENCE_TOPIC,
+        partitions=1,
+        configs={"cleanup.policy": "delete", "retention.ms": str(DAY_MS)},
+    )
+
+
+_ALWAYS_DOTTED = re.compile(
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster)\..+\.internal|fence\.internal)", re.DOTALL
+)
+_OFFSET_SYNCS = "mm2-offset-syncs"
+
+
+def is_own_topic(name: str, separators: Collection[str] = ()) -> bool:
+    """Return whether mm2py or MM2 writes the topic for itself, here or on the cluster it was mirrored from.
+
+    Args:
+        name: with or without hops in front; a hop ends with any separator that is no letter or digit.
+        separators: those in use besides ``.``; only they, and ``.``, make a checkpoints topic.
+
+    Known by layout, not by owner: a user's topic ``team.mm2-status.x.internal`` is taken for one of these. The name
+    ``mm2-offsets_A_internal`` is not: Connect's stores never have another separator than ``.``.
+    """
+    if not name.endswith("internal"):
+        return False
+    known = {DEFAULT_SEPARATOR, *separators}
+    if any(name.endswith(f"{separator}checkpoints{separator}internal") for separator in known):
+        return True
+    return any(
+        _ALWAYS_DOTTED.fullmatch(bare) is not None or _is_offset_syncs(bare) for bare in _without_hops(name, known)
+    )
+
+
+def _without_hops(name: str, separators: Collection[str]) -> Iterator[str]:
+    """Yield what the name may be called at home, for every place at which a hop may end."""
+    for start in re.finditer("mm2-", name):
+        before = name[: start.start()]
+        if not before or not before[-1].isalnum() or before.endswith(tuple(separators)):
+            yield name[start.start() :]
+
+
+def _is_offset_syncs(bare: str) -> bool:
+    """``mm2-offset-syncs`` S alias S ``internal``, whatever the separator S is."""
+    if not bare.startswith(_OFFSET_SYNCS) or not bare.endswith("internal"):
+        return False
+    middle = bare[len(_OFFSET_SYNCS) : -len("internal")]
+    longest = (len(middle) - 1) // 2
+    return any(middle.startswith(middle[-length:]) for length in range(1, longest + 1))
+
+
+_LITERAL = re.compile(r"(?:[A-Za-z0-9_-]|\\[.])*")
+_MAKES_OPTIONAL = "*?{"
+_BEYOND_ITS_ENTRY = "(?"
+"""A list is one pattern, joined by ``|``: ``(?i)`` in the first entry changes what the other entries mean."""
+
+
+def rings(
+    policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]]
+) -> dict[Flow, list[ClusterAlias]]:
+    """Return the flows that are part of a ring.
+
+    A ring is cut at a cluster that it enters and leaves under the default policy with one separator: the second flow
+    sees in the name where the topic has been. It is also cut between two identity flows whose ``topics`` have no name
+    in common. ``topics.exclude`` does not count.
+
+    Args:
+        policies: the policy of each enabled flow.
+        topics: the ``topics`` list of each.
+    Returns:
+        For each such flow the clusters of one way back, from its target to its source.
+    """
+    following = {
+        flow: [
+            after
+            for after in policies
+            if flow.target == after.source
+            and not _sees_hops(policies[flow], policies[after])
+            and not _have_no_topic_in_common(flow, after, policies, topics)
+        ]
+        for flow in policies
+    }
+    ways = {flow: _shortest_way_back(flow, following) for flow in policies}
+    return {flow: way for flow, way in sorted(ways.items()) if way}
+
+
+def _shortest_way_back(start: Flow, following: Mapping[Flow, Sequence[Flow]]) -> list[ClusterAlias]:
+    """Return the clusters from the target of a flow back to its source; nothing if there is no way."""
+    ways = [[start]]
+    seen: set[Flow] = set()
+    for way in ways:
+        for after in following[way[-1]]:
+            if after == start:
+                return [flow.target for flow in way]
+            if after not in seen:
+                seen.add(after)
+                ways.append([*way, after])
+    return []
+
+
+def _sees_hops(entering: ReplicationPolicy, leaving: ReplicationPolicy) -> bool:
+    keeps_names = isinstance(entering, IdentityReplicationPolicy) or isinstance(leaving, IdentityReplicationPolicy)
+    return not keeps_names and entering.separator == leaving.separator
+
+
+def _have_no_topic_in_common(
+    flow: Flow, after: Flow, policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]]
+) -> bool:
+    """Return True only if both keep names and it is certain that no name matches a pattern of both."""
+    if not all(isinstance(policies[each], IdentityReplicationPolicy) for each in (flow, after)):
+        return False
+    if any(_BEYOND_ITS_ENTRY in pattern for pattern in (*topics[flow], *topics[after])):
+        return False
+    return not any(_may_meet(one, other) for one in topics[flow] for other in topics[after])
+
+
+def _may_meet(one: str, other: str) -> bool:
+    (prefix, exact), (other_prefix, other_exact) = _literal_beginning(one), _literal_beginning(other)
+    if exact and other_exact:
+        return prefix == other_prefix
+    if exact:
+        return prefix.startswith(other_prefix)
+    if other_exact:
+        return other_prefix.startswith(prefix)
+    return prefix.startswith(other_prefix) or other_prefix.startswith(prefix)
+
+
+def _literal_beginning(pattern: str) -> tuple[str, bool]:
+    """Return what every match begins with, and whether that is all; in doubt less."""
+    if "|" in pattern:
+        return "", False
+    match = _LITERAL.match(pattern)
+    literal = match.group() if match is not None else ""
+    exact = len(literal) == len(pattern)
+    text = literal.replace("\\.", ".")
+    if not exact and pattern[len(literal)] in _MAKES_OPTIONAL:
+        text = text[:-1]
+    return text, exact
