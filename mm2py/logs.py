@@ -1,6 +1,6 @@
-"""Logging: structured, one event a line, as text or JSON. Keys are the field's words; secrets are never passed in.
+"""Logging: structured, one event a line, as text or JSON; trouble that lasts is said once, and so is its end.
 
-Trouble that lasts is said once, and so is its end.
+Keys are the field's words; secrets are never passed in.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""A value that cannot be printed: passwords, keys, tokens, from the moment a setting is taken for one (S05, S06).
+"""Secrets: a value that cannot be printed, and which keys and values of a settings file may be shown.
 
-Answers to ``Password`` of Apache Kafka's configuration. Whoever needs the text asks for it with ``reveal``, so that
-every place that can show a secret is found by searching for that word.
-
-What of a settings file may be shown: names that look like names, values of keys that hold no secret.
-
-MirrorMaker 2 hides only what its definitions call a password. Here a key is also judged by its name, because custom
-plug-ins have secrets that no definition knows. A key is not shown if it looks like a piece of a secret: a blank behind
-the backslash that should continue a line, or a lost backslash, makes the rest of a password or of a PEM block a "key".
-The other way round a backslash too many makes the next line, which may hold a password, a part of the value before it;
-so a value is not shown either if it looks like that (``setting_within``).
+``Secret`` answers to ``Password`` of Apache Kafka's configuration. Code that needs the text calls ``reveal``, so that
+a search for that word finds every place that can show a secret. MirrorMaker 2 hides only what its definitions call a
+password. Here a key is also judged by its name, because custom plug-ins have secrets that no definition knows. A key
+that looks like a piece of a secret is not shown: a lost backslash makes the rest of a password a "key". A value that
+looks as if it held another setting is not shown either (``setting_within``).
 """
 
 from __future__ import annotations

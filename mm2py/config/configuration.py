@@ -1,7 +1,7 @@
 """From a settings file to the configuration of a process: what it enables, and what is wrong or missing in it.
 
 This is the border: MirrorMaker 2's properties come in, read by ``properties.py``, layered by ``layers.py``, listed by
-``inventory.py``; out go the typed ones of ``settings.py``. All problems of a file are told at once (``problems.py``).
+``inventory.py``; out go the typed ones of ``settings.py``. All problems of a file are told at once.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _pairs(file: Layer, clusters: Sequence[str], enabled: Sequence[Flow]) -> lis
 
 
 def _check_values(items: Sequence[Item], enabled: Sequence[Flow], problems: list[str]) -> None:
-    """Check the values of all known keys, whether they do something yet or not; flows that are off are passed over."""
+    """Check the values of all settings that have an effect; flows that are switched off are passed over."""
     has_providers = any(item.name == "config.providers" and java_trim(item.entry.value) for item in items)
     for item in items:
         if item.key is None or item.advice is not None or (item.flow is not None and item.flow not in enabled):

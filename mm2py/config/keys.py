@@ -1,8 +1,8 @@
 """The settings mm2py knows, and what each of them does here.
 
 MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
-mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``flows_reading.py``
-has no other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the
+mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts:
+``flows.py`` has no other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the
 file, ``X.`` of a cluster, ``A->B.`` of a flow) is the matter of ``layers.py`` and ``inventory.py``.
 """
 
@@ -36,7 +36,6 @@ from mm2py.config.settings import (
     refused,
     string,
     strings,
-    strings_of,
     superseded,
     table_of,
     topic_name,
@@ -45,12 +44,9 @@ from mm2py.topics.filters import DEFAULT_CONFIG_PROPERTIES_EXCLUDE, DEFAULT_TOPI
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
 
-_INT = integer(-(2**31))
 _LONG = integer(-(2**63), 2**63 - 1)
 _COUNT = integer(0)
-_LONG_COUNT = integer(0, 2**63 - 1)
 _POSITIVE = integer(1)
-_SHORT = integer(-(2**15), 2**15 - 1)
 _REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
 
 
@@ -98,7 +94,7 @@ FETCH_MAX_WAIT = Key("fetch.max.wait.ms", _COUNT, 500)
 COMPRESSION: Key[str | None] = Key(
     "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd", "producer"), None
 )
-LINGER = Key("linger.ms", _LONG_COUNT, 0)
+LINGER = Key("linger.ms", integer(0, 2**63 - 1), 0)
 
 OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-offsets.A.internal``."""
@@ -204,57 +200,45 @@ CONNECTOR = table_of(
     CONFIG_PROVIDERS,
     TASKS_MAX,
     not_yet(
-        boolean,
         "emit.offset-syncs.enabled emit.checkpoints.enabled sync.group.offsets.enabled refresh.groups.enabled",
         agrees=is_one_of("false"),
     ),
     not_yet(
-        _LONG,
         "offset.lag.max refresh.groups.interval.seconds emit.checkpoints.interval.seconds"
-        " sync.group.offsets.interval.seconds admin.timeout.ms",
+        " sync.group.offsets.interval.seconds admin.timeout.ms offset-syncs.topic.replication.factor"
+        " checkpoints.topic.replication.factor offset-syncs.topic.location groups groups.exclude group.filter.class"
+        " metric.reporters metric.names.formats"
     ),
-    not_yet(_SHORT, "offset-syncs.topic.replication.factor checkpoints.topic.replication.factor"),
-    not_yet(one_of("source", "target"), "offset-syncs.topic.location"),
-    not_yet(strings, "groups groups.exclude metric.reporters"),
-    not_yet(string, "group.filter.class"),
-    not_yet(strings_of("legacy", "new"), "metric.names.formats"),
-    superseded(boolean, "tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
-    superseded(_LONG, "consumer.poll.timeout.ms", "nothing is polled"),
-    superseded(string, "config.action.reload", "the file is read at start"),
+    superseded("tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
+    superseded("consumer.poll.timeout.ms", "nothing is polled"),
+    superseded("config.action.reload", "the file is read at start"),
     superseded(
-        string,
         "connector.plugin.version key.converter.plugin.version value.converter.plugin.version"
         " header.converter.plugin.version",
         "there are no plug-ins",
     ),
-    superseded(one_of("none", "all"), "errors.tolerance", "mm2py skips no record by itself", agrees=is_one_of("none")),
-    superseded(_LONG, "errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
-    superseded(boolean, "errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
+    superseded("errors.tolerance", "mm2py skips no record by itself", agrees=is_one_of("none")),
+    superseded("errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
+    superseded("errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
     refused(
-        string,
         "topic.filter.class",
         _JAVA_WAY_OUT,
         agrees=is_one_of("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
     ),
     refused(
-        string,
         "config.property.filter.class",
         _JAVA_WAY_OUT,
         agrees=is_one_of("", "DefaultConfigPropertyFilter", f"{CONNECTOR_PACKAGE}.DefaultConfigPropertyFilter"),
     ),
     refused(
-        string,
         "forwarding.admin.class",
         _JAVA_WAY_OUT,
         agrees=is_one_of("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
     ),
-    refused(string, "transforms predicates", "records cannot be changed on their way yet; remove it", agrees=is_blank),
+    refused("transforms predicates", "records cannot be changed on their way yet; remove it", agrees=is_blank),
+    refused("key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)),
+    superseded("name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
     refused(
-        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)
-    ),
-    superseded(string, "name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
-    refused(
-        string,
         "connector.class",
         _JAVA_WAY_OUT,
         agrees=is_one_of(
@@ -266,21 +250,15 @@ CONNECTOR = table_of(
         ),
     ),
     # Agreement with the flow's own aliases is judged where the flow is known.
-    refused(string, "source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=never),
+    refused("source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=never),
 )
 
 FLOW_ONLY = table_of(
     USE_DEFAULTS_FROM,
     EXACTLY_ONCE_SUPPORT,
-    refused(
-        string, "offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=is_blank
-    ),
-    superseded(
-        string,
-        "transaction.boundary transaction.boundary.interval.ms",
-        "records are copied without transactions",
-    ),
-    superseded(string, "topic.creation.groups", "remote topics follow their upstream topics"),
+    refused("offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=is_blank),
+    superseded("transaction.boundary transaction.boundary.interval.ms", "records are copied without transactions"),
+    superseded("topic.creation.groups", "remote topics follow their upstream topics"),
 )
 """Settings of a connector that MirrorMaker 2 drops unless they are written as ``A->B.k``."""
 
@@ -290,17 +268,12 @@ _NO_HERDERS = "there is no Connect worker"
 
 _COMMON = table_of(
     not_yet(
-        _LONG_COUNT,
         "connections.max.idle.ms metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms"
         " reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms"
-        " socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms",
+        " socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms receive.buffer.bytes"
+        " send.buffer.bytes metrics.num.samples client.dns.lookup metadata.recovery.strategy metrics.recording.level"
+        " metric.reporters"
     ),
-    not_yet(integer(-1), "receive.buffer.bytes send.buffer.bytes"),
-    not_yet(_POSITIVE, "metrics.num.samples"),
-    not_yet(one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "client.dns.lookup"),
-    not_yet(one_of("rebootstrap", "none", any_case=True), "metadata.recovery.strategy"),
-    not_yet(string, "metrics.recording.level"),
-    not_yet(strings, "metric.reporters"),
     SECURITY.values(),
     CONFIG_PROVIDERS,
 )
@@ -316,37 +289,31 @@ WORKER = table_of(
     CONFIGS_REPLICATION_FACTOR,
     GROUP_ID,
     EXACTLY_ONCE,
-    refused(
-        string, "key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)
-    ),
+    refused("key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)),
     STATUS_TOPIC,
     STATUS_PARTITIONS,
     STATUS_REPLICATION_FACTOR,
     groups.WORKER,
-    not_yet(_INT, "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms"),
-    not_yet(_LONG, "task.shutdown.graceful.timeout.ms"),
-    not_yet(_COUNT, "request.timeout.ms scheduled.rebalance.max.delay.ms"),
-    not_yet(string, "client.id"),
-    superseded(_LONG, "offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
-    superseded(one_of("eager", "compatible", "sessioned"), "connect.protocol", _NO_HERDERS),
+    not_yet(
+        "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms task.shutdown.graceful.timeout.ms"
+        " request.timeout.ms scheduled.rebalance.max.delay.ms client.id"
+    ),
+    superseded("offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
     superseded(
-        string,
-        "inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms"
-        " inter.worker.signature.algorithm inter.worker.verification.algorithms",
+        "connect.protocol inter.worker.key.generation.algorithm inter.worker.key.size"
+        " inter.worker.key.ttl.ms inter.worker.signature.algorithm inter.worker.verification.algorithms",
         _NO_HERDERS,
     ),
-    superseded(string, "plugin.path plugin.discovery", "there are no plug-ins"),
     superseded(
-        string,
-        "key.converter.plugin.version value.converter.plugin.version header.converter.plugin.version",
+        "plugin.path plugin.discovery key.converter.plugin.version value.converter.plugin.version"
+        " header.converter.plugin.version",
         "there are no plug-ins",
     ),
     superseded(
-        boolean,
         "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset",
         "remote topics follow their upstream topics",
     ),
-    superseded(string, "connector.client.config.override.policy", "every override is allowed", agrees=is_one_of("All")),
+    superseded("connector.client.config.override.policy", "every override is allowed", agrees=is_one_of("All")),
 )
 
 # --- Kafka's clients --------------------------------------------------------------------------------------------------
@@ -355,8 +322,8 @@ _CLIENT = table_of(
     _COMMON.values(),
     CLIENT_ID,
     REQUEST_TIMEOUT,
-    not_yet(boolean, "enable.metrics.push", agrees=is_one_of("false")),
-    refused(string, "security.providers", _JAVA_WAY_OUT, agrees=is_blank),
+    not_yet("enable.metrics.push", agrees=is_one_of("false")),
+    refused("security.providers", _JAVA_WAY_OUT, agrees=is_blank),
 )
 _NO_GROUP = "copying needs no consumer group"
 
@@ -369,23 +336,20 @@ CONSUMER = table_of(
     FETCH_PARTITION_MAX_BYTES,
     FETCH_MIN_BYTES,
     FETCH_MAX_WAIT,
-    not_yet(string, "client.rack"),
-    not_yet(_COUNT, "default.api.timeout.ms"),
-    superseded(boolean, "check.crcs", "every batch is checked", agrees=is_one_of("true")),
-    superseded(_POSITIVE, "max.poll.records max.poll.interval.ms", "nothing is polled"),
-    superseded(boolean, "enable.auto.commit", "positions are stored with the copy", agrees=is_one_of("false")),
-    superseded(boolean, "allow.auto.create.topics", "nothing is created on the source", agrees=is_one_of("false")),
-    superseded(boolean, "exclude.internal.topics", "topics.exclude decides"),
+    not_yet("client.rack default.api.timeout.ms"),
+    superseded("check.crcs", "every batch is checked", agrees=is_one_of("true")),
+    superseded("max.poll.records max.poll.interval.ms", "nothing is polled"),
+    superseded("enable.auto.commit", "positions are stored with the copy", agrees=is_one_of("false")),
+    superseded("allow.auto.create.topics", "nothing is created on the source", agrees=is_one_of("false")),
+    superseded("exclude.internal.topics", "topics.exclude decides"),
     superseded(
-        string,
         "auto.commit.interval.ms group.id group.instance.id group.protocol group.remote.assignor"
         " heartbeat.interval.ms partition.assignment.strategy session.timeout.ms share.acknowledgement.mode"
-        " share.acquire.mode",
+        " share.acquire.mode internal.throw.on.fetch.stable.offset.unsupported",
         _NO_GROUP,
     ),
-    superseded(string, "key.deserializer value.deserializer", "records are copied as bytes"),
-    superseded(boolean, "internal.throw.on.fetch.stable.offset.unsupported", _NO_GROUP),
-    refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
+    superseded("key.deserializer value.deserializer", "records are copied as bytes"),
+    refused("interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
 )
 
 PRODUCER = table_of(
@@ -393,37 +357,32 @@ PRODUCER = table_of(
     BOOTSTRAP_SERVERS,
     COMPRESSION,
     LINGER,
-    not_yet(_INT, "compression.gzip.level compression.lz4.level compression.zstd.level"),
+    not_yet("compression.gzip.level compression.lz4.level compression.zstd.level"),
+    superseded("acks", "mm2py always waits for all replicas in sync", agrees=is_one_of("all", "-1")),
+    superseded("batch.size", "batches are passed as they are, or repacked as copy.mode says"),
+    superseded("buffer.memory", "memory.max.bytes bounds what is in flight"),
+    superseded("max.request.size", "the target's max.message.bytes decides"),
+    superseded("max.block.ms delivery.timeout.ms retries", "a batch is sent until its outcome is known"),
+    superseded("max.in.flight.requests.per.connection", "order is kept by idempotence"),
+    superseded("enable.idempotence", "always on", agrees=is_one_of("true")),
+    superseded("transaction.timeout.ms transaction.two.phase.commit.enable", "records are copied without transactions"),
+    superseded("transactional.id", "mm2py names its producers itself"),
+    superseded("metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
     superseded(
-        one_of("all", "-1", "0", "1"),
-        "acks",
-        "mm2py always waits for all replicas in sync",
-        agrees=is_one_of("all", "-1"),
+        "partitioner.adaptive.partitioning.enable partitioner.ignore.keys partitioner.availability.timeout.ms"
+        " partitioner.class",
+        "partitions are kept",
     ),
-    superseded(_LONG_COUNT, "batch.size", "batches are passed as they are, or repacked as copy.mode says"),
-    superseded(_LONG_COUNT, "buffer.memory", "memory.max.bytes bounds what is in flight"),
-    superseded(_COUNT, "max.request.size", "the target's max.message.bytes decides"),
-    superseded(_LONG_COUNT, "max.block.ms delivery.timeout.ms", "a batch is sent until its outcome is known"),
-    superseded(_COUNT, "retries", "a batch is sent until its outcome is known"),
-    superseded(_POSITIVE, "max.in.flight.requests.per.connection", "order is kept by idempotence"),
-    superseded(boolean, "enable.idempotence", "always on", agrees=is_one_of("true")),
-    superseded(_INT, "transaction.timeout.ms", "records are copied without transactions"),
-    superseded(boolean, "transaction.two.phase.commit.enable", "records are copied without transactions"),
-    superseded(string, "transactional.id", "mm2py names its producers itself"),
-    superseded(_LONG_COUNT, "metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
-    superseded(boolean, "partitioner.adaptive.partitioning.enable partitioner.ignore.keys", "partitions are kept"),
-    superseded(_LONG_COUNT, "partitioner.availability.timeout.ms", "partitions are kept"),
-    superseded(string, "partitioner.class", "partitions are kept"),
-    refused(strings, "interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
-    refused(string, "key.serializer value.serializer", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_SERIALIZER)),
+    refused("interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
+    refused("key.serializer value.serializer", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_SERIALIZER)),
 )
 
 ADMIN = table_of(
     [key for key in _CLIENT.values() if key != CLIENT_ID],
-    not_yet(string, "client.id"),
-    not_yet(_COUNT, "default.api.timeout.ms retries"),
-    superseded(addresses, "bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
-    superseded(strings, "bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"),
+    not_yet("client.id"),
+    not_yet("default.api.timeout.ms retries"),
+    superseded("bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
+    superseded("bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"),
 )
 
 CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
@@ -433,9 +392,8 @@ CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "adm
 FILE = table_of(
     CLUSTERS,
     CONFIG_PROVIDERS,
-    not_yet(boolean, "dedicated.mode.enable.internal.rest", agrees=is_one_of("false")),
+    not_yet("dedicated.mode.enable.internal.rest", agrees=is_one_of("false")),
     not_yet(
-        string,
         "listeners rest.advertised.host.name rest.advertised.port rest.advertised.listener"
         " access.control.allow.origin access.control.allow.methods response.http.headers.config"
         " admin.listeners rest.extension.classes ssl.client.auth",
@@ -443,32 +401,19 @@ FILE = table_of(
 )
 
 
-def _family(prefix: str, status: Status, note: str = "") -> Key[Any]:
-    return Key(prefix, string, None, status, note)
-
-
-_CONVERTER_NOTE = "ByteArrayConverter has no settings"
-CONNECTOR_FAMILIES: tuple[Key[Any], ...] = (
-    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
-    _family("transforms.", Status.SUPERSEDED, "see transforms"),
-    _family("predicates.", Status.SUPERSEDED, "see predicates"),
-    _family("topic.creation.", Status.SUPERSEDED, "remote topics follow their upstream topics"),
-    _family("key.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
-    _family("value.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
-    _family("header.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+_CONVERTERS = superseded("key.converter. value.converter. header.converter.", "ByteArrayConverter has no settings")
+_PROVIDERS = superseded("config.providers.", "see config.providers")
+CONNECTOR_FAMILIES = (
+    *_PROVIDERS,
+    *superseded("transforms.", "see transforms"),
+    *superseded("predicates.", "see predicates"),
+    *superseded("topic.creation.", "remote topics follow their upstream topics"),
+    *_CONVERTERS,
 )
-WORKER_FAMILIES: tuple[Key[Any], ...] = (
-    _family("offset.storage.", Status.NOT_YET),
-    _family("config.storage.", Status.NOT_YET),
-    _family("status.storage.", Status.NOT_YET),
-    _family("metrics.context.", Status.NOT_YET),
-    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
-    _family("key.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
-    _family("value.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
-    _family("header.converter.", Status.SUPERSEDED, _CONVERTER_NOTE),
+WORKER_FAMILIES = (
+    *not_yet("offset.storage. config.storage. status.storage. metrics.context."),
+    *_PROVIDERS,
+    *_CONVERTERS,
 )
-FILE_FAMILIES: tuple[Key[Any], ...] = (
-    _family("config.providers.", Status.SUPERSEDED, "see config.providers"),
-    _family("listeners.https.", Status.NOT_YET),
-    _family("admin.listeners.https.", Status.NOT_YET),
-)
+FILE_FAMILIES = (*_PROVIDERS, *not_yet("listeners.https. admin.listeners.https."))
+"""Families of settings, by the prefix of their names."""

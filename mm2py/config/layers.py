@@ -1,10 +1,9 @@
-"""What is wrong with a settings file, by line. All of it is told at once, so that nobody mends a file in ten rounds.
-
-Who overrides whom: the maps that MirrorMaker 2 makes of its one file, by its rules, quirks included.
+"""Who overrides whom in a settings file, by MirrorMaker 2's rules, and how problems with its values are told.
 
 Answers to ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), to the client
 configurations of ``MirrorConnectorConfig`` and to Connect's producer of a source task. Pure: a map in, a map out, and
 each value keeps the key and the line it was written in. A test beside the real classes holds this module to them.
+All problems of a file are told at once, by line.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""A setting: the kind of its value, its default, and what it does. The settings themselves are in ``keys.py``.
+"""What a setting is: the kind of its value, its default, its standing; and the typed settings of a process.
 
-A kind is a function: it says which texts Kafka accepts for a boolean, a number or a list, and what each text means.
-Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later: no entry of a list is empty, equal ones count once.
-pydantic is left out on purpose: its messages quote what they were given, and here that may be a password.
-
-The settings of a process: every enabled flow with typed values, units in their names.
-
-Inside of the border settings are these frozen dataclasses; outside they are MirrorMaker 2's properties.
-``configuration.py`` makes the one of the other.
+The settings themselves are in ``keys.py``. A kind is a function: it says which texts Kafka accepts for a boolean, a
+number or a list, and what each text means. Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later: no entry of
+a list is empty, equal ones count once. Inside mm2py settings are the frozen dataclasses below, with units in their
+names; ``configuration.py`` makes them. pydantic is left out: its messages quote the value, which may be a password.
 """
 
 from __future__ import annotations
@@ -130,16 +126,6 @@ def distinct_strings(text: str) -> tuple[str, ...]:
     return items
 
 
-def strings_of(*choices: str) -> Kind[tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        items = strings(text)
-        if not set(items) <= set(choices):
-            raise BadValue(f"not a list out of {', '.join(choices)}")
-        return items
-
-    return parse
-
-
 def addresses(text: str) -> tuple[HostPort, ...]:
     """A non-empty list of ``host:port``, IPv6 addresses in brackets."""
     items = strings(text)
@@ -254,16 +240,16 @@ def table_of(*parts: Key[Any] | Iterable[Key[Any]]) -> dict[str, Key[Any]]:
     return table
 
 
-def not_yet(kind: Kind[Any], names: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.NOT_YET, agrees=agrees) for name in names.split()]
+def not_yet(names: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.NOT_YET, agrees=agrees) for name in names.split()]
 
 
-def superseded(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.SUPERSEDED, note, agrees) for name in names.split()]
+def superseded(names: str, note: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.SUPERSEDED, note, agrees) for name in names.split()]
 
 
-def refused(kind: Kind[Any], names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[Any]]:
-    return [Key(name, kind, None, Status.REFUSED, note, agrees) for name in names.split()]
+def refused(names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.REFUSED, note, agrees) for name in names.split()]
 
 
 SourcePolicy = Literal["stop", "continue", "restart"]

@@ -1,8 +1,6 @@
-"""One cluster of a flow, with time limits for every question that the status asks it.
+"""Asks one cluster for the status: the state of a group from its control log, and the offsets of a source.
 
-The state of one group, read from its control log as members read it, without joining.
-
-Where the source partitions of a flow begin and end, and which topics its settings select.
+Each question has a time limit. Nothing is written, and the group is not joined.
 """
 
 from __future__ import annotations

@@ -1,19 +1,9 @@
-"""What the clusters say about groups and flows. Pure values.
+"""What the status says of groups and flows: facts, the settings a flow runs by, its guarantee, its topics. Pure.
 
-Where something cannot be read, a field beside it says why, as a sentence for an operator.
-
-By which settings a flow runs: what is stored, how the file differs, which members have applied it. Pure.
-
-Answers to ``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not who runs by it.
-
-Whether records may be in the copy twice after crashes, as far as the clusters show it. Pure.
-
-A running worker logs its own guarantee, and may know more reasons.
-
-How far each source topic of a flow is copied, and who owns its partitions. Pure.
-
-Lag is counted in offsets, so it includes transaction markers and records that compaction has removed. It is the lag of
-the stored positions; a running worker stores them about once a second.
+Where something cannot be read, a field beside it says why, as a sentence for an operator. Settings answer to
+``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not which member runs by it. A
+running worker logs its own guarantee, and may know more reasons. Lag is counted in offsets, so it includes transaction
+markers and records that compaction has removed; it is the lag of the stored positions, about a second behind.
 """
 
 from __future__ import annotations
@@ -185,8 +175,8 @@ def why_drift(report: SettingsReport) -> str:
     if report.stored is None or not names:
         return ""
     return (
-        f"the file differs in {_some(names, SETTINGS_NAMED_MOST)} from what is stored {_origin_of(report.stored)}, by which the flow runs."
-        " mm2py apply FILE makes the workers run by the file."
+        f"the file differs in {_some(names, SETTINGS_NAMED_MOST)} from what is stored {_origin_of(report.stored)},"
+        " by which the flow runs. mm2py apply FILE makes the workers run by the file."
     )
 
 

@@ -1,8 +1,7 @@
-"""One flow as its workers run it: by the settings that are stored on its target, with the addresses of the file.
+"""Asks the clusters of a file for the facts of its status: every flow as its workers run it. It asks no worker.
 
-Asks the clusters of a file for the facts of its status. It only reads, and asks no worker.
-
-Each look reads only what is new since the last one.
+A flow is read by the settings that are stored on its target, with the addresses of the file. Nothing is written. Each
+look reads only what is new since the last one.
 """
 
 from __future__ import annotations

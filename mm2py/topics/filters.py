@@ -1,26 +1,15 @@
-"""The part of ``java.util.regex`` that means the same in the package ``regex``. A pattern outside of it is refused.
+"""Which topics a flow copies, which settings of topics, and the patterns that say so.
 
-MM2's filters are Java patterns. The package ``regex`` reads a Java pattern differently in some places, without a word.
-A filter must never be silently different. So ``check`` lets only those constructs pass on which both agree for names
-without line ends (topic names have none), and ``compile_java`` then hands the unchanged pattern to ``regex``: with
-``ASCII``, so that ``\\d``, ``\\w``, ``\\s`` and ``(?i)`` know only ASCII, and with ``V1``, so that ``(?i:..)`` applies
-to its group alone.
+Answers to DefaultTopicFilter, DefaultConfigPropertyFilter and shouldReplicateTopic of MirrorMaker 2, whose patterns
+are Java's. The package ``regex`` reads some Java patterns differently, and a filter must never be silently different.
+So ``check`` lets only those constructs pass on which both agree for topic names, and refuses the others with their
+position. ``compile_java`` then hands the unchanged pattern to ``regex``: with ``ASCII``, so that ``\\d``, ``\\w``,
+``\\s`` and ``(?i)`` know only ASCII, and with ``V1``, so that ``(?i:..)`` applies to its group alone.
 
 Refused although Java accepts them: sets within sets (``[a-z&&[^b]]``), ``\\D \\W \\S`` within sets (``regex`` reads
-``[^\\D\\d]`` wrongly), ``\\p{..}`` and all other escapes of letters but ``\\d \\w \\s \b`` and their capitals,
-``\\Q..\\E``, back references, named and atomic groups, all flags but ``i`` (``regex`` may
-apply a ``(?i)`` within a pattern to what stands before it), quantifiers within a look behind, and a few
-combinations in which Java's own way of matching is surprising.
-
-Filters: lists of names and Java patterns that say which topics and topic settings a flow copies.
-
-Answers to MM2's DefaultTopicFilter, DefaultConfigPropertyFilter and MirrorUtils.compilePatternList:
-the entries of a list are joined by ``|``, compiled once, and must match the whole name; an empty list matches nothing.
-
-Selection: which topics of the source cluster a flow copies, and in which copy mode.
-
-Answers to ``shouldReplicateTopic`` and ``isCycle`` of MM2's MirrorSourceConnector. MM2 has no copy modes: it decodes
-and encodes every record.
+``[^\\D\\d]`` wrongly), ``\\p{..}`` and all other escapes of letters but ``\\d \\w \\s \\b`` and their capitals,
+``\\Q..\\E``, back references, named and atomic groups, all flags but ``i``, quantifiers within a look-behind, and a
+few combinations in which Java's own way of matching is surprising.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""The replication policy: the rule between upstream topic names and remote topic names, both ways.
+"""The names of topics: the replication policy, mm2py's and MM2's own topics, and flows that form a ring.
 
-Answers to MM2's ReplicationPolicy, DefaultReplicationPolicy and IdentityReplicationPolicy, to the letter; what they do
-with odd names (a trailing separator, a name that merely ends in ``heartbeats``) is kept, because the two sides of a
-flow, and MM2's own tools, must agree on every name.
+The policy is the rule between upstream topic names and remote topic names, both ways. It answers to MM2's
+ReplicationPolicy, DefaultReplicationPolicy and IdentityReplicationPolicy, to the letter: odd names (a trailing
+separator, a name that merely ends in ``heartbeats``) are kept, because both sides of a flow and MM2's own tools must
+agree on every name.
 
-Names and layouts of the topics that mm2py and MM2 keep for themselves, and how to know them wherever they turn up.
+Internal topics come in three groups: what the policy names (offset syncs, checkpoints, heartbeats), Kafka Connect's
+three stores, which always use ``.``, and mm2py's own. None of them is ever mirrored, whatever separator and filters
+say, except heartbeats, whose copies prove the path.
 
-Three groups: what the replication policy names (offset syncs, checkpoints, heartbeats), Kafka Connect's three stores,
-which always use ``.``, and mm2py's own. None of them is ever mirrored, whatever separator and filters say, except
-heartbeats, whose copies prove the path.
-
-Rings: flows that would bring a record back to its own topic, or give a topic a longer name in every round.
-
-The default policy sees in a topic's name which clusters its records have been on, and cuts the ring. The identity
-policy cannot. Two flows with different separators cannot read each other's names. MM2 copies in such rings for ever.
+In a ring, flows bring a record back to its own topic, or give a topic a longer name in every round. The default policy
+sees in a name which clusters the records come from, and stops this; the identity policy cannot, nor can two flows with
+different separators. MM2 copies in such rings for ever.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ from typing import Final
 from mm2py.topics.filters import ConfigPropertyFilter
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
-AGAIN_MOST: Final = 2
-"""How often settings that were refused go once more: Kafka ties them to each other in pairs."""
 TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", "max.message.bytes"})
 """Settings of a remote topic that decide how batches are written to it."""
 
@@ -146,28 +144,21 @@ class Tried:
     """What to send to the target for topics of which some settings may be refused, round by round. Pure.
 
     Brokers refuse all settings of a topic for a single bad one, and their message need not say which. So each topic's
-    changes go first together; those of a refused topic then one by one, in the order of their names. What was refused
-    before another one was taken goes once more after that: a setting may fit only behind another one.
+    changes go first together; those of a refused topic then one by one, in the order of their names.
     """
 
     def __init__(self, changes: Mapping[str, Sequence[ConfigChange]]) -> None:
         self.done: dict[str, list[ConfigChange]] = {}
         self.refused: dict[str, list[tuple[ConfigChange, str]]] = {}
         self._left = {topic: [list(wanted)] for topic, wanted in changes.items() if wanted}
-        self._overtaken: dict[str, int] = {}
-        """How many of a topic's refused settings were refused before another one was taken."""
-        self._again: dict[str, int] = {}
-        """How often a topic's refused settings went once more."""
 
     def next_round(self) -> dict[str, list[ConfigChange]]:
-        """Return the next changes of each topic, at most one group a topic; nothing when all is said."""
-        return {topic: groups[0] for topic, groups in self._left.items()}
+        """Return the next changes of each topic, at most one group a topic; empty when nothing is left."""
+        return {topic: groups[0] for topic, groups in self._left.items() if groups}
 
     def taken(self, topic: str) -> None:
         """The target took the topic's group of this round."""
         self.done.setdefault(topic, []).extend(self._left[topic].pop(0))
-        self._overtaken[topic] = len(self.refused.get(topic, ()))
-        self._go_on(topic)
 
     def turned_down(self, topic: str, why: str) -> None:
         """The target refused the topic's group of this round because of what is in it."""
@@ -176,23 +167,10 @@ class Tried:
             self.refused.setdefault(topic, []).append((group[0], why))
         else:
             self._left[topic] = [[change] for change in group]
-        self._go_on(topic)
 
     def give_up(self, topic: str) -> None:
         """Send nothing more for this topic: no other value would help."""
         self._left.pop(topic, None)
-
-    def _go_on(self, topic: str) -> None:
-        if self._left[topic]:
-            return
-        overtaken = self._overtaken.pop(topic, 0)
-        if overtaken == 0 or self._again.get(topic, 0) == AGAIN_MOST:
-            del self._left[topic]
-            return
-        self._again[topic] = self._again.get(topic, 0) + 1
-        refused = self.refused[topic]
-        self._left[topic] = [[change] for change, _ in refused[:overtaken]]
-        self.refused[topic] = refused[overtaken:]
 
 
 def _shown(value: str | None) -> str:

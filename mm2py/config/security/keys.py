@@ -1,7 +1,7 @@
 """The settings of secured connections, ``security.protocol``, ``ssl.*`` and ``sasl.*``, and what each does here.
 
 Every name that Kafka's clients have stands here with an honest standing; a test holds the table to Kafka's own. Values
-that do not go together are judged in ``security.py``.
+that do not go together are judged in ``sasl.py``.
 """
 
 from __future__ import annotations
@@ -145,21 +145,18 @@ SECURITY: Table = table_of(
         agrees=is_one_of("TLS", "TLSv1.3"),
     ),
     superseded(
-        string,
         "ssl.keymanager.algorithm ssl.trustmanager.algorithm",
         "OpenSSL checks certificates",
         agrees=is_one_of("", "SunX509", "PKIX"),
     ),
-    superseded(string, "ssl.secure.random.implementation", "OpenSSL draws random numbers", agrees=is_blank),
-    refused(string, "ssl.provider", _JAVA_WAY_OUT, is_blank),
+    superseded("ssl.secure.random.implementation", "OpenSSL draws random numbers", agrees=is_blank),
+    refused("ssl.provider", _JAVA_WAY_OUT, is_blank),
     refused(
-        string,
         "ssl.engine.factory.class",
         _JAVA_WAY_OUT,
         _classes(f"{_PACKAGE}.ssl", "DefaultSslEngineFactory"),
     ),
     refused(
-        string,
         "sasl.client.callback.handler.class",
         _JAVA_WAY_OUT,
         is_one_of(
@@ -169,7 +166,6 @@ SECURITY: Table = table_of(
         ),
     ),
     refused(
-        string,
         "sasl.login.callback.handler.class",
         _JAVA_WAY_OUT,
         is_one_of(
@@ -180,32 +176,27 @@ SECURITY: Table = table_of(
         ),
     ),
     refused(
-        string,
         "sasl.login.class",
         _JAVA_WAY_OUT,
         is_one_of("", f"{_PACKAGE}.authenticator.DefaultLogin", f"{_OAUTH}.internals.OAuthBearerRefreshingLogin"),
     ),
     refused(
-        string,
         "sasl.oauthbearer.jwt.retriever.class",
         _JAVA_WAY_OUT,
         _classes(_OAUTH, "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever"),
     ),
     refused(
-        string,
         "sasl.oauthbearer.jwt.validator.class",
         _JAVA_WAY_OUT,
         _classes(_OAUTH, "DefaultJwtValidator", "ClientJwtValidator"),
     ),
     refused(
-        string,
         "sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file"
         " sasl.oauthbearer.assertion.template.file",
         "tokens are had by client credentials or from a file; remove it",
         is_blank,
     ),
     superseded(
-        string,
         "sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud"
         " sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss"
         " sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds"
@@ -213,15 +204,15 @@ SECURITY: Table = table_of(
         "tokens are had by client credentials or from a file, not by assertions",
     ),
     superseded(
-        string,
         "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer"
         " sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
         " sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url"
         " sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name",
         _BROKER_CHECKS,
     ),
-    not_yet(string, "sasl.kerberos.kinit.cmd sasl.kerberos.service.name"),
-    not_yet(integer(0, 2**63 - 1), "sasl.kerberos.min.time.before.relogin"),
-    not_yet(number(0.0, 1e9), "sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor"),
+    not_yet(
+        "sasl.kerberos.kinit.cmd sasl.kerberos.service.name sasl.kerberos.min.time.before.relogin"
+        " sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor"
+    ),
 )
 """What the clients of both sides have in common; ``bootstrap.servers`` apart, all that a cluster hands on to them."""

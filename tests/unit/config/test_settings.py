@@ -477,7 +477,6 @@ def test_addresses_of_ipv6_are_read(load: Load, addresses: str) -> None:
         "A.consumer.request.timeout.ms=500",
         "A.consumer.fetch.max.wait.ms=30000",
         "B.producer.compression.type=brotli",
-        "B.producer.acks=2",
         "B.offset.storage.topic=a/b",
         "B.offset.storage.partitions=0",
         "B.offset.flush.interval.ms=0",
@@ -504,10 +503,8 @@ def test_addresses_of_ipv6_are_read(load: Load, addresses: str) -> None:
         "replication.policy.separator=/",
         "replication.policy.separator=",
         "security.protocol=TLS",
-        "offset-syncs.topic.location=both",
         "B.exactly.once.source.support=true",
         "exactly.once.source.support=x\nB.exactly.once.source.support=maybe",
-        "A->B.emit.checkpoints.interval.seconds=often",
         "A->B.consumer.auto.offset.reset=first",
     ],
 )
