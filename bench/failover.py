@@ -24,7 +24,7 @@ from bench.paced import percentile
 from bench.pages import beginning
 from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
-from mm2py.records.control_record import Evicted, Fenced, Ownership
+from mm2py.records.control_record import Assigned, Evicted, Fenced
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import create_topic, new_name
 from tests.cluster.running import Value, one_way_properties
@@ -117,7 +117,7 @@ def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, flo
                 measures.setdefault("evicted_s", at_s)
             case Fenced(of=who) if who == name:
                 measures.setdefault("fenced_s", at_s)
-            case Ownership() if "evicted_s" in measures:
+            case Assigned() if "evicted_s" in measures:
                 measures.setdefault("given_s", at_s)
     dead.wait()
     group.start_another()

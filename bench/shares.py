@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mm2py.group.membership import View
-from mm2py.records.control_record import Entry, Share
+from mm2py.records.control_record import Entry, TaskName
 
 
-def owners_of(view: View, topic: str) -> dict[Share, str]:
+def owners_of(view: View, topic: str) -> dict[TaskName, str]:
     """Return the owner of each partition that has one."""
     return {
         share: str(owned.member)
@@ -37,7 +37,7 @@ def shared(entries: Iterable[Entry], topic: str, *, partitions: int, workers: in
     """
     view, moves = View(), 0
     at_ms: int | None = None
-    before: dict[Share, str] = {}
+    before: dict[TaskName, str] = {}
     for entry in entries:
         view.take(entry)
         if at_ms is not None:

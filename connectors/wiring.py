@@ -23,19 +23,19 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.group.control_topic import ControlLogUnusable
-from mm2py.group.group import Entrance, Group
+from mm2py.group.group import Group, GroupFactory
 from mm2py.group.group_state import GroupRefused
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Share
+from mm2py.records.control_record import TaskName
 from mm2py.replication.position import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.settings.config_log import ConfigLog, ConfigWriter
 from mm2py.settings.follow import ConfigWatch, Others, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow, should_replicate
-from mm2py.worker.connector_schedule import Current, HeartbeatTurn, PathTurn, SettledTurn
+from mm2py.worker.connector_schedule import Current, HeartbeatSchedule, PathSchedule, SourceSchedule
 from mm2py.worker.herder import Herder, Plan
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
@@ -71,9 +71,12 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
     wanted = {one.flow.target for one in run}  # not where all flows are refused
-    entrances = {at: _entrance(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
+    factories = {
+        at: _group_factory(configuration, of, means) for at, of in configuration.groups.items() if at in wanted
+    }
     groups = {
-        at: Group(way_in.member, clock=means.clock, rng=means.rng, log=way_in.log) for at, way_in in entrances.items()
+        at: Group(factory.member, clock=means.clock, rng=means.rng, log=factory.log)
+        for at, factory in factories.items()
     }
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
@@ -81,11 +84,11 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
 
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
-        group, entrance = groups[flow.target], entrances[flow.target]
+        group, factory = groups[flow.target], factories[flow.target]
         to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        turn = _settled_turn(settings, current, group, entrance, to=to, means=means, file=file, apply=apply)
-        copying = _Copying(settings, to, turn, means, recopies=recopies.get(flow, set()))
-        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, turn)
+        schedule = _source_schedule(settings, current, group, factory, to=to, means=means, file=file, apply=apply)
+        copying = _Copying(settings, to, schedule, means, recopies=recopies.get(flow, set()))
+        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
     if apply:
         for settings in file.flows_switched_off():
@@ -94,8 +97,8 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or Current(None, emitted)
         at = emitted.flow.target
-        turn_of_share = HeartbeatTurn(groups[at], entrances[at], Share(emitted.flow, Kind.HEARTBEAT), current)
-        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, turn_of_share, means)
+        schedule_of_task = HeartbeatSchedule(groups[at], factories[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
+        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, means)
     return Herder(
         plans,
         configuration.refused,
@@ -113,13 +116,13 @@ class _Copying:
         self,
         settings: FlowSettings,
         to: Side,
-        turn: SettledTurn,
+        schedule: SourceSchedule,
         means: Means,
         *,
         recopies: set[str],
     ) -> None:
         self._settings = settings
-        self._turn = turn
+        self._schedule = schedule
         self._recopies = recopies
         self._means = means
         self._running: SourceConnector | None = None
@@ -129,11 +132,11 @@ class _Copying:
 
     def begin(self, life: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
-        turn, means = self._turn, self._means
+        schedule, means = self._schedule, self._means
         if self._running is not None and not self._running.leaves_doubt:
             self._ended |= self._running.producer_ids
-        settings = turn.settings
-        member, flow = turn.member, settings.flow
+        settings = schedule.settings
+        member, flow = schedule.member, settings.flow
         to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         self._running = connector = SourceConnector(
             settings,
@@ -141,7 +144,7 @@ class _Copying:
             replace(to, brokers=member.gated(to.brokers)),
             name=TransactionalId(settings.group, member.id, life, str(flow)),
             ended=frozenset(self._ended),
-            ownership=member.shares(flow),
+            ownership=member.ownership(flow),
             allow_recopy=set(self._recopies),
             budget=means.budget,
             position_budget=means.position_budget,
@@ -150,7 +153,7 @@ class _Copying:
             rng=means.rng,
             log=means.log.bind(flow=str(flow)),
         )
-        turn.change = connector.change
+        schedule.change = connector.change
         return connector
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
@@ -164,26 +167,26 @@ class _Copying:
         return self._means.connect(self._settings.flow, cluster, timeout_s)
 
 
-def _settled_turn(
+def _source_schedule(
     settings: FlowSettings,
     current: Current,
     group: Group,
-    entrance: Entrance,
+    factory: GroupFactory,
     *,
     to: Side,
     means: Means,
     file: SettingsFile,
     apply: bool,
-) -> SettledTurn:
+) -> SourceSchedule:
     flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
 
     def make_watch(others: Others) -> ConfigWatch:
         config_log = _config_log(settings, to, means)
         return ConfigWatch(flow, file, config_log, others=others, apply=apply, log=log)
 
-    return SettledTurn(
+    return SourceSchedule(
         group,
-        entrance,
+        factory,
         flow,
         current,
         make_watch,
@@ -213,29 +216,29 @@ def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
     )
 
 
-def _heartbeats(settings: HeartbeatSettings, turn: HeartbeatTurn, means: Means) -> Plan:
+def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, means: Means) -> Plan:
     brokers = means.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
     log = means.log.bind(flow=str(settings.flow))
     return Plan(
         lambda _: HeartbeatConnector(
-            turn.settings, turn.member.gated(brokers), clock=means.clock, rng=means.rng, log=log
+            schedule.settings, schedule.member.gated(brokers), clock=means.clock, rng=means.rng, log=log
         ),
-        turn,
+        schedule,
     )
 
 
 def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
     log = means.log.bind(flow=str(flow))
-    turn = PathTurn(current, remote_heartbeats)
+    schedule = PathSchedule(current, remote_heartbeats)
     return Plan(
         lambda _: PathConnector(
-            flow, turn.topic, to.brokers, interval_s=turn.interval_s, clock=means.clock, rng=means.rng, log=log
+            flow, schedule.topic, to.brokers, interval_s=schedule.interval_s, clock=means.clock, rng=means.rng, log=log
         ),
-        turn,
+        schedule,
     )
 
 
-def _entrance(configuration: Configuration, settings: GroupSettings, means: Means) -> Entrance:
+def _group_factory(configuration: Configuration, settings: GroupSettings, means: Means) -> GroupFactory:
     """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat.
 
     They have a client id of their own as well, the same in all workers: a broker that holds records back for a quota
@@ -251,7 +254,7 @@ def _entrance(configuration: Configuration, settings: GroupSettings, means: Mean
         request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
         client_id=f"{first.target.client_id or settings.name}|cluster",
     )
-    return Entrance(
+    return GroupFactory(
         settings,
         means.connect(first.flow, own, settings.session_timeout_s / 2),
         flows,

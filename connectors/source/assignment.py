@@ -242,7 +242,7 @@ class HandOver:
             KafkaError: the group could not be told, which is tried for as long as this worker is part of it.
         """
         group, task = self._ownership, self._task
-        ours, was_head = set(group.mine()), group.is_head
+        ours, was_head = set(group.mine()), group.is_coordinator
         is_news = True  # what goes through all partitions is done for news only: there may be 50,000
         while True:
             async with self._settling:
@@ -258,7 +258,7 @@ class HandOver:
             if is_news:
                 before, ours = (ours, was_head), set(group.mine())
                 task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
-                was_head = group.is_head
+                was_head = group.is_coordinator
                 if not ours <= before[0] or was_head is not before[1]:
                     self._gained()
             is_news = await self._news(is_waiting)

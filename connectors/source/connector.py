@@ -357,7 +357,7 @@ class SourceConnector:
             pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
             interval_s = pause_s
             try:
-                if was_head is not self._ownership.is_head:
+                if was_head is not self._ownership.is_coordinator:
                     self._gained.set()
                     if not was_head:
                         await prepared.fence_unknown()

@@ -54,7 +54,7 @@ class Schedules:
         self._log = log
         self._looked_at = 0
         """How much was copied when ACLs were looked at last."""
-        self._was_head = ownership.is_head
+        self._was_head = ownership.is_coordinator
         self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
@@ -114,7 +114,7 @@ class Schedules:
         )
 
         async def sync() -> None:
-            self._was_head = self._ownership.is_head
+            self._was_head = self._ownership.is_coordinator
             if self._was_head:
                 await configs.run_once()
             else:
@@ -142,8 +142,8 @@ class Schedules:
         )
 
         async def sync() -> None:
-            self._looked_at = self._width() if self._ownership.is_head else 0
-            if self._ownership.is_head:
+            self._looked_at = self._width() if self._ownership.is_coordinator else 0
+            if self._ownership.is_coordinator:
                 await acls.run_once()
 
         await repeat(
@@ -157,11 +157,11 @@ class Schedules:
 
     def _is_head_now(self) -> bool:
         """What the head before us had not looked at yet need not wait for the interval."""
-        return self._ownership.is_head and not self._was_head
+        return self._ownership.is_coordinator and not self._was_head
 
     def _is_more_copied(self) -> bool:
         """Nothing is granted on a topic before it is copied: one that is new need not wait for the interval."""
-        return self._ownership.is_head and self._width() > self._looked_at
+        return self._ownership.is_coordinator and self._width() > self._looked_at
 
     def _width(self) -> int:
         return sum(self._ownership.listed.values())

@@ -15,44 +15,44 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mm2py.connector import Flow
-from mm2py.records.control_record import Lead, MemberId, Share, pack, unpack
+from mm2py.records.control_record import MemberId, TaskName, TopicClaim, pack, unpack
 
 
-class Leads:
+class TopicClaims:
     """Of all flows of a group, as their heads have listed them."""
 
     def __init__(self) -> None:
-        self.by_flow: dict[Flow, dict[str, Lead]] = {}
+        self.by_flow: dict[Flow, dict[str, TopicClaim]] = {}
         """By source topic."""
         self._into: dict[str, tuple[tuple[Flow, bool], ...]] = {}
         """By remote topic: the flows that lead there, and whether they mix."""
 
-    def in_the_way(self, flow: Flow, topic: str, lead: Lead) -> frozenset[Flow]:
+    def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
         """Return the flows because of which ``flow`` must not copy a topic there."""
-        known = self._into.get(lead.prefix + topic, ())
-        return frozenset(other for other, mixes in known if other != flow and not (mixes and lead.mixes))
+        known = self._into.get(claim.prefix + topic, ())
+        return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
 
-    def take(self, flow: Flow, topic: str, lead: Lead) -> bool:
-        """Let a flow lead there, and nowhere else with this topic. Returns False, and it leads nowhere, if others are
+    def take(self, flow: Flow, topic: str, claim: TopicClaim) -> bool:
+        """Let a flow lead there, and nowhere else with this topic. Returns False, and it claims nowhere, if others are
         in the way."""
-        if self.by_flow.get(flow, {}).get(topic) == lead:
+        if self.by_flow.get(flow, {}).get(topic) == claim:
             return True
         self.drop(flow, topic)
-        if self.in_the_way(flow, topic, lead):
+        if self.conflicting_flows(flow, topic, claim):
             return False
-        self.by_flow.setdefault(flow, {})[topic] = lead
-        remote = lead.prefix + topic
-        self._into[remote] = (*self._into.get(remote, ()), (flow, lead.mixes))
+        self.by_flow.setdefault(flow, {})[topic] = claim
+        remote = claim.prefix + topic
+        self._into[remote] = (*self._into.get(remote, ()), (flow, claim.mixes))
         return True
 
     def drop(self, flow: Flow, topic: str) -> None:
         """A flow does not copy a topic any more."""
-        lead = self.by_flow.get(flow, {}).pop(topic, None)
-        if lead is None:
+        claim = self.by_flow.get(flow, {}).pop(topic, None)
+        if claim is None:
             return
-        remote = lead.prefix + topic
+        remote = claim.prefix + topic
         left = list(self._into[remote])
-        left.remove((flow, lead.mixes))
+        left.remove((flow, claim.mixes))
         if left:
             self._into[remote] = tuple(left)
         else:
@@ -66,12 +66,12 @@ class Leads:
             del self.by_flow[flow]
 
     @classmethod
-    def of(cls, by_flow: Mapping[Flow, Mapping[str, Lead]]) -> Leads:
+    def of(cls, by_flow: Mapping[Flow, Mapping[str, TopicClaim]]) -> TopicClaims:
         """Return what these flows lead into."""
         found = cls()
-        for flow, leads in by_flow.items():
-            for topic, lead in leads.items():
-                found.take(flow, topic, lead)
+        for flow, claims in by_flow.items():
+            for topic, claim in claims.items():
+                found.take(flow, topic, claim)
         return found
 
 
@@ -84,27 +84,27 @@ class Owned(NamedTuple):
     """In which the waiting began; without waiting, in which it got this owner."""
 
 
-class HandOvers:
+class Revocations:
     """The owners of all shares of a group. Everything is found by member as well: there may be 50,000."""
 
     def __init__(self) -> None:
-        self.owners: dict[Share, Owned] = {}
+        self.owners: dict[TaskName, Owned] = {}
         self.changes = 0
         """Grows with every share that changes."""
         self.flow_changes: dict[Flow, int] = {}
         """As ``changes``, for each flow."""
-        self._owned: dict[MemberId, dict[Share, None]] = {}
-        self._awaited: dict[MemberId, dict[Share, None]] = {}
+        self._owned: dict[MemberId, dict[TaskName, None]] = {}
+        self._awaited: dict[MemberId, dict[TaskName, None]] = {}
 
-    def owned_by(self, member: MemberId) -> Collection[Share]:
+    def owned_by(self, member: MemberId) -> Collection[TaskName]:
         """What a member is to run, whether it must still wait or not. Not to be kept: it changes."""
         return self._owned.get(member, {}).keys()
 
-    def awaited_of(self, member: MemberId) -> Collection[Share]:
+    def awaited_of(self, member: MemberId) -> Collection[TaskName]:
         """What a member must drain and release. Not to be kept: it changes."""
         return self._awaited.get(member, {}).keys()
 
-    def give(self, share: Share, to: MemberId | None, generation: int) -> None:
+    def give(self, share: TaskName, to: MemberId | None, generation: int) -> None:
         """Move a share. Its new owner waits for the member that may run it; owners in between have not begun.
 
         The story of the share that came back: w1's goes to w2, and before w1 has drained it to w1 again. w1 still
@@ -118,7 +118,7 @@ class HandOvers:
             since = generation if old.waits_for is None else old.generation
             self._set(share, old, Owned(to, old.waits_for or old.member, since))
 
-    def release(self, member: MemberId, shares: Iterable[Share], generation: int) -> None:
+    def release(self, member: MemberId, shares: Iterable[TaskName], generation: int) -> None:
         """A member has drained shares, as of a generation.
 
         The story of the late duplicate: w1 releases a share in generation 2 and gets it back in 3; in 4 it goes to w2
@@ -150,14 +150,14 @@ class HandOvers:
         return {"kinds": list(kinds), "shares": pack({share: kinds[owned] for share, owned in self.owners.items()})}
 
     @classmethod
-    def from_json(cls, fields: Any) -> HandOvers:
+    def from_json(cls, fields: Any) -> Revocations:
         found = cls()
         kinds = [Owned(*kind) for kind in fields["kinds"]]
         for share, number in unpack(fields["shares"]).items():
             found._set(share, _NOBODY, kinds[number])
         return found
 
-    def _set(self, share: Share, old: Owned, new: Owned) -> None:
+    def _set(self, share: TaskName, old: Owned, new: Owned) -> None:
         # Each look into a dict hashes the share anew, and an assignment of 50,000 must not hold up the beats.
         if new.member != old.member:
             if old.member is not None:

@@ -18,15 +18,15 @@ from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,
+    Assigned,
     Claim,
     ControlRecord,
     Evicted,
     Joined,
     MemberId,
-    Ownership,
     Resigned,
-    Share,
     Snapshot,
+    TaskName,
     Writer,
 )
 
@@ -52,7 +52,7 @@ class Planned:
     """When ``loads`` were taken."""
     keeps: bool = False
     """Nothing has been balanced by ``loads`` yet: until then only what nobody runs is given away."""
-    loads: Mapping[Share, float] = field(default_factory=dict, repr=False)
+    loads: Mapping[TaskName, float] = field(default_factory=dict, repr=False)
     """By bundle; see ``assignment.steady_load``."""
 
 
@@ -72,7 +72,7 @@ class Situation:
     """Members that it is fencing already."""
     plan: Planned | None = None
     """The last one that ``decide`` returned."""
-    bundle_of: Callable[[Share], Share] = lambda share: share
+    bundle_of: Callable[[TaskName], TaskName] = lambda share: share
     """Names one share for all that must have one owner: those whose copies go to one remote partition."""
 
 
@@ -150,8 +150,8 @@ def _is_balance_due(view: View, last: Planned) -> bool:
 
 def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
     """Return the differences between what is and what should be, and the plan for the next time."""
-    bundles: defaultdict[Share, list[Share]] = defaultdict(list)
-    for share in view.shares():
+    bundles: defaultdict[TaskName, list[TaskName]] = defaultdict(list)
+    for share in view.tasks():
         bundles[now.bundle_of(share)].append(share)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
     balances = last is None or _is_balance_due(view, last)
@@ -181,16 +181,16 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 
 def _assign(
-    view: View, bundles: Mapping[Share, list[Share]], loads: Mapping[Share, float], *, keeps: bool
-) -> dict[Share, MemberId]:
+    view: View, bundles: Mapping[TaskName, list[TaskName]], loads: Mapping[TaskName, float], *, keeps: bool
+) -> dict[TaskName, MemberId]:
     """Tasks that are not divided are dealt out by themselves, each kind by its number: they carry no records of a
     source, and heartbeats are emitted also by workers that do not copy the flow."""
     tasks_max: dict[Flow, int] = {}
     for member in view.members.values():
         for flow, most in member.joined.tasks_max.items():
             tasks_max[flow] = min(most, tasks_max.get(flow, most))  # where files differ, the strictest one
-    current: dict[Share, MemberId] = {}
-    pieces: defaultdict[Kind, list[Piece[Share]]] = defaultdict(list)
+    current: dict[TaskName, MemberId] = {}
+    pieces: defaultdict[Kind, list[Piece[TaskName]]] = defaultdict(list)
     for bundle, shares in bundles.items():
         homes = [home for share in shares if (home := view.owner(share)) is not None]
         if homes:
@@ -205,17 +205,17 @@ def _assign(
     return owners
 
 
-def _in_parts(view: View, me: MemberId, moves: Mapping[Share, MemberId]) -> list[Ownership]:
+def _in_parts(view: View, me: MemberId, moves: Mapping[TaskName, MemberId]) -> list[Assigned]:
     """Return records that are small enough. Shares are sorted, so that a topic's name stands in few of them."""
     generation = view.generation + 1
-    whole = Ownership(me, view.leader_epoch, generation, moves)
+    whole = Assigned(me, view.leader_epoch, generation, moves)
     count = -(-len(encode(whole)) // PART_BYTES_MOST)
     while True:
         shares = sorted(moves)
         size = -(-len(shares) // count)
         chunks = [shares[at : at + size] for at in range(0, len(shares), size)]
         parts = [
-            Ownership(me, view.leader_epoch, generation, {share: moves[share] for share in chunk}, part, len(chunks))
+            Assigned(me, view.leader_epoch, generation, {share: moves[share] for share in chunk}, part, len(chunks))
             for part, chunk in enumerate(chunks)
         ]
         if len(chunks) == len(shares) or all(len(encode(part)) <= PART_BYTES_MOST for part in parts):

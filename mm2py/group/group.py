@@ -26,14 +26,14 @@ from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election.candidate import make_backend
-from mm2py.group.group_state import GroupRefused, Terms
-from mm2py.group.leader_loop import DeadWriters
+from mm2py.group.group_state import GroupRefused, JoinMetadata
+from mm2py.group.leader_loop import EvictedWriters
 from mm2py.group.member import Member
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import MemberId, Share
+from mm2py.records.control_record import MemberId, TaskName
 from mm2py.topics.names import control_log
 
 UNREACHABLE_REPORT_S: Final = 5.0
@@ -43,7 +43,7 @@ BROKERS_DECIDE: Final = -1
 T = TypeVar("T")
 
 
-class Entrance:
+class GroupFactory:
     """Makes the members of one worker in one group, life after life."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Entrance:
         self._name = name
         self._tasks_max = {one.flow: one.tasks_max for one in flows if one.tasks_max is not None}
         self._renounced: set[Flow] = set()
-        self._terms: Terms | None = None
+        self._terms: JoinMetadata | None = None
         self._clock = clock
         self._rng = rng
         self.log = log
@@ -90,7 +90,7 @@ class Entrance:
         settings, target = self._settings, self._target
         cluster_id = await self._until_answered(target.identify)
         producer_expiry_ms = await self._until_answered(lambda: find_producer_expiry_ms(target.brokers, self.log))
-        terms = self._terms = Terms(
+        terms = self._terms = JoinMetadata(
             group=settings.name,
             target=settings.target,
             name=self._name,
@@ -118,7 +118,7 @@ class Entrance:
                 append_timeout_s=settings.session_timeout_s / 2,
                 **parts,
             ),
-            DeadWriters(GatedBrokers(target.brokers, gate, self._clock), self._internal_topics, **parts),
+            EvictedWriters(GatedBrokers(target.brokers, gate, self._clock), self._internal_topics, **parts),
             make_backend(settings, cluster_id=cluster_id, worker=self._name, **parts),
             gate=gate,
             bundle_of=self._bundle_of,
@@ -149,14 +149,14 @@ class Entrance:
             return [f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"]
         return [settings.offsets_topic, settings.status_topic]
 
-    def _bundle_of(self, share: Share) -> Share:
+    def _bundle_of(self, share: TaskName) -> TaskName:
         """Return a share that stands for all those whose records go to the same remote partition."""
         settings = self._flows.get(share.flow)
         if settings is None or not settings.many_to_one or not share.is_partition:
             return share
         remote = settings.policy.format_remote_topic(share.flow.source, TopicName(share.topic))
         first = min(flow for flow, one in self._flows.items() if one.many_to_one)
-        return Share(first, Kind.SOURCE, str(remote), share.partition)
+        return TaskName(first, Kind.SOURCE, str(remote), share.partition)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer; say every few seconds that there is none, for no flow asks its source yet."""

@@ -16,27 +16,27 @@ from typing import Any, Self
 from mm2py import __version__
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.group.claims import HandOvers, Leads, Owned
+from mm2py.group.claims import Owned, Revocations, TopicClaims
 from mm2py.records.control_codec import (
     FORMAT_VERSION,
     MalformedControlRecord,
     NewerFormat,
+    assigned_fields,
     by_flow,
     joined_fields,
-    lead_fields,
-    ownership_fields,
+    read_assigned,
     read_by_flow,
     read_joined,
-    read_leads,
-    read_ownership,
+    read_topic_claims,
     read_writer,
+    topic_claim_fields,
     writer_fields,
 )
-from mm2py.records.control_record import UNDIVIDED, Joined, MemberId, Ownership, Share, Writer, pack, unpack
+from mm2py.records.control_record import UNDIVIDED, Assigned, Joined, MemberId, TaskName, Writer, pack, unpack
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JoinMetadata:
     """The same for all lives of a worker process in one group. Fields as in ``Joined``."""
 
     group: str
@@ -75,7 +75,7 @@ class GroupRefused(Mm2Error):
     """This worker and the members of the group contradict each other: it takes no part."""
 
 
-def refusal(terms: Terms, other: Joined) -> GroupRefused | None:
+def refusal(terms: JoinMetadata, other: Joined) -> GroupRefused | None:
     """Return why a worker may not take part beside another one; None if it may. An unknown cluster id fits all."""
     if None not in {terms.cluster_id, other.cluster_id} and terms.cluster_id != other.cluster_id:
         return GroupRefused(
@@ -143,16 +143,16 @@ class GroupState:
         self.claim_id = ""
         """Of the claim that won: after a truncation of the log an epoch might be given twice."""
         self.generation = 0
-        self.hand_overs = HandOvers()
+        self.revocations = Revocations()
         self.topics: dict[Flow, dict[str, int]] = {}
         """How many partitions of which source topic are copied, as the flows' heads listed them."""
         self.sources: dict[Flow, str] = {}
         """The id of each flow's source cluster, as its first head said: as long as anybody alive runs the flow."""
-        self.leads = Leads()
+        self.topic_claims = TopicClaims()
         """Where these topics are copied to."""
         self.widths: dict[Flow, dict[str, int]] = {}
         """How many partitions each of these topics had when its flow first copied it, as heads said."""
-        self.loads: dict[Share, int] = {}
+        self.loads: dict[TaskName, int] = {}
         """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
         self.to_fence: dict[MemberId, dict[int, Writer]] = {}
         """Members that were evicted or left in doubt, and what they wrote under, until all of it is fenced."""
@@ -170,27 +170,27 @@ class GroupState:
         """When this leader wrote its last whole snapshot; None if it has not yet."""
         self.member_changes = 0
         """Grows whenever ``members``' data, ``out``, ``gone``, ``fences`` or the leader changed; not with beats."""
-        self.parts: dict[int, Ownership] = {}
+        self.parts: dict[int, Assigned] = {}
         """Of the next generation, until all have been read."""
         self.joins = 0
         """Grows when a member joins, ends, or says something else of itself."""
         self.listings = 0
         """Grows when ``topics`` change."""
         self.other_changes = 0
-        self._wanted: dict[Share, None] | None = None
+        self._wanted: dict[TaskName, None] | None = None
         self.flows: frozenset[Flow] = frozenset()
         """Those that somebody alive may copy."""
         self.undivided: Mapping[Kind, frozenset[Flow]] = {}
         """Those of which somebody alive may run a task that is not divided, by kind."""
 
     @property
-    def owners(self) -> Mapping[Share, Owned]:
-        return self.hand_overs.owners
+    def owners(self) -> Mapping[TaskName, Owned]:
+        return self.revocations.owners
 
     @property
     def changes(self) -> int:
         """Grows with each record that changed anything but times and loads."""
-        return self.other_changes + self.listings + self.member_changes + self.hand_overs.changes
+        return self.other_changes + self.listings + self.member_changes + self.revocations.changes
 
     @property
     def plan_changes(self) -> int:
@@ -213,35 +213,35 @@ class GroupState:
         writers = self.members[member].writers.values()
         return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
 
-    def owner(self, share: Share) -> MemberId | None:
+    def owner(self, share: TaskName) -> MemberId | None:
         owned = self.owners.get(share)
         return None if owned is None else owned.member
 
-    def may_run(self, share: Share, member: MemberId) -> bool:
+    def may_run(self, share: TaskName, member: MemberId) -> bool:
         owned = self.owners.get(share)
         return owned is not None and owned.member == member and owned.waits_for is None
 
-    def owned_by(self, member: MemberId) -> Collection[Share]:
-        """See ``HandOvers``."""
-        return self.hand_overs.owned_by(member)
+    def owned_by(self, member: MemberId) -> Collection[TaskName]:
+        """See ``Revocations``."""
+        return self.revocations.owned_by(member)
 
-    def awaited_of(self, member: MemberId) -> Collection[Share]:
-        """See ``HandOvers``."""
-        return self.hand_overs.awaited_of(member)
+    def awaited_of(self, member: MemberId) -> Collection[TaskName]:
+        """See ``Revocations``."""
+        return self.revocations.awaited_of(member)
 
-    def shares(self) -> Collection[Share]:
+    def tasks(self) -> Collection[TaskName]:
         """What should be owned by somebody: all that members which are alive run between them."""
         if self._wanted is None:
-            self._wanted = dict.fromkeys(Share(flow, Kind.SOURCE) for flow in sorted(self.flows))
+            self._wanted = dict.fromkeys(TaskName(flow, Kind.SOURCE) for flow in sorted(self.flows))
             for kind, flows in self.undivided.items():
-                self._wanted.update(dict.fromkeys(Share(flow, kind) for flow in sorted(flows)))
+                self._wanted.update(dict.fromkeys(TaskName(flow, kind) for flow in sorted(flows)))
             for flow, topics in self.topics.items():
                 for topic, partitions in topics.items():
                     for partition in range(partitions):
-                        self._wanted[Share(flow, Kind.SOURCE, topic, partition)] = None
+                        self._wanted[TaskName(flow, Kind.SOURCE, topic, partition)] = None
         return self._wanted.keys()
 
-    def is_wanted(self, share: Share) -> bool:
+    def is_wanted(self, share: TaskName) -> bool:
         """Whether it is among ``shares``."""
         flow, kind, topic, partition = share
         if share.is_partition:
@@ -295,11 +295,12 @@ class GroupState:
             "leader_epoch": self.leader_epoch,
             "claim_id": self.claim_id,
             "generation": self.generation,
-            "owners": self.hand_overs.to_json(),
+            "owners": self.revocations.to_json(),
             "topics": {str(flow): topics for flow, topics in self.topics.items()},
             "sources": {str(flow): cluster for flow, cluster in self.sources.items()},
             "leads": {
-                str(flow): lead_fields(leads, self.topics.get(flow, ())) for flow, leads in self.leads.by_flow.items()
+                str(flow): topic_claim_fields(leads, self.topics.get(flow, ()))
+                for flow, leads in self.topic_claims.by_flow.items()
             },
             "widths": {str(flow): widths for flow, widths in self.widths.items()},
             "loads": pack(self.loads),
@@ -312,7 +313,7 @@ class GroupState:
             "fences": [[producer_id, *fence] for producer_id, fence in self.fences.items()],
             "unfenced": list(self.unfenced.items()),
             "snapshot_ms": self.snapshot_ms,
-            "parts": [[part.member, ownership_fields(part)] for _, part in sorted(self.parts.items())],
+            "parts": [[part.member, assigned_fields(part)] for _, part in sorted(self.parts.items())],
         }
         return json.dumps(fields, separators=(",", ":"))
 
@@ -358,11 +359,13 @@ class GroupState:
         self.index_flows()
         self.leader, self.leader_epoch, self.claim_id = fields["leader"], fields["leader_epoch"], fields["claim_id"]
         self.generation = fields["generation"]
-        self.hand_overs = HandOvers.from_json(fields["owners"])
+        self.revocations = Revocations.from_json(fields["owners"])
         self.topics = {parse_flow(flow): topics for flow, topics in fields["topics"].items()}
         self.sources = {parse_flow(flow): cluster for flow, cluster in fields.get("sources", {}).items()}
         leads = {parse_flow(flow): lead for flow, lead in fields.get("leads", {}).items()}
-        self.leads = Leads.of({flow: read_leads(lead, self.topics.get(flow, ())) for flow, lead in leads.items()})
+        self.topic_claims = TopicClaims.of(
+            {flow: read_topic_claims(lead, self.topics.get(flow, ())) for flow, lead in leads.items()}
+        )
         self.widths = {parse_flow(flow): widths for flow, widths in fields["widths"].items()}
         self.loads = unpack(fields["loads"])
         self.to_fence = {name: _writers(writers) for name, writers in fields["to_fence"]}
@@ -373,7 +376,7 @@ class GroupState:
         self.fences = {producer_id: (epoch, since_ms) for producer_id, epoch, since_ms in fields["fences"]}
         self.unfenced = dict(fields["unfenced"])
         self.snapshot_ms = fields["snapshot_ms"]
-        parts = [read_ownership(member, part) for member, part in fields["parts"]]
+        parts = [read_assigned(member, part) for member, part in fields["parts"]]
         self.parts = {part.part: part for part in parts}
 
 

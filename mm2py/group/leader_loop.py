@@ -26,7 +26,7 @@ from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
 from mm2py.group.election.candidate import Candidate, CandidateState
-from mm2py.group.group_state import Terms
+from mm2py.group.group_state import JoinMetadata
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused
@@ -40,7 +40,7 @@ from mm2py.records.control_record import (
     Fenced,
     MemberId,
     Resigned,
-    Share,
+    TaskName,
     Writer,
 )
 from mm2py.replication.recovery import shut_out
@@ -67,7 +67,7 @@ class Outcome:
     """Why some could not be shut out."""
 
 
-class DeadWriters:
+class EvictedWriters:
     """Shuts producers out of the internal topics of their flows."""
 
     def __init__(
@@ -194,11 +194,11 @@ class LeaderLoop:
     def __init__(
         self,
         member: Member,
-        terms: Terms,
-        dead_writers: DeadWriters,
+        terms: JoinMetadata,
+        evicted_writers: EvictedWriters,
         candidate: Candidate,
         *,
-        bundle_of: Callable[[Share], Share],
+        bundle_of: Callable[[TaskName], TaskName],
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
@@ -209,7 +209,7 @@ class LeaderLoop:
         self.news = asyncio.Event()
         self._member = member
         self._tick_s = terms.heartbeat_interval_s
-        self._dead_writers = dead_writers
+        self._dead_writers = evicted_writers
         self._candidate = candidate
         self._bundle_of = bundle_of
         self._clock = clock

@@ -20,8 +20,8 @@ from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
 from mm2py.group.election.candidate import Candidate, ElectionBackend
-from mm2py.group.group_state import GroupRefused, Terms, refusal
-from mm2py.group.leader_loop import DeadWriters, LeaderLoop
+from mm2py.group.group_state import GroupRefused, JoinMetadata, refusal
+from mm2py.group.leader_loop import EvictedWriters, LeaderLoop
 from mm2py.group.member_state import (
     Active,
     DrainExpired,
@@ -62,7 +62,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Share,
+    TaskName,
     Writes,
 )
 
@@ -99,13 +99,13 @@ class Member:
     def __init__(
         self,
         member_id: MemberId,
-        terms: Terms,
+        terms: JoinMetadata,
         control_log: ControlLog,
-        dead_writers: DeadWriters,
+        evicted_writers: EvictedWriters,
         election: ElectionBackend,
         *,
         gate: Gate,
-        bundle_of: Callable[[Share], Share] = lambda share: share,
+        bundle_of: Callable[[TaskName], TaskName] = lambda share: share,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
@@ -126,16 +126,16 @@ class Member:
         self._clock = clock
         self._log = log = log.bind(group=terms.group, target=terms.target, member=member_id)
         self._tasks = asyncio.TaskGroup()
-        self._shares: dict[Flow, Ownership] = {}
+        self._ownerships: dict[Flow, Ownership] = {}
         self._moved = asyncio.Event()
         """The view or the state has changed."""
         self._candidate = Candidate(election, self, gate, terms, clock)
         self._leader_loop = LeaderLoop(
-            self, terms, dead_writers, self._candidate, bundle_of=bundle_of, clock=clock, rng=rng, log=log
+            self, terms, evicted_writers, self._candidate, bundle_of=bundle_of, clock=clock, rng=rng, log=log
         )
         self._contradicting: dict[MemberId, GroupRefused] = {}
         """Members that joined before us and that we may not take part beside, should they still live."""
-        self._loads: dict[Share, float] = {}
+        self._loads: dict[TaskName, float] = {}
         self._loads_due_s = 0.0
         self._seen_changes = self._seen_members = -1
         self._seen_moves: dict[Flow, int] = {}
@@ -166,15 +166,17 @@ class Member:
     def is_leader(self) -> bool:
         return not self.is_over and self.view.leader == self.id
 
-    def shares(self, flow: Flow) -> Ownership:
+    def ownership(self, flow: Flow) -> Ownership:
         """Return what of a flow is this member's."""
-        return self._shares.setdefault(flow, Ownership(self, flow, self._terms.group, self._terms.producer_expiry_ms))
+        return self._ownerships.setdefault(
+            flow, Ownership(self, flow, self._terms.group, self._terms.producer_expiry_ms)
+        )
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
         """Return the target as this member may write to it."""
         return GatedBrokers(brokers, self.gate, self._clock)
 
-    def measure(self, bytes_per_s: Mapping[Share, float]) -> None:
+    def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
         """Tell what shares of this member carry just now; the group hears of what has changed much."""
         self._loads.update(bytes_per_s)
 
@@ -182,7 +184,7 @@ class Member:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
         self.applied = {**self.applied, flow: version}
 
-    def offer(self, terms: Terms) -> None:
+    def offer(self, terms: JoinMetadata) -> None:
         """Take part on other terms from now on: other flows, or another ``tasks.max``."""
         self._leader_loop.joined = terms.joined(self.id)
         self._leader_loop.news.set()
@@ -288,8 +290,8 @@ class Member:
                 self._tasks.create_task(self._expire_drain(), name=f"{self.id} draining")
             case Effect.CLOSE_GATE:
                 self.gate.end(self._why_ended())
-                for shares in self._shares.values():
-                    shares.changed.set()
+                for ownership in self._ownerships.values():
+                    ownership.changed.set()
 
     def _why_ended(self) -> str:
         cause = None if isinstance(self.state, Preparing | Joining | Active | Suspended) else self.state.cause
@@ -441,8 +443,8 @@ class Member:
 
     def _tell_changes(self, touched: Collection[Flow]) -> None:
         """Wake those whose answers may have changed, and no others: a record a second is read from each member."""
-        members, moves = self.view.member_changes, self.view.hand_overs.flow_changes
-        for flow, shares in self._shares.items():
+        members, moves = self.view.member_changes, self.view.revocations.flow_changes
+        for flow, shares in self._ownerships.items():
             if flow in touched or members != self._seen_members or moves.get(flow) != self._seen_moves.get(flow):
                 shares.changed.set()
         self._seen_members, self._seen_moves = members, dict(moves)

@@ -13,6 +13,7 @@ from typing import Final
 from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState, Member
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     Entry,
@@ -23,12 +24,11 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
     Resigned,
-    Share,
     Skipped,
     Snapshot,
+    TaskName,
     Writer,
     Writes,
 )
@@ -75,14 +75,14 @@ class View(GroupState):
             case Claim():
                 self._claim(record)
             case Released():
-                self.hand_overs.release(record.member, record.shares, record.generation)
+                self.revocations.release(record.member, record.tasks, record.generation)
             case Left(in_doubt=in_doubt):
                 self._end(record.member, in_doubt=in_doubt)
             case _ if record.member != self.leader or record.leader_epoch != self.leader_epoch:
                 pass  # an old leader that has not heard of its successor yet
             case Resigned():
                 self._lose_leader()
-            case Ownership():
+            case Assigned():
                 self._collect(record)
             case Evicted(dead=dead):
                 # It may have woken while the leader wrote this. A leader cannot evict itself: it is not silent.
@@ -155,11 +155,11 @@ class View(GroupState):
             self.retired[producer_id] = writer, self.log_time_ms
         if in_doubt and writers:
             self.to_fence[name] = writers
-            self.hand_overs.evict(name, self.generation)
+            self.revocations.evict(name, self.generation)
         else:
             self.gone[name] = self.log_time_ms
             self.drained[name] = None
-            self.hand_overs.forget(name)
+            self.revocations.forget(name)
         if name == self.leader:
             self._lose_leader()
         self._note_members()
@@ -182,7 +182,7 @@ class View(GroupState):
         The story: a late duplicate says that a topic has one partition, its head lists two again. Were the second one
         nobody's in between, it could be given to another worker while its owner never heard that it had lost it.
         """
-        if not self.may_run(Share(listed.flow, Kind.SOURCE), listed.member) or listed.flow not in self.flows:
+        if not self.may_run(TaskName(listed.flow, Kind.SOURCE), listed.member) or listed.flow not in self.flows:
             return
         if listed.source_cluster is not None and listed.flow not in self.sources:
             self.sources[listed.flow] = listed.source_cluster
@@ -199,7 +199,7 @@ class View(GroupState):
                 del topics[topic]
                 widths.pop(topic, None)
             for partition in range(partitions, before):
-                self.loads.pop(Share(listed.flow, Kind.SOURCE, topic, partition), None)
+                self.loads.pop(TaskName(listed.flow, Kind.SOURCE, topic, partition), None)
             self.note_listing()
         for topic, width in listed.widths.items():
             if topic in topics:
@@ -211,12 +211,12 @@ class View(GroupState):
         The story: A->B and C->B keep the names of topics, and both sources have ``orders``. Each flow's head has found
         it at the same time, on other workers. The log tells them who was first.
         """
-        lead = listed.leads.get(topic)
+        lead = listed.claims.get(topic)
         if not partitions:
-            self.leads.drop(listed.flow, topic)
+            self.topic_claims.drop(listed.flow, topic)
         elif lead is not None:
             self.other_changes += 1
-            if not self.leads.take(listed.flow, topic, lead):
+            if not self.topic_claims.take(listed.flow, topic, lead):
                 return 0
         return partitions
 
@@ -231,7 +231,7 @@ class View(GroupState):
         self.parts = {}
         self.member_changes += 1
 
-    def _collect(self, ownership: Ownership) -> None:
+    def _collect(self, ownership: Assigned) -> None:
         if ownership.generation != self.generation + 1:
             return
         if any(part.parts != ownership.parts for part in self.parts.values()):
@@ -244,7 +244,7 @@ class View(GroupState):
             for share, name in part.owners.items():
                 # Who ended just before the leader wrote this, or what is not listed any more, is given to nobody.
                 to = name if name in self.members and self.is_wanted(share) else None
-                self.hand_overs.give(share, to, self.generation)
+                self.revocations.give(share, to, self.generation)
         self.parts = {}
         self.other_changes += 1
 
@@ -260,7 +260,7 @@ class View(GroupState):
                 del self.unfenced[next(iter(self.unfenced))]
         if fenced.of is not None and self.to_fence.pop(fenced.of, None) is not None:
             self.gone[fenced.of] = self.log_time_ms
-            self.hand_overs.forget(fenced.of)
+            self.revocations.forget(fenced.of)
         self.member_changes += 1
 
     def _forget_oldest(self) -> None:
@@ -281,7 +281,7 @@ class View(GroupState):
         if not self.topics.keys() <= self.flows:
             self.topics = {flow: topics for flow, topics in self.topics.items() if flow in self.flows}
             self.widths = {flow: widths for flow, widths in self.widths.items() if flow in self.flows}
-            self.leads.keep(self.flows)
+            self.topic_claims.keep(self.flows)
             self.loads = {share: load for share, load in self.loads.items() if self.is_wanted(share)}
         self.joins += 1
         self.member_changes += 1

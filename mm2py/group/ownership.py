@@ -15,7 +15,7 @@ from mm2py.connector import Flow, Kind
 from mm2py.group.membership import View
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
-from mm2py.records.control_record import Lead, Listed, Released, Share, Writer, Writes
+from mm2py.records.control_record import Listed, Released, TaskName, TopicClaim, Writer, Writes
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member
@@ -61,15 +61,15 @@ class Ownership:
         self._member = member
         self._flow = flow
         self._group = group
-        self._head = Share(flow, Kind.SOURCE)
+        self._coordinator_task = TaskName(flow, Kind.SOURCE)
         self._fates = Fates()
         self._fates_of: tuple[object, ...] = ()
 
     @property
-    def is_head(self) -> bool:
+    def is_coordinator(self) -> bool:
         """Whether this worker is the one that finds topics for the flow, lists their partitions, and keeps remote
         topics in step."""
-        return self._may_run(self._head)
+        return self._may_run(self._coordinator_task)
 
     def may_copy(self, key: TopicPartition) -> bool:
         """Whether a partition is ours, and nobody else writes to its copy any more."""
@@ -80,7 +80,7 @@ class Ownership:
         if self._member.is_over:
             return False
         owner = self._member.view.owner(self._share(key))
-        return self.may_copy(key) or (owner is None and self.is_head)
+        return self.may_copy(key) or (owner is None and self.is_coordinator)
 
     def mine(self) -> Collection[TopicPartition]:
         """Return the partitions that may be copied here, as far as the head has listed them."""
@@ -106,14 +106,14 @@ class Ownership:
         later. None if that is for the flow itself to find out."""
         return self._member.view.widths.get(self._flow, {}).get(topic)
 
-    def lead(self, topic: str) -> Lead | None:
+    def claim(self, topic: str) -> TopicClaim | None:
         """Return where a topic is copied to, as the head has listed it; None if it has not."""
-        return self._member.view.leads.by_flow.get(self._flow, {}).get(topic)
+        return self._member.view.topic_claims.by_flow.get(self._flow, {}).get(topic)
 
-    def in_the_way(self, topic: str, lead: Lead) -> frozenset[Flow]:
+    def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]:
         """Return the flows because of which a topic must not be copied there: they were listed first, and do not want
         to be mixed, or we do not."""
-        return self._member.view.leads.in_the_way(self._flow, topic, lead)
+        return self._member.view.topic_claims.conflicting_flows(self._flow, topic, claim)
 
     @property
     def fates(self) -> Fates:
@@ -154,7 +154,7 @@ class Ownership:
         self,
         partitions: Mapping[str, int],
         widths: Mapping[str, int],
-        leads: Mapping[str, Lead],
+        claims: Mapping[str, TopicClaim],
         *,
         source_cluster: str | None = None,
     ) -> None:
@@ -164,7 +164,7 @@ class Ownership:
 
         Args:
             widths: see ``width``; those that are known stay as they are.
-            leads: where these topics are copied to. One that another flow has listed first is not listed.
+            claims: where these topics are copied to. One that another flow has listed first is not listed.
             source_cluster: the id of the cluster on which they were found, as far as it has one.
         Raises: KafkaError; call it again.
         """
@@ -172,9 +172,9 @@ class Ownership:
         news = {
             topic: number
             for topic, number in partitions.items()
-            if known.get(topic, 0) != number or (topic in leads and self.lead(topic) != leads[topic])
+            if known.get(topic, 0) != number or (topic in claims and self.claim(topic) != claims[topic])
         }
-        if news and self.is_head:
+        if news and self.is_coordinator:
             await self._member.say(
                 [
                     Listed(
@@ -183,7 +183,7 @@ class Ownership:
                         dict(part),
                         {topic: widths[topic] for topic, _ in part if topic in widths and self.width(topic) is None},
                         source_cluster if self.source_cluster is None else None,
-                        {topic: leads[topic] for topic, _ in part if topic in leads},
+                        {topic: claims[topic] for topic, _ in part if topic in claims},
                     )
                     for part in _chunks(sorted(news.items()), LISTED_A_RECORD)
                 ]
@@ -198,7 +198,7 @@ class Ownership:
         Raises: KafkaError; call it again.
         """
         awaited = self._member.view.awaited_of(self._member.id)
-        shares = [share for share in [self._head, *sorted(map(self._share, keys))] if share in awaited]
+        shares = [share for share in [self._coordinator_task, *sorted(map(self._share, keys))] if share in awaited]
         await self._release(shares)
 
     async def announce(self, identity: ProducerIdentity) -> None:
@@ -211,7 +211,7 @@ class Ownership:
         writer = Writer(self._flow, identity.transactional_id, identity.producer_id, identity.epoch)
         await self._member.say([Writes(self._member.id, writer)])
 
-    async def _release(self, shares: Sequence[Share]) -> None:
+    async def _release(self, shares: Sequence[TaskName]) -> None:
         if shares:
             me, generation = self._member.id, self._member.view.generation
             await self._member.say(
@@ -235,11 +235,11 @@ class Ownership:
         writer, _ = self._member.view.retired.get(producer_id, (None, 0))
         return writer is not None and writer.flow == self._flow
 
-    def _may_run(self, share: Share) -> bool:
+    def _may_run(self, share: TaskName) -> bool:
         return not self._member.is_over and self._member.view.may_run(share, self._member.id)
 
-    def _share(self, key: TopicPartition) -> Share:
-        return Share(self._flow, Kind.SOURCE, *key)
+    def _share(self, key: TopicPartition) -> TaskName:
+        return TaskName(self._flow, Kind.SOURCE, *key)
 
 
 def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:

@@ -18,22 +18,22 @@ from mm2py import __version__
 from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
     Evicted,
     Fenced,
     Joined,
-    Lead,
     Left,
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
     Resigned,
     Skipped,
     Snapshot,
+    TopicClaim,
     Writer,
     Writes,
     pack,
@@ -143,28 +143,28 @@ def read_joined(member: MemberId, fields: Fields) -> Joined:
     )
 
 
-def lead_fields(leads: Mapping[str, Lead], listed: Collection[str]) -> list[Any]:
-    """Return kinds of leads with their topics. Where all of ``listed`` have one, the kind that most have stands last,
+def topic_claim_fields(claims: Mapping[str, TopicClaim], listed: Collection[str]) -> list[Any]:
+    """Return kinds of claims with their topics. Where all of ``listed`` have one, the kind that most have stands last,
     without them."""
-    topics: dict[Lead, list[str]] = {}
-    for topic, lead in sorted(leads.items()):
-        topics.setdefault(lead, []).append(topic)
-    kinds = sorted(topics, key=lambda lead: (len(topics[lead]), lead))
-    rest = kinds[-1] if kinds and leads.keys() == set(listed) else None
-    return [[*lead, None if lead == rest else topics[lead]] for lead in kinds]
+    topics: dict[TopicClaim, list[str]] = {}
+    for topic, claim in sorted(claims.items()):
+        topics.setdefault(claim, []).append(topic)
+    kinds = sorted(topics, key=lambda claim: (len(topics[claim]), claim))
+    rest = kinds[-1] if kinds and claims.keys() == set(listed) else None
+    return [[*claim, None if claim == rest else topics[claim]] for claim in kinds]
 
 
-def read_leads(fields: Any, listed: Iterable[str]) -> dict[str, Lead]:
-    """Return leads by topic; those of ``listed`` that no kind names have the last one."""
-    leads: dict[str, Lead] = {}
-    rest: Lead | None = None
+def read_topic_claims(fields: Any, listed: Iterable[str]) -> dict[str, TopicClaim]:
+    """Return claims by topic; those of ``listed`` that no kind names have the last one."""
+    claims: dict[str, TopicClaim] = {}
+    rest: TopicClaim | None = None
     for prefix, mixes, topics in fields:
-        lead = Lead(_text({"prefix": prefix}, "prefix"), _flag({"mixes": mixes}, "mixes"))
+        claim = TopicClaim(_text({"prefix": prefix}, "prefix"), _flag({"mixes": mixes}, "mixes"))
         if topics is None:
-            rest = lead
+            rest = claim
         else:
-            leads.update(dict.fromkeys(topics, lead))
-    return leads if rest is None else {**dict.fromkeys(listed, rest), **leads}
+            claims.update(dict.fromkeys(topics, claim))
+    return claims if rest is None else {**dict.fromkeys(listed, rest), **claims}
 
 
 def writer_fields(writer: Writer) -> list[Any]:
@@ -186,7 +186,7 @@ def read_by_flow(fields: Any) -> dict[Flow, int]:
     return {parse_flow(flow): _whole(number) for flow, number in fields.items()}
 
 
-def ownership_fields(ownership: Ownership) -> Fields:
+def assigned_fields(ownership: Assigned) -> Fields:
     members = sorted(set(ownership.owners.values()))
     numbers = {member: number for number, member in enumerate(members)}
     return {
@@ -199,11 +199,11 @@ def ownership_fields(ownership: Ownership) -> Fields:
     }
 
 
-def read_ownership(member: MemberId, fields: Fields) -> Ownership:
+def read_assigned(member: MemberId, fields: Fields) -> Assigned:
     members = [MemberId(_text({"member": name}, "member")) for name in fields["members"]]
     part, parts = _part(fields)
     owners = {share: members[number] for share, number in unpack(fields["owners"]).items()}
-    return Ownership(member, _count(fields, "leader_epoch"), _count(fields, "generation"), owners, part, parts)
+    return Assigned(member, _count(fields, "leader_epoch"), _count(fields, "generation"), owners, part, parts)
 
 
 def _beat_fields(beat: Beat) -> Fields:
@@ -220,8 +220,8 @@ def _listed_fields(listed: Listed) -> Fields:
         fields["widths"] = dict(listed.widths)
     if listed.source_cluster is not None:
         fields["source_cluster"] = listed.source_cluster
-    if listed.leads:
-        fields["leads"] = lead_fields(listed.leads, listed.partitions)
+    if listed.claims:
+        fields["claims"] = topic_claim_fields(listed.claims, listed.partitions)
     return fields
 
 
@@ -234,7 +234,7 @@ def _read_listed(member: MemberId, fields: Fields) -> Listed:
         partitions,
         {topic: _count(widths, topic) for topic in widths},
         None if fields.get("source_cluster") is None else _text(fields, "source_cluster"),
-        read_leads(fields.get("leads", []), partitions),
+        read_topic_claims(fields.get("claims", []), partitions),
     )
 
 
@@ -247,11 +247,11 @@ def _read_claim(member: MemberId, fields: Fields) -> Claim:
 
 
 def _released_fields(released: Released) -> Fields:
-    return {"generation": released.generation, "shares": pack(dict.fromkeys(released.shares, 0))}
+    return {"generation": released.generation, "tasks": pack(dict.fromkeys(released.tasks, 0))}
 
 
 def _read_released(member: MemberId, fields: Fields) -> Released:
-    return Released(member, _count(fields, "generation"), frozenset(unpack(fields["shares"])))
+    return Released(member, _count(fields, "generation"), frozenset(unpack(fields["tasks"])))
 
 
 def _evicted_fields(evicted: Evicted) -> Fields:
@@ -293,7 +293,7 @@ _WRITE: Final[dict[type, Callable[[Any], Fields]]] = {
     Listed: _listed_fields,
     Claim: _claim_fields,
     Resigned: lambda resigned: {"leader_epoch": resigned.leader_epoch},
-    Ownership: ownership_fields,
+    Assigned: assigned_fields,
     Released: _released_fields,
     Evicted: _evicted_fields,
     Fenced: _fenced_fields,
@@ -308,7 +308,7 @@ _READ: Final[dict[str, Callable[[MemberId, Fields], ControlRecord]]] = {
     "Listed": _read_listed,
     "Claim": _read_claim,
     "Resigned": lambda member, fields: Resigned(member, _count(fields, "leader_epoch")),
-    "Ownership": read_ownership,
+    "Assigned": read_assigned,
     "Released": _read_released,
     "Evicted": lambda member, fields: Evicted(member, _count(fields, "leader_epoch"), MemberId(_name(fields, "dead"))),
     "Fenced": _read_fenced,

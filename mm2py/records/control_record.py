@@ -21,14 +21,14 @@ from typing import Any, Final, NamedTuple, NewType
 
 from mm2py.connector import Flow, Kind, parse_flow
 
-MOST_SHARES: Final = 1_000_000
+MOST_TASKS: Final = 1_000_000
 """In one text: a range that somebody else made up must not fill the memory."""
 _WHOLE: Final = "*"
 
 Ranges = dict[str, dict[str, dict[str, str]]]
 
 
-def pack(numbers: Mapping[Share, int]) -> Ranges:
+def pack(numbers: Mapping[TaskName, int]) -> Ranges:
     """Return shares and their numbers (>= 0), the same for the same in whatever order they come."""
     topics: defaultdict[tuple[Flow, Kind, str], list[tuple[int, int]]] = defaultdict(list)
     for (flow, kind, topic, partition), number in numbers.items():
@@ -39,13 +39,13 @@ def pack(numbers: Mapping[Share, int]) -> Ranges:
     return packed
 
 
-def unpack(packed: Any) -> dict[Share, int]:
+def unpack(packed: Any) -> dict[TaskName, int]:
     """Return what was packed.
 
     Raises:
         ValueError, TypeError, AttributeError, ConfigError: it is not what ``pack`` makes.
     """
-    numbers: dict[Share, int] = {}
+    numbers: dict[TaskName, int] = {}
     for flow_name, kinds in packed.items():
         flow = parse_flow(flow_name)
         for kind_name, topics in kinds.items():
@@ -55,8 +55,8 @@ def unpack(packed: Any) -> dict[Share, int]:
                     span, _, digits = token.partition("=")
                     if (number := int(digits or 0)) < 0:
                         raise ValueError(f"{token[:40]!r} has a number below 0")
-                    for partition in _partitions(span, MOST_SHARES - len(numbers)):
-                        numbers[Share(flow, kind, topic, partition)] = number
+                    for partition in _partitions(span, MOST_TASKS - len(numbers)):
+                        numbers[TaskName(flow, kind, topic, partition)] = number
     return numbers
 
 
@@ -90,7 +90,7 @@ MemberId = NewType("MemberId", str)
 """Of one life of a worker process: hexadecimal, part of its transactional ids (``TransactionalId.process``)."""
 
 NOBODY = MemberId("")
-"""In ``Ownership``: a share is taken from its owner and given to nobody."""
+"""In ``Assigned``: a share is taken from its owner and given to nobody."""
 
 NOT_A_PARTITION = -1
 
@@ -98,7 +98,7 @@ UNDIVIDED: Final = (Kind.HEARTBEAT, Kind.CHECKPOINT)
 """Kinds of tasks of which a flow has one that runs as a whole on one worker."""
 
 
-class Share(NamedTuple):
+class TaskName(NamedTuple):
     """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
 
     The share ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
@@ -125,7 +125,7 @@ class Writer(NamedTuple):
     epoch: int
 
 
-class Lead(NamedTuple):
+class TopicClaim(NamedTuple):
     """Into which remote topic a source topic is copied."""
 
     prefix: str
@@ -134,7 +134,7 @@ class Lead(NamedTuple):
     """Whether records of other flows may be mixed in (``many.to.one``), if they have it so as well."""
 
     @classmethod
-    def of(cls, topic: str, remote_topic: str, *, mixes: bool) -> Lead:
+    def of(cls, topic: str, remote_topic: str, *, mixes: bool) -> TopicClaim:
         if not remote_topic.endswith(topic):
             raise ValueError(f"the remote topic {remote_topic} does not end like {topic}")
         return cls(remote_topic[: len(remote_topic) - len(topic)], mixes)
@@ -186,7 +186,7 @@ class Loads:
     """What shares of a member carry, in whole bytes/s; only those that changed much since it said so last."""
 
     member: MemberId
-    bytes_per_s: Mapping[Share, float]
+    bytes_per_s: Mapping[TaskName, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Listed:
     """How many partitions topics had when the flow first copied them; said once, the first word counts."""
     source_cluster: str | None = None
     """The id of the cluster that they were found on; said once for a flow, the first word counts."""
-    leads: Mapping[str, Lead] = field(default_factory=dict)
+    claims: Mapping[str, TopicClaim] = field(default_factory=dict)
     """By topics of ``partitions``. Of one that would be mixed with another flow's unasked, the listing is void."""
 
 
@@ -234,13 +234,13 @@ class Resigned:
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class Assigned:
     """The leader gives shares to members; what is not named stays where it is. Counts when all its parts are read."""
 
     member: MemberId
     leader_epoch: int
     generation: int
-    owners: Mapping[Share, MemberId]
+    owners: Mapping[TaskName, MemberId]
     part: int = 0
     parts: int = 1
 
@@ -252,7 +252,7 @@ class Released:
     member: MemberId
     generation: int
     """Of the view in which it had to release them: a late duplicate frees nothing that was handed over after that."""
-    shares: frozenset[Share]
+    tasks: frozenset[TaskName]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ ControlRecord = (
     | Listed
     | Claim
     | Resigned
-    | Ownership
+    | Assigned
     | Released
     | Evicted
     | Fenced

@@ -20,7 +20,7 @@ from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.records.control_record import MemberId, Share
+from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.secret import HIDDEN, is_hidden, shown_key
@@ -340,7 +340,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, 
         owners: dict[MemberId, list[int]] = {}
         unowned = waiting = 0
         for partition in range(listed.get(topic, 0)):
-            owned = None if state is None else state.owners.get(Share(flow, Kind.SOURCE, topic, partition))
+            owned = None if state is None else state.owners.get(TaskName(flow, Kind.SOURCE, topic, partition))
             if owned is None or owned.member is None:
                 unowned += 1
             else:

@@ -15,7 +15,7 @@ from typing import Final
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
-from mm2py.records.control_record import MemberId, Share
+from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.status_record import Gap
 from mm2py.status.flow_report import (
     Facts,
@@ -274,8 +274,8 @@ class _Work:
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
-        self.unowned = Counter(share.flow for share in state.shares() if state.owner(share) is None)
-        tasks: dict[tuple[Flow, MemberId], list[Share]] = {}
+        self.unowned = Counter(share.flow for share in state.tasks() if state.owner(share) is None)
+        tasks: dict[tuple[Flow, MemberId], list[TaskName]] = {}
         for member in state.members:
             for share in state.owned_by(member):
                 if share.is_partition:
@@ -306,7 +306,7 @@ def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None)
     )
 
     def owner_of(kind: Kind) -> MemberId | None:
-        return None if work is None else work.state.owner(Share(flow, kind))
+        return None if work is None else work.state.owner(TaskName(flow, kind))
 
     return FlowReport(
         flow,

@@ -3,7 +3,7 @@
 Answers to what DistributedHerder does with connectors and tasks after each rebalance. A source connector runs on every
 member, and copies what partitions are its own; a flow's heartbeats, and its checkpoints, are emitted by one.
 
-When the connectors of a flow run on this worker, and by which settings: those that the flow's workers share.
+When the connectors of a flow run on this worker, and by which settings: those that the flow's workers task.
 
 Answers to the listeners of Connect's herder for changed configurations, which restarts a connector for any change. Here
 a change reaches the parts that it concerns (``reach.py``): most take it up while they copy. What needs more ends the
@@ -27,25 +27,25 @@ from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
-from mm2py.group.group import Entrance, Group
+from mm2py.group.group import Group, GroupFactory
 from mm2py.group.group_state import GroupRefused, Runners
 from mm2py.group.member import Member
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import MemberId, Released, Share
+from mm2py.records.control_record import MemberId, Released, TaskName
 from mm2py.settings.flow_config import Part, reach
 from mm2py.settings.follow import ConfigWatch, Others
 from mm2py.worker.herder import Always
 
 
-class MemberTurn:
+class MemberSchedule:
     """As long as this worker is the same member of its group."""
 
-    def __init__(self, group: Group, entrance: Entrance, flow: Flow) -> None:
+    def __init__(self, group: Group, factory: GroupFactory, flow: Flow) -> None:
         self._group = group
-        self._entrance = entrance
+        self._factory = factory
         self._flow = flow
         self._member: Member | None = None
 
@@ -57,29 +57,29 @@ class MemberTurn:
         return self._member
 
     async def begins(self) -> None:
-        """See ``Turn``. Raises: Mm2Error if this worker takes no part in the group."""
+        """Raises: Mm2Error if this worker takes no part in the group."""
         self._member = await self._group.joined()
 
     async def ends(self) -> bool:
-        """See ``Turn``: who can follow the group no more, but is part of it, has time to drain."""
+        """who can follow the group no more, but is part of it, has time to drain."""
         await self.member.until(lambda: False)
         return self.member.can_drain
 
     async def over(self, *, in_doubt: bool) -> None:
-        """See ``Turn``: the member may wait for that before it leaves."""
+        """the member may wait for that before it leaves."""
         self.member.flow_ended(self._flow, in_doubt=in_doubt)
 
     def give_way(self) -> None:
-        """See ``Turn``: the group gives what this worker has of the flow to others, who wait until it is let go."""
-        self._entrance.renounce(self._flow, self._member)
+        """the group gives what this worker has of the flow to others, who wait until it is let go."""
+        self._factory.renounce(self._flow, self._member)
 
     async def renounce(self, *, in_doubt: bool) -> None:
-        """See ``Turn``: tell the group that this worker does not run the flow, and let go of what it got of it.
+        """tell the group that this worker does not run the flow, and let go of what it got of it.
 
         The story: w2 may not see the source. Its group knows nothing of that and gives it a third of the partitions:
         nobody would copy them as long as w2 lives, and other flows keep it alive.
         """
-        self._entrance.renounce(self._flow, self._member)
+        self._factory.renounce(self._flow, self._member)
         if in_doubt and self._member is not None:
             why = f"{self._flow} is refused, and something it sent was not answered"
             await self._member.leave(in_doubt=True, cause=IncarnationEnded(why))
@@ -88,23 +88,23 @@ class MemberTurn:
                 await self._release_all(await self._group.joined())
 
     async def _release_all(self, member: Member) -> None:
-        shares = member.shares(self._flow)
+        ownership = member.ownership(self._flow)
         with contextlib.suppress(IncarnationEnded):
             while not member.is_over:
-                shares.changed.clear()
-                await shares.release(shares.to_release())
-                await shares.changed.wait()
+                ownership.changed.clear()
+                await ownership.release(ownership.to_release())
+                await ownership.changed.wait()
 
 
-class ShareTurn(MemberTurn):
-    """As long as a share that is run as a whole is this worker's."""
+class TaskSchedule(MemberSchedule):
+    """As long as a task that is run as a whole is this worker's."""
 
-    def __init__(self, group: Group, entrance: Entrance, share: Share) -> None:
-        super().__init__(group, entrance, share.flow)
-        self._share = share
+    def __init__(self, group: Group, factory: GroupFactory, task: TaskName) -> None:
+        super().__init__(group, factory, task.flow)
+        self._task = task
 
     async def begins(self) -> None:
-        """See ``Turn``. Raises: as there."""
+        """Raises: as there."""
         while True:
             await super().begins()
             await self.over(in_doubt=False)  # it may have been ours, and gone again, before anything began
@@ -114,16 +114,15 @@ class ShareTurn(MemberTurn):
             await asyncio.sleep(0)
 
     async def ends(self) -> bool:
-        """See ``Turn``."""
         await self.member.until(lambda: not self._may_run())
         return False
 
     async def over(self, *, in_doubt: bool) -> None:
-        """See ``Turn``: let whoever is next begin. What is run as a whole writes nothing that could be fenced."""
+        """let whoever is next begin. What is run as a whole writes nothing that could be fenced."""
         member = self.member
         if self._is_awaited():
             with contextlib.suppress(IncarnationEnded):  # nobody waits for a word from who is out
-                await member.say([Released(member.id, member.view.generation, frozenset({self._share}))])
+                await member.say([Released(member.id, member.view.generation, frozenset({self._task}))])
 
     def give_way(self) -> None:
         """It moves when the worker leaves."""
@@ -132,10 +131,10 @@ class ShareTurn(MemberTurn):
         """Nobody else could run it either: what is refused is an account, or a name."""
 
     def _may_run(self) -> bool:
-        return self.member.view.may_run(self._share, self.member.id)
+        return self.member.view.may_run(self._task, self.member.id)
 
     def _is_awaited(self) -> bool:
-        return not self.member.is_over and self._share in self.member.view.awaited_of(self.member.id)
+        return not self.member.is_over and self._task in self.member.view.awaited_of(self.member.id)
 
 
 OTHERS_SETTLE_S: Final = 3.0
@@ -170,13 +169,13 @@ class Current:
             await self._moved.wait()
 
 
-class SettledTurn(MemberTurn):
+class SourceSchedule(MemberSchedule):
     """The turn of a source connector: its worker is a member, and it is settled what the flow is run by."""
 
     def __init__(
         self,
         group: Group,
-        entrance: Entrance,
+        factory: GroupFactory,
         flow: Flow,
         current: Current,
         make_watch: Callable[[Others], ConfigWatch],
@@ -193,7 +192,7 @@ class SettledTurn(MemberTurn):
             make_watch: gets how to find out who else runs the flow.
             may_store: raises what forbids to touch the stored settings at all: that a live MirrorMaker 2 runs the flow.
         """
-        super().__init__(group, entrance, flow)
+        super().__init__(group, factory, flow)
         self.change: Change = lambda _settings, _parts: None
         """Of the connector that runs just now."""
         self._current = current
@@ -213,10 +212,10 @@ class SettledTurn(MemberTurn):
         return self._current.settings
 
     async def begins(self) -> None:
-        """See ``Turn``: wait also while the flow is switched off, and while what is stored cannot be read just now.
+        """wait also while the flow is switched off, and while what is stored cannot be read just now.
 
         Raises:
-            Mm2Error: as ``MemberTurn``, ``may_store``; or what is stored cannot be run.
+            Mm2Error: as ``MemberSchedule``, ``may_store``; or what is stored cannot be run.
         """
         while True:
             await super().begins()
@@ -226,7 +225,7 @@ class SettledTurn(MemberTurn):
             await _first(self.ends(), self._unlist())
 
     async def ends(self) -> bool:
-        """See ``Turn``. Follows meanwhile what is stored."""
+        """Follows meanwhile what is stored."""
         self._anew.clear()
         await _first(super().ends(), self._anew.wait(), self._follow())
         return self.member.can_drain
@@ -234,11 +233,11 @@ class SettledTurn(MemberTurn):
     async def _unlist(self) -> None:
         """While the flow is switched off, let other flows have the remote topics that it leads into."""
         member = self.member
-        shares = member.shares(self._flow)
+        ownership = member.ownership(self._flow)
         with contextlib.suppress(IncarnationEnded):
             while not member.is_stopping:
-                await shares.list_partitions(dict.fromkeys(shares.listed, 0), {}, {})
-                await member.until(lambda: shares.is_head and bool(shares.listed))
+                await ownership.list_partitions(dict.fromkeys(ownership.listed, 0), {}, {})
+                await member.until(lambda: ownership.is_coordinator and bool(ownership.listed))
         await asyncio.Event().wait()  # what ends the turn is not for this to say
 
     # What to begin by
@@ -370,7 +369,7 @@ class SettledTurn(MemberTurn):
                 self._log.warning("heartbeats.as_before", why=str(error))
         self._current.become(settings, heartbeats)
         if settings is not None:
-            self._entrance.spread(self._flow, settings.tasks_max, self.member)
+            self._factory.spread(self._flow, settings.tasks_max, self.member)
         self.member.runs_by(self._flow, version)
 
     def _note_unusable(self, error: Mm2Error) -> None:
@@ -380,17 +379,17 @@ class SettledTurn(MemberTurn):
             self._log.warning(
                 "config.unshared",
                 why=error.what,
-                effect=f"the flow runs {effect}, and does not follow what other workers share; looked for again every"
+                effect=f"the flow runs {effect}, and does not follow what other workers task; looked for again every"
                 f" {AGAIN_S:g} s",
                 remedy=error.remedy,
             )
 
 
-class HeartbeatTurn(ShareTurn):
-    """The turn of a heartbeat connector: its share is this worker's, and its settings stay as they are."""
+class HeartbeatSchedule(TaskSchedule):
+    """The turn of a heartbeat connector: its task is this worker's, and its settings stay as they are."""
 
-    def __init__(self, group: Group, entrance: Entrance, share: Share, current: Current) -> None:
-        super().__init__(group, entrance, share)
+    def __init__(self, group: Group, factory: GroupFactory, task: TaskName, current: Current) -> None:
+        super().__init__(group, factory, task)
         self._current = current
         self._settings: HeartbeatSettings | None = None
 
@@ -402,7 +401,7 @@ class HeartbeatTurn(ShareTurn):
         return self._settings
 
     async def begins(self) -> None:
-        """See ``Turn``. Raises: as ``ShareTurn``."""
+        """Raises: as ``TaskSchedule``."""
         while True:
             await self._current.until(lambda: self._current.heartbeats is not None)
             await super().begins()
@@ -411,12 +410,11 @@ class HeartbeatTurn(ShareTurn):
                 return
 
     async def ends(self) -> bool:
-        """See ``Turn``."""
         await _first(super().ends(), self._current.until(lambda: self._current.heartbeats != self._settings))
         return False
 
 
-class PathTurn(Always):
+class PathSchedule(Always):
     """The turn of a connector that reads the heartbeats of a flow back: any number of workers do, while they are copied
     under the name, and come as often, as it was told."""
 
@@ -428,12 +426,10 @@ class PathTurn(Always):
         self._topic_of = topic_of
 
     async def begins(self) -> None:
-        """See ``Turn``."""
         await self._current.until(lambda: self._found() is not None)
         self.topic, self.interval_s = self._found() or ("", None)
 
     async def ends(self) -> bool:
-        """See ``Turn``."""
         await self._current.until(lambda: self._found() != (self.topic, self.interval_s))
         return False
 

@@ -29,7 +29,7 @@ SWITCHING_OFF_MOST_S: Final = 30.0
 """So long a worker that has no flow left waits until those are stored as switched off that its file switches off."""
 
 
-class Turn(Protocol):
+class ConnectorSchedule(Protocol):
     """When a connector may run in this process."""
 
     async def begins(self) -> None:
@@ -104,7 +104,7 @@ class Plan:
 
     begin: Callable[[int], Connector]
     """Makes the connector for its given life: 0 the first, then 1, ..."""
-    turn: Turn = field(default_factory=Always)
+    schedule: ConnectorSchedule = field(default_factory=Always)
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class Herder:
         while True:
             begun_s = clock.time()
             try:
-                await running.plan.turn.begins()
+                await running.plan.schedule.begins()
                 if self._stopping.is_set():
                     return  # as below; nobody would drain it
                 begun_s = clock.time()
@@ -296,14 +296,14 @@ class Herder:
         of, and the request arrives among what the next owner copies.
         """
         in_doubt = self._is_in_doubt(running) or running.flow in self._in_doubt
-        work = running.plan.turn.renounce(in_doubt=in_doubt)
+        work = running.plan.schedule.renounce(in_doubt=in_doubt)
         self._renouncing.append(asyncio.create_task(work, name=f"{running.name} renounced"))
 
     async def _run_while_it_may(self, running: RunningConnector, connector: Connector) -> bool:
         """Run a connector until it ends, or its turn does; returns whether it has ended by itself."""
-        turn = running.plan.turn
+        schedule = running.plan.schedule
         run = asyncio.create_task(connector.run(), name="connector")
-        ends = asyncio.create_task(turn.ends(), name="turn")
+        ends = asyncio.create_task(schedule.ends(), name="schedule")
         try:
             await asyncio.wait([run, ends], return_when=asyncio.FIRST_COMPLETED)
             if not run.done() and ends.result():
@@ -317,7 +317,7 @@ class Herder:
             await asyncio.wait([run, ends])
             if not run.cancelled():
                 run.exception()
-        await turn.over(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
+        await schedule.over(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
         return False
 
     async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
@@ -368,7 +368,7 @@ class Herder:
         """
         for running in self.connectors:  # also one that waits for its next life: it gets nothing more to wait with
             if running.flow.target == at and running.copies:
-                running.plan.turn.give_way()
+                running.plan.schedule.give_way()
         into = [running for running in live if running.flow.target == at]
         drained = True
         for copies in (True, False):

@@ -21,7 +21,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from deploy.local.kafka import KafkaCluster
 from mm2py.group.membership import View
 from mm2py.records.control_codec import decode
-from mm2py.records.control_record import ControlRecord, Entry, Share
+from mm2py.records.control_record import ControlRecord, Entry, TaskName
 from tests.cluster.kafka_client import admin, read, topic_names
 from tests.cluster.running import DEADLINE_S, Mm2py, Value, one_way_properties, wait_until
 
@@ -107,7 +107,7 @@ class Group:
     def leader(self) -> Mm2py:
         return self.worker_of(self.view().leader)
 
-    def partitions(self, view: View | None = None) -> dict[Share, str]:
+    def partitions(self, view: View | None = None) -> dict[TaskName, str]:
         """Return who may copy which partition just now: owners that wait for nobody."""
         return {
             share: str(owned.member)
@@ -117,10 +117,10 @@ class Group:
 
     def wait_until_shared(
         self, partitions: int, *, among: int | None = None, deadline_s: float = DEADLINE_S
-    ) -> dict[Share, str]:
+    ) -> dict[TaskName, str]:
         """Wait until so many partitions have owners that may copy, exactly so many workers, all alive."""
         wanted = len([one for one in self.workers if one.alive]) if among is None else among
-        found: dict[Share, str] = {}
+        found: dict[TaskName, str] = {}
 
         def shared() -> bool:
             nonlocal found

@@ -20,7 +20,7 @@ import pytest
 from deploy.local.kafka import KafkaCluster
 from mm2py.connector import Kind, parse_flow
 from mm2py.records.control_codec import encode
-from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Joined, Left, MemberId, Share
+from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Joined, Left, MemberId, TaskName
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, bounds_of, make_topic, new_topic, now_ms, send
@@ -82,10 +82,10 @@ class Copies:
     def properties(self) -> dict[str, Value]:
         return two_flows(self.source, self.target, dict.fromkeys(ALIASES, ",".join(self.topics)))
 
-    def ends(self) -> dict[Share, int]:
+    def ends(self) -> dict[TaskName, int]:
         """Return where each remote partition ends just now."""
         return {
-            Share(parse_flow(f"{alias}->B"), Kind.SOURCE, topic, number): bounds.end
+            TaskName(parse_flow(f"{alias}->B"), Kind.SOURCE, topic, number): bounds.end
             for alias in self.aliases
             for topic in self.topics
             for number, bounds in bounds_of(self.target, f"{alias}.{topic}", range(PARTITIONS)).items()
@@ -94,7 +94,7 @@ class Copies:
     def wait_until_all_grow(self, *, deadline_s: float = DEADLINE_S) -> None:
         """Wait until each remote partition has newer records than now."""
         before = self.ends()
-        still: set[Share] = set(before)
+        still: set[TaskName] = set(before)
 
         def grown() -> bool:
             now = self.ends()
@@ -113,7 +113,7 @@ class Copies:
             for topic in self.topics:
                 assert_copied(self.source, self.target, topic, f"{alias}.{topic}", run=run, max_rewinds=0)
 
-    def markers(self) -> dict[Share, int]:
+    def markers(self) -> dict[TaskName, int]:
         """Return how many markers stand in the remote partitions that have some, when all is copied."""
         sent = {topic: bounds_of(self.source, topic, range(PARTITIONS)) for topic in self.topics}
         found = {share: end - sent[share.topic][share.partition].end for share, end in self.ends().items()}
@@ -134,7 +134,7 @@ def sharing(
         copies.assert_exact(next(worker for worker in group.workers if worker.alive))
 
 
-def owned(shares: Mapping[Share, str], member: str) -> list[Share]:
+def owned(shares: Mapping[TaskName, str], member: str) -> list[TaskName]:
     return [share for share, name in shares.items() if name == member]
 
 

@@ -15,8 +15,8 @@ from mm2py.connector import parse_flow
 from mm2py.group.control_log import ControlLog
 from mm2py.group.election.candidate import LogElection
 from mm2py.group.group import Group
-from mm2py.group.group_state import Terms
-from mm2py.group.leader_loop import DeadWriters
+from mm2py.group.group_state import JoinMetadata
+from mm2py.group.leader_loop import EvictedWriters
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import Cluster
@@ -50,7 +50,7 @@ class Worker:
         self.tasks = [asyncio.create_task(self.group.run()), asyncio.create_task(self._release())]
 
     async def _make(self, member_id: MemberId) -> Member:
-        terms = Terms(
+        terms = JoinMetadata(
             group=self._group_name,
             target="B",
             name=f"w{self._number}",
@@ -63,7 +63,7 @@ class Worker:
             producer_expiry_ms=DAY_MS,
         )
         topics = [f"{self._group_name}-offsets", f"{self._group_name}-status"]
-        dead = DeadWriters(self.cluster, lambda _: topics, clock=self.clock, rng=self.rng, log=self._log)
+        dead = EvictedWriters(self.cluster, lambda _: topics, clock=self.clock, rng=self.rng, log=self._log)
         control = ControlLog(
             self.cluster,
             control_log(self._group_name, producer_expiry_ms=DAY_MS),
@@ -83,19 +83,19 @@ class Worker:
         """Stand in for a connector, which lets go at once of what it owns no more."""
         while True:
             member = await self.group.joined()
-            shares = member.shares(FLOW)
+            ownership = member.ownership(FLOW)
             try:
                 while not member.is_over:
-                    shares.changed.clear()
-                    await shares.release(shares.to_release())
-                    await shares.release_head()
-                    await shares.changed.wait()
+                    ownership.changed.clear()
+                    await ownership.release(ownership.to_release())
+                    await ownership.release(())
+                    await ownership.changed.wait()
             except IncarnationEnded:
                 continue
 
     @property
-    def shares(self) -> Ownership:
-        return self.members[-1].shares(FLOW)
+    def ownership(self) -> Ownership:
+        return self.members[-1].ownership(FLOW)
 
     async def kill(self) -> None:
         for task in self.tasks:
@@ -124,16 +124,16 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
     partitions = 60
 
     def copied(workers: list[Worker]) -> list[int]:
-        return sorted(number for worker in workers for _, number in worker.shares.mine())
+        return sorted(number for worker in workers for _, number in worker.ownership.mine())
 
     async def scenario() -> None:
         workers = [Worker(kafka, number, group, log_text) for number in range(4)]
         try:
             everything = list(range(partitions))
             await until(lambda: all(w.members and len(w.members[-1].view.members) == 4 for w in workers), log_text)
-            await until(lambda: any(worker.shares.is_head for worker in workers), log_text)
-            head = next(worker for worker in workers if worker.shares.is_head)
-            await head.shares.list_partitions({"orders": partitions}, {"orders": partitions}, {})
+            await until(lambda: any(worker.ownership.is_coordinator for worker in workers), log_text)
+            head = next(worker for worker in workers if worker.ownership.is_coordinator)
+            await head.ownership.list_partitions({"orders": partitions}, {"orders": partitions}, {})
             await until(lambda: copied(workers) == everything, log_text)
             for leads in (False, True):
                 dead = next(worker for worker in workers if worker.members[-1].is_leader is leads)
@@ -142,12 +142,12 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
                     for life in range(5)
                 ]
                 for identity in identities:
-                    await dead.shares.announce(identity)
+                    await dead.ownership.announce(identity)
                 workers.remove(dead)
                 await dead.kill()
                 took_s = await until(lambda: copied(workers) == everything, log_text)
                 assert SESSION_S - BEAT_S - 0.1 < took_s < 10 * (SESSION_S + 1)
-                fences = workers[0].shares.fates.fence_epochs
+                fences = workers[0].ownership.fates.fence_epochs
                 assert {identity.producer_id for identity in identities} <= fences.keys()
                 assert set(fences.values()) == {1}
             members = [worker.members[-1] for worker in workers]

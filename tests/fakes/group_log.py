@@ -9,8 +9,9 @@ from typing import cast
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.member import Member
 from mm2py.group.membership import View
-from mm2py.group.ownership import Ownership as OwnershipOfFlow
+from mm2py.group.ownership import Ownership
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
@@ -20,9 +21,8 @@ from mm2py.records.control_record import (
     Joined,
     Listed,
     MemberId,
-    Ownership,
     Released,
-    Share,
+    TaskName,
     Writer,
     Writes,
 )
@@ -32,11 +32,11 @@ C_B = Flow(ClusterAlias("C"), ClusterAlias("B"))
 W1, W2, W3 = MemberId("w1"), MemberId("w2"), MemberId("w3")
 SESSION_TIMEOUT_MS = 3000
 BEAT_MS = 500
-HEAD = Share(A_B, Kind.SOURCE)
+HEAD = TaskName(A_B, Kind.SOURCE)
 
 
-def share(partition: int, topic: str = "orders", flow: Flow = A_B) -> Share:
-    return Share(flow, Kind.SOURCE, topic, partition)
+def share(partition: int, topic: str = "orders", flow: Flow = A_B) -> TaskName:
+    return TaskName(flow, Kind.SOURCE, topic, partition)
 
 
 def joined(member: MemberId, *flows: Flow, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Joined:
@@ -83,14 +83,14 @@ class GroupLog:
         self.add(Claim(member, self.view.leader_epoch + 1, f"claim of {member}"))
         assert self.view.leader == member
 
-    def own(self, owners: Mapping[Share, MemberId]) -> None:
+    def own(self, owners: Mapping[TaskName, MemberId]) -> None:
         assert self.view.leader is not None
-        self.add(Ownership(self.view.leader, self.view.leader_epoch, self.view.generation + 1, owners))
+        self.add(Assigned(self.view.leader, self.view.leader_epoch, self.view.generation + 1, owners))
 
     def list_topics(self, by: MemberId, topics: Mapping[str, int]) -> None:
         self.add(Listed(by, A_B, topics))
 
-    def release(self, member: MemberId, *shares: Share) -> Released:
+    def release(self, member: MemberId, *shares: TaskName) -> Released:
         released = Released(member, self.view.generation, frozenset(shares))
         self.add(released)
         return released
@@ -103,9 +103,9 @@ class GroupLog:
         assert self.view.leader is not None
         self.add(Fenced(self.view.leader, self.view.leader_epoch, of, epochs or {}))
 
-    def ownership(self, member: MemberId, flow: Flow = A_B) -> OwnershipOfFlow:
+    def ownership(self, member: MemberId, flow: Flow = A_B) -> Ownership:
         """Return a flow's part of the group, as one of its members sees it."""
-        return OwnershipOfFlow(cast("Member", _Seat(member, self)), flow, "mm2py", 86_400_000)
+        return Ownership(cast("Member", _Seat(member, self)), flow, "mm2py", 86_400_000)
 
     def read(self, upto: int) -> View:
         """Return the view of a reader who has got as far as ``upto``."""
@@ -117,7 +117,7 @@ class GroupLog:
 
 @dataclass
 class _Seat:
-    """A member that is never over, as far as ``OwnershipOfFlow`` asks for it."""
+    """A member that is never over, as far as ``Ownership`` asks for it."""
 
     id: MemberId
     log: GroupLog

@@ -17,6 +17,7 @@ from mm2py.group.membership import View
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (
     NOBODY,
+    Assigned,
     Beat,
     ControlRecord,
     Entry,
@@ -27,10 +28,9 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
-    Share,
     Snapshot,
+    TaskName,
     Writes,
 )
 from tests.fakes.group_log import A_B, BEAT_MS, C_B, HEAD, joined, writer
@@ -46,7 +46,7 @@ class Worker:
     says: Joined
     producer_id: int
     view: View = field(default_factory=View)
-    running: set[Share] = field(default_factory=set)
+    running: set[TaskName] = field(default_factory=set)
     """What it is at: something of it may still be appended to a remote topic."""
     shut_out: bool = False
     """Whether its producers were fenced: then nothing of it can be."""
@@ -129,12 +129,12 @@ class Walk:
         view = self.truth
         assert view.leader in view.members
         assert not view.to_fence
-        for share in view.shares():
+        for share in view.tasks():
             owner = view.owner(share)
             assert owner in view.members, share
             assert view.may_run(share, owner), share
             assert share in self.workers[owner].running, share
-        assert set(view.owners) == set(view.shares())
+        assert set(view.owners) == set(view.tasks())
         alive = {name for name, worker in self.workers.items() if not (worker.dead or worker.left or worker.shut_out)}
         assert set(view.members) == alive
 
@@ -246,13 +246,13 @@ class Walk:
         if records:
             self._append(worker, records)
 
-    def _whim(self, worker: Worker) -> Ownership:
+    def _whim(self, worker: Worker) -> Assigned:
         """No plan is too foolish to be safe."""
         members = [*self.workers, NOBODY]
         shares = [share for share in worker.view.owners if self.rng.random() < 0.4]
         owners = {share: self.rng.choice(members) for share in shares}
         part, parts = self.rng.choice([(0, 1), (0, 1), (0, 2), (1, 2)])
-        return Ownership(worker.name, worker.view.leader_epoch, worker.view.generation + 1, owners, part, parts)
+        return Assigned(worker.name, worker.view.leader_epoch, worker.view.generation + 1, owners, part, parts)
 
     def _append(self, worker: Worker, records: list[ControlRecord], *, waits: bool = True) -> None:
         worker.in_flight += waits

@@ -14,8 +14,8 @@ from mm2py.group.control_log import ControlLog
 from mm2py.group.control_topic import CHANNEL
 from mm2py.group.election.candidate import CandidateState
 from mm2py.group.group import Group
-from mm2py.group.group_state import GroupRefused, Terms
-from mm2py.group.leader_loop import DeadWriters
+from mm2py.group.group_state import GroupRefused, JoinMetadata
+from mm2py.group.leader_loop import EvictedWriters
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.errors import BrokerUnreachable
@@ -113,7 +113,7 @@ class Worker:
             "heartbeat_interval_s": BEAT_S,
             "producer_expiry_ms": world.producer_expiry_ms,
         }
-        self.terms = Terms(**(given | terms))  # type: ignore[arg-type]
+        self.terms = JoinMetadata(**(given | terms))  # type: ignore[arg-type]
         self.group = Group(self._make, clock=self.clock, rng=self.rng, log=self._log)
         self.releases = asyncio.Event()
         """Its connector lets go at once of what it owns no more; while this is not set, it takes its time."""
@@ -122,7 +122,7 @@ class Worker:
         self._connector = asyncio.create_task(self._release(), name=f"{name} connector")
 
     async def _make(self, member_id: MemberId) -> Member:
-        dead = DeadWriters(self.brokers, lambda _: (OFFSETS, STATUS), clock=self.clock, rng=self.rng, log=self._log)
+        dead = EvictedWriters(self.brokers, lambda _: (OFFSETS, STATUS), clock=self.clock, rng=self.rng, log=self._log)
         control = ControlLog(
             self.brokers,
             TOPIC,
@@ -156,20 +156,20 @@ class Worker:
         while self.group.refused is None:
             with contextlib.suppress(IncarnationEnded, GroupRefused):
                 member = await self.group.joined()
-                shares = member.shares(FLOW)
+                ownership = member.ownership(FLOW)
                 while not member.is_over:
-                    shares.changed.clear()
+                    ownership.changed.clear()
                     await self.releases.wait()
-                    await shares.release(shares.to_release())
-                    await shares.release(())
-                    await shares.changed.wait()
+                    await ownership.release(ownership.to_release())
+                    await ownership.release(())
+                    await ownership.changed.wait()
 
     @property
     def member(self) -> Member:
         return self.members[-1]
 
-    def shares(self, flow: Flow = FLOW) -> Ownership:
-        return self.member.shares(flow)
+    def ownership(self, flow: Flow = FLOW) -> Ownership:
+        return self.member.ownership(flow)
 
     async def kill(self) -> None:
         """End it as kill -9 does: nothing is said."""
@@ -241,20 +241,22 @@ class GroupWorld:
 
     async def list_topic(self, workers: list[Worker], partitions: int, topic: str = "orders") -> None:
         """Let the flow's head list a topic, and wait until each partition may be copied by somebody."""
-        await self.until(lambda: any(worker.shares().is_head for worker in workers))
-        head = next(worker for worker in workers if worker.shares().is_head)
-        await head.shares().list_partitions({topic: partitions}, {}, {})
+        await self.until(lambda: any(worker.ownership().is_coordinator for worker in workers))
+        head = next(worker for worker in workers if worker.ownership().is_coordinator)
+        await head.ownership().list_partitions({topic: partitions}, {}, {})
         await self.until(lambda: self.copied(workers, topic) == list(range(partitions)))
 
     def copied(self, workers: list[Worker], topic: str = "orders") -> list[int]:
         """Return the partitions of a topic that workers may copy just now, once for each who may."""
-        return sorted(number for worker in workers for number in range(30) if worker.shares().may_copy((topic, number)))
+        return sorted(
+            number for worker in workers for number in range(30) if worker.ownership().may_copy((topic, number))
+        )
 
     async def writes(self, worker: Worker, transactional_id: str) -> ProducerIdentity:
         """Let a worker announce a producer, and return it."""
         producer = OwnProducer(worker.brokers, transactional_id, rng=worker.rng)
         identity = await producer.begin()
-        await worker.shares().announce(identity)
+        await worker.ownership().announce(identity)
         return identity
 
     def written(self, kind: type[RecordT]) -> list[RecordT]:

@@ -26,7 +26,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest, TopicPartition
 from mm2py.logs import _one_line, _text_line, make_logger
-from mm2py.records.control_record import Share
+from mm2py.records.control_record import TaskName
 from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
@@ -208,11 +208,11 @@ class Process:
         member = self.member
         if not self.is_up or member is None:
             return set()
-        return set(member.shares(flow).mine())
+        return set(member.ownership(flow).mine())
 
-    def is_head(self, flow: Flow) -> bool:
+    def is_coordinator(self, flow: Flow) -> bool:
         member = self.member
-        return self.is_up and member is not None and member.view.may_run(Share(flow, Kind.SOURCE), member.id)
+        return self.is_up and member is not None and member.view.may_run(TaskName(flow, Kind.SOURCE), member.id)
 
     @property
     def is_leader(self) -> bool:

@@ -9,7 +9,7 @@ import re
 
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
-from mm2py.group.group import UNREACHABLE_REPORT_S, Entrance
+from mm2py.group.group import UNREACHABLE_REPORT_S, GroupFactory
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
@@ -19,7 +19,7 @@ from tests.fakes.virtual_time import VirtualClock, run_virtual
 DOWN_S = 60.0
 
 
-def entrance(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, up_at_s: float) -> Entrance:
+def entrance(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, up_at_s: float) -> GroupFactory:
     """Return the way into the group on a cluster that answers from ``up_at_s`` on."""
 
     async def identify() -> str:
@@ -27,7 +27,7 @@ def entrance(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, u
             raise BrokerUnreachable("b:9092", "Connection refused")
         return "B-id"
 
-    return Entrance(
+    return GroupFactory(
         GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
         Side(ClusterAlias("B"), cluster, identify),
         (),
@@ -61,7 +61,7 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
 def test_a_member_says_which_tasks_its_worker_may_run() -> None:
     async def scenario() -> None:
         clock, flow = VirtualClock(), parse_flow("A->B")
-        way_in = Entrance(
+        way_in = GroupFactory(
             GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
             Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
             (),

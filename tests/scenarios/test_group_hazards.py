@@ -232,7 +232,7 @@ def test_a_new_head_keeps_configurations_in_step_at_once() -> None:
         world = SharedWorld(extra={"sync.topic.configs.interval.seconds": "3600"})
         (name,) = world.make_topics(1, 3)
         await settled(world, 2)
-        (head,) = [process for process in world.up if process.is_head(world.flow)]
+        (head,) = [process for process in world.up if process.is_coordinator(world.flow)]
         await asyncio.sleep(5)
         world.source.configure_topic(name, {"retention.ms": "1234567"})
         head.kill()

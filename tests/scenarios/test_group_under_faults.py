@@ -20,7 +20,7 @@ def free_to_copy(workers: list[Worker], number: int) -> list[str]:
     return [
         worker.name
         for worker in workers
-        if worker.members and worker.member.gate.is_open and worker.shares().may_copy(("orders", number))
+        if worker.members and worker.member.gate.is_open and worker.ownership().may_copy(("orders", number))
     ]
 
 

@@ -19,7 +19,7 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicPr
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, Share
+from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, TaskName
 from tests.fakes.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
@@ -81,11 +81,11 @@ def test_what_a_killed_worker_owned_is_fenced_and_copied_by_others_soon(seed: in
             for identity in identities:
                 assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
                 assert world.markers(identity.producer_id, STATUS) == [0, 1]
-                assert rest[0].shares().fates.fence_epochs[identity.producer_id] == 1
-            fates = rest[1].shares().fates
+                assert rest[0].ownership().fates.fence_epochs[identity.producer_id] == 1
+            fates = rest[1].ownership().fates
             assert dead.member.id in fates.known - fates.live - fates.drained
             assert {one.producer_id for one in identities} <= fates.producers
-            assert rest[0].shares().fates.live == {worker.member.id for worker in rest}
+            assert rest[0].ownership().fates.live == {worker.member.id for worker in rest}
             assert not world.cluster.complaints
 
     run(scenario(), seed)
@@ -151,7 +151,7 @@ def test_a_frozen_worker_wakes_as_another_member_and_writes_nothing_as_the_old_o
                 await writing
             assert world.cluster.partition(OFFSETS, 0).high_watermark == end
             await world.until(lambda: all(world.agree(workers)))
-            assert old.is_over and not old.shares(FLOW).is_head
+            assert old.is_over and not old.ownership(FLOW).is_coordinator
             assert frozen.member.id != old.id
             await world.until(lambda: world.copied(workers) == list(range(12)))
 
@@ -196,7 +196,7 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
             (alone,) = workers
             await world.list_topic(workers, 4)
             identity = await OwnProducer(alone.brokers, transactional_id, rng=alone.rng).begin()
-            await alone.shares().announce(identity)
+            await alone.ownership().announce(identity)
             lease = alone.member.gate
             alone.wire.held = "control log"
             await asyncio.sleep(1)  # what it reads just now is answered
@@ -645,9 +645,9 @@ def test_who_speaks_for_a_partition_is_its_owner_or_the_head_while_it_has_none()
         async with world.running(3) as workers:
             await world.list_topic(workers, 6)
             for number in range(6):
-                assert sum(worker.shares().speaks_for(("orders", number)) for worker in workers) == 1
-            (head,) = [worker for worker in workers if worker.shares().is_head]
-            assert [worker for worker in workers if worker.shares().speaks_for(("unlisted", 0))] == [head]
+                assert sum(worker.ownership().speaks_for(("orders", number)) for worker in workers) == 1
+            (head,) = [worker for worker in workers if worker.ownership().is_coordinator]
+            assert [worker for worker in workers if worker.ownership().speaks_for(("unlisted", 0))] == [head]
 
     run(scenario())
 
@@ -657,8 +657,8 @@ def test_nobody_but_the_head_lists_partitions() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
             await world.list_topic(workers, 6)
-            (other,) = [worker for worker in workers if not worker.shares().is_head]
-            await other.shares().list_partitions({"orders": 3}, {}, {})
+            (other,) = [worker for worker in workers if not worker.ownership().is_coordinator]
+            await other.ownership().list_partitions({"orders": 3}, {}, {})
             assert len(world.written(Listed)) == 1
 
     run(scenario())
@@ -675,14 +675,14 @@ def test_what_is_known_of_producers_survives_their_members() -> None:
             lives = [(await world.writes(first, name.format(life))).producer_id for life in range(2)]
             plain = (await world.writes(first, "plain")).producer_id
             await asyncio.sleep(0.1)
-            assert second.shares().fates.writing == {lives[1], plain}, "the life before has let all go"
-            assert second.shares().fates.producers == {*lives, plain}
+            assert second.ownership().fates.writing == {lives[1], plain}, "the life before has let all go"
+            assert second.ownership().fates.producers == {*lives, plain}
             await first.group.leave(in_doubt=False)
-            await world.until(lambda: first.member.id in second.shares().fates.drained)
+            await world.until(lambda: first.member.id in second.ownership().fates.drained)
             await asyncio.sleep(70)  # a snapshot holds it all by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
-            for fates in (second.shares().fates, late.shares().fates):
+            for fates in (second.ownership().fates, late.ownership().fates):
                 assert fates.writing == frozenset() and fates.producers == {*lives, plain}
                 assert first.member.id in fates.drained & fates.known and first.member.id not in fates.live
 
@@ -698,17 +698,17 @@ def test_partitions_that_move_are_copied_nowhere_until_their_earlier_owner_has_l
             identity = await world.writes(first, "mm2py-first")
             first.releases.clear()
             second = world.add("w2")
-            await world.until(lambda: bool(first.shares().to_release()))
+            await world.until(lambda: bool(first.ownership().to_release()))
             await asyncio.sleep(10)
-            moved = sorted(first.shares().to_release())
+            moved = sorted(first.ownership().to_release())
             assert len(moved) == 5
-            assert not any(first.shares().may_copy(key) or second.shares().may_copy(key) for key in moved)
+            assert not any(first.ownership().may_copy(key) or second.ownership().may_copy(key) for key in moved)
             assert len(world.copied([first])) == 5
             first.releases.set()
-            assert await world.until(lambda: sorted(second.shares().mine()) == moved) < 0.1
-            assert sorted(first.shares().mine()) == sorted({("orders", n) for n in range(10)} - {*moved})
-            assert identity.producer_id in second.shares().fates.writing
-            assert second.shares().listed == {"orders": 10}
+            assert await world.until(lambda: sorted(second.ownership().mine()) == moved) < 0.1
+            assert sorted(first.ownership().mine()) == sorted({("orders", n) for n in range(10)} - {*moved})
+            assert identity.producer_id in second.ownership().fates.writing
+            assert second.ownership().listed == {"orders": 10}
 
     run(scenario())
 
@@ -722,11 +722,11 @@ def test_partitions_that_a_dead_worker_had_not_let_go_yet_are_fenced_before_they
             identity = await world.writes(first, "mm2py-first")
             first.releases.clear()
             second = world.add("w2")
-            await world.until(lambda: bool(first.shares().to_release()))
+            await world.until(lambda: bool(first.ownership().to_release()))
             await first.kill()
-            await world.until(lambda: len(second.shares().mine()) == 10)
+            await world.until(lambda: len(second.ownership().mine()) == 10)
             assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
-            assert identity.producer_id not in second.shares().fates.writing
+            assert identity.producer_id not in second.ownership().fates.writing
 
     run(scenario())
 
@@ -737,11 +737,11 @@ def test_only_a_change_of_a_flow_wakes_its_connector() -> None:
         async with world.running(2) as workers:
             await world.list_topic(workers, 4)
             await asyncio.sleep(1)
-            changed = workers[0].member.shares(OTHER).changed
+            changed = workers[0].member.ownership(OTHER).changed
             changed.clear()
             await asyncio.sleep(5)
-            head = next(worker for worker in workers if worker.shares().is_head)
-            await head.shares().list_partitions({"orders": 5}, {}, {})
+            head = next(worker for worker in workers if worker.ownership().is_coordinator)
+            await head.ownership().list_partitions({"orders": 5}, {}, {})
             await asyncio.sleep(1)
             assert not changed.is_set(), "beats, and what concerns another flow"
             await workers[1].group.leave(in_doubt=False)
@@ -755,19 +755,19 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
-            await world.until(lambda: any(worker.shares().is_head for worker in workers))
-            head = next(worker for worker in workers if worker.shares().is_head)
-            await head.shares().list_partitions({"orders": 4, "other": 2}, {"orders": 2}, {})
-            await head.shares().list_partitions({"orders": 6}, {"orders": 6}, {})
+            await world.until(lambda: any(worker.ownership().is_coordinator for worker in workers))
+            head = next(worker for worker in workers if worker.ownership().is_coordinator)
+            await head.ownership().list_partitions({"orders": 4, "other": 2}, {"orders": 2}, {})
+            await head.ownership().list_partitions({"orders": 6}, {"orders": 6}, {})
             await asyncio.sleep(1)
-            assert [worker.shares().width("orders") for worker in workers] == [2, 2]
-            assert head.shares().width("other") is None
+            assert [worker.ownership().width("orders") for worker in workers] == [2, 2]
+            assert head.ownership().width("other") is None
             await asyncio.sleep(70)  # a snapshot holds it all by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
-            assert (late.shares().width("orders"), late.shares().listed) == (2, {"orders": 6, "other": 2})
-            await head.shares().list_partitions({"orders": 0}, {}, {})
-            assert head.shares().width("orders") is None
+            assert (late.ownership().width("orders"), late.ownership().listed) == (2, {"orders": 6, "other": 2})
+            await head.ownership().list_partitions({"orders": 0}, {}, {})
+            assert head.ownership().width("orders") is None
 
     run(scenario())
 
@@ -788,7 +788,7 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
             assert len(world.written(Resigned)) == 1
             assert old.gate.is_open and not old.is_over, "it beats on, for its partitions to be drained"
             with pytest.raises(IncarnationEnded):
-                await old.shares(FLOW).announce(identity)
+                await old.ownership(FLOW).announce(identity)
             old.flow_ended(FLOW, in_doubt=leaves_doubt)
             with pytest.raises(NewerFormat, match=r"99\.1"):
                 await asyncio.wait_for(workers[0].task, 0.5)
@@ -815,8 +815,8 @@ def test_a_worker_that_must_not_pass_over_a_record_and_does_not_get_drained_leav
     run(scenario())
 
 
-def _share(number: int) -> Share:
-    return Share(FLOW, Kind.SOURCE, "orders", number)
+def _share(number: int) -> TaskName:
+    return TaskName(FLOW, Kind.SOURCE, "orders", number)
 
 
 def _leader(world: GroupWorld) -> BrokerId:

@@ -149,8 +149,8 @@ def test_who_comes_later_is_refused_also_after_a_leader_and_the_head_have_died(i
         processes = [scene.start() for _ in range(3)]
         await world.until(lambda: scene.is_of("A"))
         next(process for process in world.up if process.is_leader).kill()
-        await world.until(lambda: any(process.is_head(world.flow) for process in world.up))
-        next(process for process in world.up if process.is_head(world.flow)).kill()
+        await world.until(lambda: any(process.is_coordinator(world.flow) for process in world.up))
+        next(process for process in world.up if process.is_coordinator(world.flow)).kill()
         get_well(scene)
         scene.write("A")
         await world.until(lambda: "C->B" in refused(*processes))
@@ -353,7 +353,9 @@ def test_who_made_a_remote_topic_and_came_second_all_the_same_does_not_take_what
         scene = Rivals()
         world = scene.world
         processes = [scene.start(), scene.start()]
-        await world.until(lambda: len(world.up) == 2 and any(process.is_head(world.flow) for process in processes))
+        await world.until(
+            lambda: len(world.up) == 2 and any(process.is_coordinator(world.flow) for process in processes)
+        )
         await asyncio.sleep(5)
         made_by_a = asyncio.create_task(world.until(lambda: "t0" in world.target.topics))
         scene.make("A")

@@ -22,6 +22,7 @@ from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import make_logger
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
@@ -30,9 +31,8 @@ from mm2py.records.control_record import (
     Left,
     Listed,
     MemberId,
-    Ownership,
-    Share,
     Snapshot,
+    TaskName,
     Writer,
     Writes,
 )
@@ -62,8 +62,8 @@ def joined(member: MemberId, name: str, url: str = "") -> Joined:
     return Joined(member, name, "0.1.0", url, (A_TO_B,), (), {}, "cluster-B", "log", 3000)
 
 
-def shares(*keys: tuple[str, int]) -> list[Share]:
-    return [Share(A_TO_B, Kind.SOURCE), *(Share(A_TO_B, Kind.SOURCE, *key) for key in keys)]
+def shares(*keys: tuple[str, int]) -> list[TaskName]:
+    return [TaskName(A_TO_B, Kind.SOURCE), *(TaskName(A_TO_B, Kind.SOURCE, *key) for key in keys)]
 
 
 class WrongClock:
@@ -148,9 +148,9 @@ class Scene(World):
             joined(W1, "host1-10", "http://user:hunter2@host1:8083/x"),
             joined(W2, "host2-20"),
             Claim(W1, epoch, "c1"),
-            Ownership(W1, epoch, generation + 1, {Share(A_TO_B, Kind.SOURCE): W1}),
+            Assigned(W1, epoch, generation + 1, {TaskName(A_TO_B, Kind.SOURCE): W1}),
             Listed(W1, A_TO_B, topics),
-            Ownership(W1, epoch, generation + 2, owners),
+            Assigned(W1, epoch, generation + 2, owners),
         )
 
     @asynccontextmanager

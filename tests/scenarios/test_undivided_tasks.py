@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from mm2py.connector import Flow, Kind, parse_flow
-from mm2py.group.group import Entrance
-from mm2py.records.control_record import Evicted, Share
-from mm2py.worker.connector_schedule import ShareTurn
+from mm2py.group.group import GroupFactory
+from mm2py.records.control_record import Evicted, TaskName
+from mm2py.worker.connector_schedule import TaskSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
 from tests.scenarios.shared_world import run
 
@@ -25,25 +25,25 @@ class Tasks:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self._running: dict[Flow, ShareTurn] = {}
+        self._running: dict[Flow, TaskSchedule] = {}
         self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
 
     async def _run(self, flow: Flow) -> None:
-        turn = ShareTurn(self.worker.group, cast("Entrance", None), Share(flow, Kind.CHECKPOINT))
+        schedule = TaskSchedule(self.worker.group, cast("GroupFactory", None), TaskName(flow, Kind.CHECKPOINT))
         while True:
-            await turn.begins()
-            self._running[flow] = turn
+            await schedule.begins()
+            self._running[flow] = schedule
             try:
-                await turn.ends()
+                await schedule.ends()
                 await asyncio.sleep(0.1)  # it drains
             finally:
                 del self._running[flow]
-            await turn.over(in_doubt=False)
+            await schedule.over(in_doubt=False)
 
     @property
     def running(self) -> set[Flow]:
         """Those that run and can write: what a task sends goes out under its member's lease, or waits for it."""
-        return {flow for flow, turn in self._running.items() if turn.member.gate.is_open}
+        return {flow for flow, schedule in self._running.items() if schedule.member.gate.is_open}
 
     async def end(self) -> None:
         for task in self._tasks:

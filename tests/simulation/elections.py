@@ -27,7 +27,7 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, Produce
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
-from mm2py.records.control_record import Entry, Evicted, Fenced, MemberId, Ownership, Snapshot, Writes
+from mm2py.records.control_record import Assigned, Entry, Evicted, Fenced, MemberId, Snapshot, Writes
 from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import VirtualTimeStopped, run_virtual
 from tests.scenarios.group_world import FLOW, LOG, OFFSETS, SESSION_S, GroupWorld, Worker
@@ -115,28 +115,28 @@ class Copies:
                 pass
 
     async def _live(self, member: Member) -> None:
-        shares = member.shares(FLOW)
+        ownership = member.ownership(FLOW)
         identity = await OwnProducer(self._worker.brokers, f"mm2py-g-{member.id}", rng=self._worker.rng).begin()
-        await shares.announce(identity)
+        await ownership.announce(identity)
         async with asyncio.TaskGroup() as tasks:
             for partition in range(PARTITIONS):
                 tasks.create_task(self._write(member, identity, partition))
             while not member.is_over:
-                if shares.is_head and not shares.listed:
-                    await shares.list_partitions({"orders": PARTITIONS}, {}, {})
-                shares.changed.clear()
-                idle = [key for key in shares.to_release() if key[1] not in self._under_way]
-                await shares.release(idle)
+                if ownership.is_coordinator and not ownership.listed:
+                    await ownership.list_partitions({"orders": PARTITIONS}, {}, {})
+                ownership.changed.clear()
+                idle = [key for key in ownership.to_release() if key[1] not in self._under_way]
+                await ownership.release(idle)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.3 if shares.to_release() else None):
-                        await shares.changed.wait()
+                    async with asyncio.timeout(0.3 if ownership.to_release() else None):
+                        await ownership.changed.wait()
 
     async def _write(self, member: Member, identity: ProducerIdentity, partition: int) -> None:
         """Write again and again, each batch until it is answered: a batch that was stored twice would be refused."""
-        sequence, shares = 0, member.shares(FLOW)
+        sequence, ownership = 0, member.ownership(FLOW)
         while not member.is_over:
             await asyncio.sleep(WRITE_EVERY_S * self._worker.rng.uniform(0.5, 1.5))
-            if self._drains or not shares.may_copy(("orders", partition)):
+            if self._drains or not ownership.may_copy(("orders", partition)):
                 continue
             self._under_way.add(partition)
             try:
@@ -309,7 +309,7 @@ class Storm:
             for worker in self.up
             if worker.members and worker.member.gate.is_open
             for partition in range(PARTITIONS)
-            if worker.shares().may_copy(("orders", partition))
+            if worker.ownership().may_copy(("orders", partition))
         )
         return sum(times == 1 for times in free.values())
 
@@ -332,16 +332,16 @@ class Storm:
             what = entry.record
             if isinstance(what, Writes):
                 writers[what.writer.producer_id] = what.member
-            if isinstance(what, Ownership | Evicted | Fenced | Snapshot):
+            if isinstance(what, Assigned | Evicted | Fenced | Snapshot):
                 authors[what.leader_epoch].add(what.member)
-            before = view.hand_overs.changes
+            before = view.revocations.changes
             view.take(entry)
             if view.leader is not None and leaders.setdefault(view.leader_epoch, view.leader) != view.leader:
                 self._find(f"epoch {view.leader_epoch} has two leaders: {leaders[view.leader_epoch]}, {view.leader}")
             if view.leader_epoch < epoch:
                 self._find(f"leader epoch {view.leader_epoch} comes after {epoch}")
             epoch = view.leader_epoch
-            if view.hand_overs.changes != before:
+            if view.revocations.changes != before:
                 for share, owned in view.owners.items():
                     if share.kind is Kind.SOURCE and share.is_partition and owned.member and owned.waits_for is None:
                         turns = owners[share.partition]

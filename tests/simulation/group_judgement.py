@@ -44,8 +44,8 @@ def group_findings(target: ClusterModel, topics: Collection[tuple[str, str]]) ->
         if view.leader_epoch < epoch:
             findings.append(f"leader epoch {view.leader_epoch} comes after {epoch}")
         epoch = view.leader_epoch
-        if changes != view.hand_overs.changes:
-            changes = view.hand_overs.changes
+        if changes != view.revocations.changes:
+            changes = view.revocations.changes
             for share, owned in view.owners.items():
                 if share.kind is Kind.SOURCE and share.is_partition and owned.member and owned.waits_for is None:
                     runs = owners[share.topic, share.partition]

@@ -81,7 +81,7 @@ class Judge:
         owned: Counter[TopicPartition] = Counter()
         for last in self.lasts:
             if (member := last.member) is not None:
-                owned.update(member.shares(FLOW).mine())
+                owned.update(member.ownership(FLOW).mine())
         return {(plan.name, number) for plan, number in self._partitions()} <= owned.keys() and all(
             count == 1 for count in owned.values()
         )

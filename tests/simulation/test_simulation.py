@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.group.leader_loop import DeadWriters
+from mm2py.group.leader_loop import EvictedWriters
 from mm2py.group.leader_loop import Outcome as DeadOutcome
 from mm2py.records.control_record import Writer
 from tests.simulation.campaign import KINDS, Campaign, reproduce
@@ -83,10 +83,10 @@ def test_groups_whose_leaders_fail_again_and_again_have_one_at_a_time_and_one_wr
 def test_a_group_that_fences_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the judgement would be none: who is shut out by nothing writes among the next owner's records."""
 
-    async def fences_nobody(_: DeadWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
+    async def fences_nobody(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
         return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})
 
-    monkeypatch.setattr(DeadWriters, "shut_out", fences_nobody)
+    monkeypatch.setattr(EvictedWriters, "shut_out", fences_nobody)
     assert any("whose turn it was not" in finding for seed in range(1, 4) for finding in run_elections(seed).findings)
 
 

@@ -36,7 +36,7 @@ from mm2py.errors import Mm2Error
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.records.control_record import Lead
+from mm2py.records.control_record import TopicClaim
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.states import Stalled
@@ -227,9 +227,9 @@ class Discovery:
 
     def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
         group = self._ownership
-        if not group.is_head:
+        if not group.is_coordinator:
             return False
-        return group.listed.get(name, 0) < len(topic.partitions) or group.lead(name) != self._lead(name)
+        return group.listed.get(name, 0) < len(topic.partitions) or group.claim(name) != self._claim_on(name)
 
     def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
         """Return how many partitions are ours of topics that the head has seen, and this worker's broker not yet."""
@@ -300,8 +300,8 @@ class Discovery:
             widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
             listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
-            leads = {name: self._lead(name) for name in new}
-            await self._ownership.list_partitions(partitions, widths, leads, source_cluster=self._source_id)
+            claims = {name: self._claim_on(name) for name in new}
+            await self._ownership.list_partitions(partitions, widths, claims, source_cluster=self._source_id)
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         source = self._source
@@ -341,16 +341,16 @@ class Discovery:
 
     def _taken(self, topic: str) -> SeveralFlows | None:
         """Return why a topic must not be copied, if another flow has listed its remote topic before."""
-        others = self._ownership.in_the_way(topic, self._lead(topic))
+        others = self._ownership.conflicting_flows(topic, self._claim_on(topic))
         return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
 
     def _leads_there(self, topic: str) -> bool:
         """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
         group = self._ownership
-        return topic in group.listed and group.lead(topic) in {None, self._lead(topic)}
+        return topic in group.listed and group.claim(topic) in {None, self._claim_on(topic)}
 
-    def _lead(self, topic: str) -> Lead:
-        return Lead.of(topic, self._remote(topic), mixes=self._settings.many_to_one)
+    def _claim_on(self, topic: str) -> TopicClaim:
+        return TopicClaim.of(topic, self._remote(topic), mixes=self._settings.many_to_one)
 
     # What is gone
 
@@ -393,7 +393,7 @@ class Discovery:
     async def _unlist(self, wanted: Collection[str]) -> None:
         """As the head, take topics from the list that have been gone for so long that every worker has seen it, and has
         said what becomes of their partitions."""
-        listed = self._ownership.listed if self._ownership.is_head else {}
+        listed = self._ownership.listed if self._ownership.is_coordinator else {}
         now_s = self._clock.monotonic()
         gone = [name for name in listed if name not in wanted]
         self._unseen_since_s = {name: self._unseen_since_s.get(name, now_s) for name in gone}

@@ -156,7 +156,7 @@ class PreviousProducers:
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process:
             return False
-        return not self._ownership.is_head or (name is not None and name.process in self._ownership.fates.live)
+        return not self._ownership.is_coordinator or (name is not None and name.process in self._ownership.fates.live)
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
         """Learn of an earlier producer, or more of one."""

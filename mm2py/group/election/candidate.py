@@ -25,7 +25,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
-from mm2py.group.group_state import GroupRefused, Terms
+from mm2py.group.group_state import GroupRefused, JoinMetadata
 from mm2py.kafka.gate import Gate
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def make_backend(
 class Candidate:
     """One member as a candidate. ``run`` it while the member takes part."""
 
-    def __init__(self, backend: ElectionBackend, member: Member, gate: Gate, terms: Terms, clock: Clock) -> None:
+    def __init__(self, backend: ElectionBackend, member: Member, gate: Gate, terms: JoinMetadata, clock: Clock) -> None:
         self._backend = backend
         self._member = member
         self._gate = gate

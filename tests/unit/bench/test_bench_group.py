@@ -12,6 +12,7 @@ from bench.shares import shared
 from bench.workloads import UNCOMPRESSED
 from mm2py.connector import Kind, parse_flow
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
@@ -19,9 +20,8 @@ from mm2py.records.control_record import (
     Joined,
     Listed,
     MemberId,
-    Ownership,
     Released,
-    Share,
+    TaskName,
 )
 
 FLOW = parse_flow("A->B")
@@ -36,8 +36,8 @@ def _joined(member: MemberId) -> Joined:
     return Joined(member, "host", "1", "", (FLOW,), (), {}, "cluster", "log", 3_000)
 
 
-def _partition(number: int) -> Share:
-    return Share(FLOW, Kind.SOURCE, "orders", number)
+def _partition(number: int) -> TaskName:
+    return TaskName(FLOW, Kind.SOURCE, "orders", number)
 
 
 def _log(*records: ControlRecord) -> list[Entry]:
@@ -53,9 +53,9 @@ def test_each_round_begins_with_another_number_of_workers() -> None:
     assert [workers.order_of(number, [1, 2, 4]) for number in range(4)] == [[1, 2, 4], [2, 4, 1], [4, 1, 2], [1, 2, 4]]
 
 
-HEARTBEATS = Share(FLOW, Kind.SOURCE, "heartbeats", 0)
+HEARTBEATS = TaskName(FLOW, Kind.SOURCE, "heartbeats", 0)
 BEGUN = (
-    *(_joined(ONE), _joined(TWO), Claim(ONE, 1, "c1"), Ownership(ONE, 1, 1, {Share(FLOW, Kind.SOURCE): ONE})),
+    *(_joined(ONE), _joined(TWO), Claim(ONE, 1, "c1"), Assigned(ONE, 1, 1, {TaskName(FLOW, Kind.SOURCE): ONE})),
     Listed(ONE, FLOW, {"orders": 2, "heartbeats": 1}),
 )
 
@@ -63,8 +63,8 @@ BEGUN = (
 def test_partitions_are_shared_once_both_workers_have_some_and_wait_for_nobody() -> None:
     log = _log(
         *BEGUN,
-        Ownership(ONE, 1, 2, {_partition(0): ONE, _partition(1): ONE, HEARTBEATS: TWO}),
-        Ownership(ONE, 1, 3, {_partition(1): TWO}),
+        Assigned(ONE, 1, 2, {_partition(0): ONE, _partition(1): ONE, HEARTBEATS: TWO}),
+        Assigned(ONE, 1, 3, {_partition(1): TWO}),
         Beat(ONE),
         Released(ONE, 3, frozenset([_partition(1)])),
         Beat(TWO),
@@ -77,8 +77,8 @@ def test_partitions_are_shared_once_both_workers_have_some_and_wait_for_nobody()
 def test_partitions_that_move_after_all_was_shared_are_counted() -> None:
     log = _log(
         *BEGUN,
-        Ownership(ONE, 1, 2, {_partition(0): ONE, _partition(1): TWO, HEARTBEATS: ONE}),
-        Ownership(ONE, 1, 3, {_partition(0): TWO, HEARTBEATS: TWO}),
+        Assigned(ONE, 1, 2, {_partition(0): ONE, _partition(1): TWO, HEARTBEATS: ONE}),
+        Assigned(ONE, 1, 3, {_partition(0): TWO, HEARTBEATS: TWO}),
         Beat(ONE),
     )
     assert shared(log, "orders", partitions=2, workers=2) == (6_000, 1)

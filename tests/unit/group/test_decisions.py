@@ -17,6 +17,7 @@ from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     NOBODY,
     UNDIVIDED,
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
@@ -26,11 +27,10 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
     Resigned,
-    Share,
     Snapshot,
+    TaskName,
     Writes,
 )
 from tests.fakes.group_log import A_B, C_B, HEAD, W1, W2, W3, GroupLog, group_of, joined, share, writer
@@ -64,8 +64,8 @@ class Acting:
         return done
 
 
-def moves(records: Iterable[ControlRecord]) -> dict[Share, MemberId]:
-    return {at: to for each in records if isinstance(each, Ownership) for at, to in each.owners.items()}
+def moves(records: Iterable[ControlRecord]) -> dict[TaskName, MemberId]:
+    return {at: to for each in records if isinstance(each, Assigned) for at, to in each.owners.items()}
 
 
 def release_all(log: GroupLog) -> None:
@@ -74,7 +74,7 @@ def release_all(log: GroupLog) -> None:
 
 
 def all_run(view: View) -> bool:
-    return all(view.may_run(each, view.owner(each) or NOBODY) for each in view.shares())
+    return all(view.may_run(each, view.owner(each) or NOBODY) for each in view.tasks())
 
 
 # Who leads
@@ -106,7 +106,7 @@ def test_a_silent_leader_is_followed_evicted_and_fenced_and_its_shares_go_on() -
     actions = second.decide()
     assert actions[0] == Fence(W1, {100: writer(100)})
     log.add(*(action.record for action in actions if isinstance(action, Append)))
-    assert {log.view.owner(each) for each in log.view.shares()} == {W2, W3}
+    assert {log.view.owner(each) for each in log.view.tasks()} == {W2, W3}
     assert not all_run(log.view)
     log.fenced(W1)
     assert all_run(log.view)
@@ -146,7 +146,7 @@ def test_what_the_group_knows_of_a_member_is_put_right_when_it_is_not_what_it_sa
 def test_a_leader_gives_everything_to_somebody_at_once() -> None:
     log = group_of(W1, W2, partitions=10)
     Acting(log, W1).settle()
-    assert all(log.view.owner(each) in {W1, W2} for each in log.view.shares())
+    assert all(log.view.owner(each) in {W1, W2} for each in log.view.tasks())
     assert min(len(log.view.owned_by(member)) for member in (W1, W2)) >= 5
 
 
@@ -220,7 +220,7 @@ def test_a_member_gets_only_what_it_may_run() -> None:
     beats = Joined(W2, "", "", "", (C_B,), (A_B,), {}, None, "log", 3000)
     log.add(beats)
     Acting(log, W1).settle()
-    assert set(log.view.owned_by(W2)) == {Share(C_B, Kind.SOURCE), Share(A_B, Kind.HEARTBEAT)}
+    assert set(log.view.owned_by(W2)) == {TaskName(C_B, Kind.SOURCE), TaskName(A_B, Kind.HEARTBEAT)}
     assert len(log.view.owned_by(W1)) == 7
 
 
@@ -232,25 +232,25 @@ def test_tasks_that_are_not_divided_are_spread_by_their_number_over_those_who_ma
     log.lead(W1)
     leader = Acting(log, W1)
     leader.settle()
-    log.add(Loads(W1, {Share(A_B, Kind.SOURCE): 5e9}))
+    log.add(Loads(W1, {TaskName(A_B, Kind.SOURCE): 5e9}))
     for kind, each in ((Kind.HEARTBEAT, 1), (Kind.CHECKPOINT, 2)):
         owned = [[share for share in log.view.owned_by(worker) if share.kind is kind] for worker in workers]
         assert [len(shares) for shares in owned] == [each] * 3
-    assert not any(share.flow == A_B for share in log.view.shares() if share.kind in UNDIVIDED)
+    assert not any(share.flow == A_B for share in log.view.tasks() if share.kind in UNDIVIDED)
     before = dict(log.view.owners)
     log.beat([W1, W2], for_ms=4000)
     moved = moves(leader.settle())
     assert {share for share in moved if share.kind in UNDIVIDED} == {
         share for share, owned_before in before.items() if owned_before.member == W3
     }
-    assert Counter(log.view.owner(Share(flow, Kind.CHECKPOINT)) for flow in flows) == {W1: 3, W2: 3}
+    assert Counter(log.view.owner(TaskName(flow, Kind.CHECKPOINT)) for flow in flows) == {W1: 3, W2: 3}
 
 
 def test_a_flows_checkpoints_are_run_by_one_who_may_whatever_its_tasks_max_is() -> None:
     log = group_of(W1, W2, W3, partitions=9)
     log.add(*(replace(joined(worker), tasks_max={A_B: 1}, checkpoints=(A_B,)) for worker in (W2, W3)))
     Acting(log, W1).settle()
-    assert log.view.owner(Share(A_B, Kind.CHECKPOINT)) in {W2, W3}
+    assert log.view.owner(TaskName(A_B, Kind.CHECKPOINT)) in {W2, W3}
 
 
 def test_what_its_owner_may_run_no_more_and_nobody_else_may_is_taken_away() -> None:
@@ -261,7 +261,7 @@ def test_what_its_owner_may_run_no_more_and_nobody_else_may_is_taken_away() -> N
     log.add(only_c, joined(W2, C_B))
     leader.situation = replace(leader.situation, joined=only_c)
     leader.settle()
-    assert {each for each in log.view.owners if log.view.owner(each)} == {Share(C_B, Kind.SOURCE)}
+    assert {each for each in log.view.owners if log.view.owner(each)} == {TaskName(C_B, Kind.SOURCE)}
 
 
 def test_tasks_max_bounds_on_how_many_workers_a_flow_runs() -> None:
@@ -269,14 +269,14 @@ def test_tasks_max_bounds_on_how_many_workers_a_flow_runs() -> None:
     bounded = replace(joined(W2), tasks_max={A_B: 2})
     log.add(bounded, replace(joined(W3), tasks_max={A_B: 3}))
     Acting(log, W1).settle()
-    assert len({log.view.owner(each) for each in log.view.shares()}) == 2
+    assert len({log.view.owner(each) for each in log.view.tasks()}) == 2
 
 
 def test_shares_that_are_merged_into_one_remote_partition_have_one_owner() -> None:
     log = GroupLog()
     log.add(joined(W1, A_B, C_B), joined(W2, A_B, C_B))
     log.lead(W1)
-    heads = {HEAD: W1, Share(C_B, Kind.SOURCE): W1}
+    heads = {HEAD: W1, TaskName(C_B, Kind.SOURCE): W1}
     log.own(heads)
     for flow in (A_B, C_B):
         log.add(Listed(W1, flow, {"orders": 8}))
@@ -310,7 +310,7 @@ def test_what_a_dead_member_had_moves_and_nothing_else_also_when_loads_were_meas
     leader.settle()
     release_all(log)
     alive = [W2, W3] if dead == W1 else [W1, W2]
-    kept = {each for each in log.view.shares() if log.view.owner(each) in alive}
+    kept = {each for each in log.view.tasks() if log.view.owner(each) in alive}
     heavy = {each for each in log.view.owned_by(W2) if each.is_partition}
     log.add(Loads(W2, dict.fromkeys(heavy, 5e6)))
     log.beat(alive, for_ms=4000)
@@ -347,7 +347,7 @@ def test_a_new_leader_moves_nothing_else_either_before_it_has_balanced(ended: st
         head = log.view.owner(HEAD)
         assert head is not None
         log.list_topics(head, {"fresh": 1})
-    before = {each: log.view.owner(each) for each in log.view.shares()}
+    before = {each: log.view.owner(each) for each in log.view.tasks()}
     moved = moves(leader.settle())
     assert moved
     assert all(before[each] in {None, workers[-1] if then == "another death" else None} for each in moved)
@@ -380,7 +380,7 @@ def test_loads_that_wobble_move_nothing() -> None:
     leader.settle()
     release_all(log)
 
-    def moved_by(loads: dict[MemberId, float]) -> dict[Share, MemberId]:
+    def moved_by(loads: dict[MemberId, float]) -> dict[TaskName, MemberId]:
         for member, load in loads.items():
             log.add(Loads(member, {each: load for each in log.view.owned_by(member) if each.is_partition}))
         log.beat([W1, W2], for_ms=60_000)
@@ -410,10 +410,10 @@ def test_a_large_assignment_is_cut_in_parts_that_a_topic_takes() -> None:
     log = group_of(W1, W2, partitions=1)
     log.list_topics(W1, {f"{'topic' * 40}-{number}": 2 for number in range(5000)})
     records = Acting(log, W1).act()
-    parts = [record for record in records if isinstance(record, Ownership)]
+    parts = [record for record in records if isinstance(record, Assigned)]
     assert len(parts) >= 2
     assert max(len(encode(part)) for part in parts) <= PART_BYTES_MOST
-    assert all(log.view.owner(each) for each in log.view.shares())
+    assert all(log.view.owner(each) for each in log.view.tasks())
 
 
 # Snapshots

@@ -12,6 +12,7 @@ from mm2py.group.claims import Owned
 from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
 from mm2py.records.control_record import (
     NOBODY,
+    Assigned,
     Beat,
     Claim,
     Entry,
@@ -22,11 +23,10 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
     Resigned,
-    Share,
     Skipped,
+    TaskName,
     Writes,
 )
 from tests.fakes.group_log import (
@@ -376,7 +376,7 @@ def test_a_silent_leader_is_followed_and_what_it_writes_when_it_wakes_is_void() 
     log.lead(W2)
     generation = log.view.generation
     log.add(
-        Ownership(W1, 1, generation + 1, {S0: W1}),
+        Assigned(W1, 1, generation + 1, {S0: W1}),
         Evicted(W1, 1, W2),
         Fenced(W1, 1, None, {7: 9}),
         Claim(W1, 1, "late"),
@@ -391,9 +391,7 @@ def test_only_the_leader_gives_and_fences_and_evicts() -> None:
     log = group_of(W1, W2, W3)
     log.beat([W1, W2], for_ms=4000)
     generation = log.view.generation
-    log.add(
-        Ownership(W2, 1, generation + 1, {S0: W2}), Evicted(W2, 1, W3), Fenced(W2, 1, None, {7: 9}), Resigned(W2, 1)
-    )
+    log.add(Assigned(W2, 1, generation + 1, {S0: W2}), Evicted(W2, 1, W3), Fenced(W2, 1, None, {7: 9}), Resigned(W2, 1))
     assert (log.view.leader, log.view.generation, log.view.fences) == (W1, generation, {})
     assert W3 in log.view.members
 
@@ -428,16 +426,22 @@ def test_a_leader_cannot_evict_itself() -> None:
 def test_what_should_be_owned_is_what_members_alive_run_between_them() -> None:
     log = group_of(W1, partitions=2)
     log.add(Joined(W2, "", "", "", (C_B,), (A_B,), {}, None, "log", SESSION_TIMEOUT_MS, (C_B,)))
-    heads = {HEAD, Share(C_B, Kind.SOURCE), Share(A_B, Kind.HEARTBEAT), Share(C_B, Kind.CHECKPOINT)}
-    assert set(log.view.shares()) == heads | {S0, S1}
+    heads = {HEAD, TaskName(C_B, Kind.SOURCE), TaskName(A_B, Kind.HEARTBEAT), TaskName(C_B, Kind.CHECKPOINT)}
+    assert set(log.view.tasks()) == heads | {S0, S1}
     log.list_topics(W1, {"orders": 1, "bills": 1})
-    assert set(log.view.shares()) == heads | {S0, share(0, "bills")}
-    assert all(map(log.view.is_wanted, log.view.shares()))
-    others = [S1, share(-2), Share(C_B, Kind.HEARTBEAT), Share(A_B, Kind.PATH), Share(A_B, Kind.SOURCE, "orders")]
-    others += [Share(A_B, Kind.CHECKPOINT), Share(C_B, Kind.CHECKPOINT, "orders", 0)]
+    assert set(log.view.tasks()) == heads | {S0, share(0, "bills")}
+    assert all(map(log.view.is_wanted, log.view.tasks()))
+    others = [
+        S1,
+        share(-2),
+        TaskName(C_B, Kind.HEARTBEAT),
+        TaskName(A_B, Kind.PATH),
+        TaskName(A_B, Kind.SOURCE, "orders"),
+    ]
+    others += [TaskName(A_B, Kind.CHECKPOINT), TaskName(C_B, Kind.CHECKPOINT, "orders", 0)]
     assert not any(map(log.view.is_wanted, others))
     log.add(Left(W2, in_doubt=False))
-    assert set(log.view.shares()) == {HEAD, S0, share(0, "bills")}
+    assert set(log.view.tasks()) == {HEAD, S0, share(0, "bills")}
 
 
 def test_the_first_head_says_from_which_cluster_a_flow_is_copied_for_as_long_as_anybody_runs_it() -> None:
@@ -471,7 +475,7 @@ def test_a_flow_that_nobody_runs_any_more_is_forgotten() -> None:
     log = group_of(W1, W2)
     log.add(joined(W1, C_B), joined(W2, C_B))
     assert log.view.topics == {}
-    assert set(log.view.shares()) == {Share(C_B, Kind.SOURCE)}
+    assert set(log.view.tasks()) == {TaskName(C_B, Kind.SOURCE)}
 
 
 def test_a_share_runs_at_its_first_owner_at_once() -> None:
@@ -631,33 +635,33 @@ def test_what_nobody_owns_and_nobody_waits_for_is_not_kept() -> None:
 def test_ownership_counts_when_all_its_parts_are_read_and_only_as_the_next_generation() -> None:
     log = group_of(W1, W2)
     generation = log.view.generation + 1
-    log.add(Ownership(W1, 1, generation, {S1: W2}, part=1, parts=2))
-    log.add(Ownership(W1, 1, generation, {S1: W2}, part=1, parts=2))
+    log.add(Assigned(W1, 1, generation, {S1: W2}, part=1, parts=2))
+    log.add(Assigned(W1, 1, generation, {S1: W2}, part=1, parts=2))
     assert log.view.owner(S1) is None
-    log.add(Ownership(W1, 1, generation, {S0: W2}, part=0, parts=2))
+    log.add(Assigned(W1, 1, generation, {S0: W2}, part=0, parts=2))
     assert (log.view.owner(S0), log.view.owner(S1), log.view.generation) == (W2, W2, generation)
     for void in (generation, generation + 2):
-        log.add(Ownership(W1, 1, void, {S0: W1}))
+        log.add(Assigned(W1, 1, void, {S0: W1}))
     assert (log.view.owner(S0), log.view.generation) == (W2, generation)
 
 
 def test_parts_of_a_leader_that_was_followed_are_dropped() -> None:
     log = group_of(W1, W2)
     generation = log.view.generation + 1
-    log.add(Ownership(W1, 1, generation, {S0: W1}, part=0, parts=2))
+    log.add(Assigned(W1, 1, generation, {S0: W1}, part=0, parts=2))
     log.beat([W2], for_ms=4000)
     log.lead(W2)
-    log.add(Ownership(W2, 2, generation, {S1: W2}, part=1, parts=2))
+    log.add(Assigned(W2, 2, generation, {S1: W2}, part=1, parts=2))
     assert log.view.owner(S0) is None
-    log.add(Ownership(W2, 2, generation, {}, part=0, parts=2))
+    log.add(Assigned(W2, 2, generation, {}, part=0, parts=2))
     assert (log.view.owner(S0), log.view.owner(S1)) == (None, W2)
 
 
 def test_parts_of_a_plan_that_its_leader_gave_up_are_dropped() -> None:
     log = group_of(W1, W2)
     generation = log.view.generation + 1
-    log.add(Ownership(W1, 1, generation, {S0: W1}, part=0, parts=2))
-    log.add(Ownership(W1, 1, generation, {S1: W2}))
+    log.add(Assigned(W1, 1, generation, {S0: W1}, part=0, parts=2))
+    log.add(Assigned(W1, 1, generation, {S1: W2}))
     assert (log.view.owner(S0), log.view.owner(S1)) == (None, W2)
 
 
@@ -687,7 +691,7 @@ def test_changes_are_counted_for_whom_they_concern() -> None:
     view = log.view
 
     def counts() -> tuple[int, int, int]:
-        return view.changes, view.plan_changes, view.hand_overs.flow_changes.get(A_B, 0)
+        return view.changes, view.plan_changes, view.revocations.flow_changes.get(A_B, 0)
 
     before = counts()
     log.add(Beat(W1), Claim(W1, 7, "void"), Listed(W1, A_B, {"orders": 4}), joined(W1))
@@ -713,7 +717,7 @@ def test_a_hundred_members_with_fifty_thousand_shares_are_read_faster_than_they_
     log.lead(members[0])
     log.own({HEAD: members[0]})
     log.list_topics(members[0], {f"topic-{number}": 50 for number in range(1000)})
-    shares = [each for each in log.view.shares() if each.is_partition]
+    shares = [each for each in log.view.tasks() if each.is_partition]
     log.own({each: members[number % 100] for number, each in enumerate(shares)})
     began_s = time.process_time()
     log.own({each: members[number * 7 % 100] for number, each in enumerate(shares)})

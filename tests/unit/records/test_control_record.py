@@ -18,23 +18,23 @@ from mm2py.records import control_codec
 from mm2py.records.control_codec import MalformedControlRecord, NewerFormat, decode, encode
 from mm2py.records.control_record import (
     NOBODY,
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
     Evicted,
     Fenced,
     Joined,
-    Lead,
     Left,
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
     Resigned,
-    Share,
     Skipped,
     Snapshot,
+    TaskName,
+    TopicClaim,
     Writer,
     Writes,
 )
@@ -46,7 +46,7 @@ numbers = st.integers(0, 2**40)
 names = st.text('ab.-_,=*é"\\', min_size=1, max_size=6)
 flows = st.sampled_from([Flow(ClusterAlias(a), ClusterAlias("target")) for a in ("A", "b.c", "c,*=")])
 members = names.map(MemberId)
-shares = st.builds(Share, flows, st.sampled_from(Kind), names | st.just(""), st.integers(-1, 40))
+shares = st.builds(TaskName, flows, st.sampled_from(Kind), names | st.just(""), st.integers(-1, 40))
 writers = st.builds(Writer, flows, st.none() | names, numbers, st.integers(-1, 32767))
 parts = st.tuples(numbers, numbers).map(sorted).map(lambda pair: {"part": pair[0], "parts": pair[1] + 1})
 epochs = st.dictionaries(numbers, numbers)
@@ -55,8 +55,8 @@ loads = st.dictionaries(shares, numbers.map(float))
 tuples = st.lists(flows).map(tuple)
 
 
-def _leading(listed: Listed, leads: list[Lead]) -> Listed:
-    return replace(listed, leads=dict(zip(listed.partitions, cycle(leads), strict=False)))
+def _leading(listed: Listed, claims: list[TopicClaim]) -> Listed:
+    return replace(listed, claims=dict(zip(listed.partitions, cycle(claims), strict=False)))
 
 
 records: st.SearchStrategy[ControlRecord] = st.one_of(
@@ -82,12 +82,12 @@ records: st.SearchStrategy[ControlRecord] = st.one_of(
         st.builds(
             Listed, members, flows, st.dictionaries(names, numbers), st.dictionaries(names, numbers), st.none() | names
         ),
-        st.lists(st.builds(Lead, names | st.just(""), st.booleans())),
+        st.lists(st.builds(TopicClaim, names | st.just(""), st.booleans())),
     ),
     st.builds(Claim, members, numbers, names, names),
     st.builds(Resigned, members, numbers),
     st.builds(
-        lambda numbered, **rest: Ownership(part=numbered["part"], parts=numbered["parts"], **rest),
+        lambda numbered, **rest: Assigned(part=numbered["part"], parts=numbered["parts"], **rest),
         parts,
         member=members,
         leader_epoch=numbers,
@@ -159,11 +159,11 @@ def test_what_may_be_skipped_is_still_a_sign_of_life(changes: dict[str, Any]) ->
     assert decode(newer, where=WHERE) == Skipped(MEMBER, str(changes.get("kind", "Beat")), "3.1.0")
 
 
-def test_what_a_version_wrote_that_knows_no_checkpoints_and_no_leads_is_read() -> None:
+def test_what_a_version_wrote_that_knows_no_checkpoints_and_no_claims_is_read() -> None:
     flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
     joined = Joined(MEMBER, "host", "0.1.0", "", (flow,), (flow,), {}, None, "log", 3000)
     listed = Listed(MEMBER, flow, {"orders": 3})
-    for record, field in ((joined, "checkpoints"), (listed, "leads")):
+    for record, field in ((joined, "checkpoints"), (listed, "claims")):
         fields = json.loads(encode(record))
         fields.pop(field, None)
         assert decode(json.dumps(fields).encode(), where=WHERE) == record
@@ -171,7 +171,7 @@ def test_what_a_version_wrote_that_knows_no_checkpoints_and_no_leads_is_read() -
 
 @given(record=records)
 def test_a_version_with_a_format_of_its_own_reads_what_this_one_wrote(record: ControlRecord) -> None:
-    """Else the first worker that is updated passes over who is a member, and who leads."""
+    """Else the first worker that is updated passes over who is a member, and who claims."""
     written = encode(record)
     with pytest.MonkeyPatch.context() as younger:
         younger.setattr(control_codec, "FORMAT_VERSION", control_codec.FORMAT_VERSION + 1)
@@ -221,13 +221,13 @@ def test_what_was_skipped_cannot_be_written() -> None:
         changed(Claim(MEMBER, 1, "x"), leader_epoch=-1),
         changed(Claim(MEMBER, 1, "x"), leader_epoch=True),
         changed(Left(MEMBER, in_doubt=True), in_doubt=1),
-        changed(Released(MEMBER, 1, frozenset()), shares={"A->B": {"MirrorSourceConnector": {"t": "0-99999999999"}}}),
-        changed(Released(MEMBER, 1, frozenset()), shares={"A->B": {"MirrorSourceConnector": {"t": "-3"}}}),
-        changed(Released(MEMBER, 1, frozenset()), shares={"A->B": {"MirrorSourceConnector": {"t": "5-4"}}}),
-        changed(Released(MEMBER, 1, frozenset()), shares={"A->B": {"Mirror": {"t": "5"}}}),
-        changed(Ownership(MEMBER, 1, 1, {}), owners={"A->B": {"MirrorSourceConnector": {"t": "0=7"}}}),
-        changed(Ownership(MEMBER, 1, 1, {}), members=["w"], owners={"A->B": {"MirrorSourceConnector": {"t": "0=-1"}}}),
-        changed(Ownership(MEMBER, 1, 1, {}), part=1),
+        changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "0-99999999999"}}}),
+        changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "-3"}}}),
+        changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "5-4"}}}),
+        changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"Mirror": {"t": "5"}}}),
+        changed(Assigned(MEMBER, 1, 1, {}), owners={"A->B": {"MirrorSourceConnector": {"t": "0=7"}}}),
+        changed(Assigned(MEMBER, 1, 1, {}), members=["w"], owners={"A->B": {"MirrorSourceConnector": {"t": "0=-1"}}}),
+        changed(Assigned(MEMBER, 1, 1, {}), part=1),
         changed(Left(MEMBER, in_doubt=True), format=2, skippable=False, version=None),
     ],
     ids=lambda junk: repr(junk)[:60],
@@ -260,10 +260,12 @@ def test_a_record_with_any_field_spoilt_is_read_or_named_but_nothing_else(record
 def test_fifty_thousand_shares_of_a_hundred_owners_are_not_much() -> None:
     flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
     owners = {
-        Share(flow, Kind.SOURCE, f"some.topic-{topic}", partition): MemberId(f"{topic * 7 + partition * 13 % 100:012x}")
+        TaskName(flow, Kind.SOURCE, f"some.topic-{topic}", partition): MemberId(
+            f"{topic * 7 + partition * 13 % 100:012x}"
+        )
         for topic in range(1000)
         for partition in range(50)
     }
-    assert len(encode(Ownership(MEMBER, 1, 1, owners))) < 512 * 1024
+    assert len(encode(Assigned(MEMBER, 1, 1, owners))) < 512 * 1024
     together = dict.fromkeys(owners, MEMBER)
-    assert len(encode(Ownership(MEMBER, 1, 1, together))) < 40 * 1024
+    assert len(encode(Assigned(MEMBER, 1, 1, together))) < 40 * 1024

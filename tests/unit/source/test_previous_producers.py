@@ -30,7 +30,7 @@ class Head:
     """A flow's head, whose group knows what it is told."""
 
     fates: Fates = field(default_factory=Fates)
-    is_head: bool = True
+    is_coordinator: bool = True
     is_shared: bool = True
 
 
@@ -202,7 +202,7 @@ def test_a_worker_that_is_not_the_head_fences_only_its_own_previous_attempts() -
         cluster = make_cluster()
         own = make_incarnation(cluster, OWN)
         identity = await own.start()
-        previous = make(cluster, own, is_head=False)
+        previous = make(cluster, own, is_coordinator=False)
         previous.learn_listed({str(OTHER): 7001, str(OWN._replace(life=0)): 7002})
         assert previous.known_ids == {identity.producer_id, 7002}
 

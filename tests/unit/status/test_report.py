@@ -17,6 +17,7 @@ from mm2py.group.membership import View
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
+    Assigned,
     Beat,
     Claim,
     ControlRecord,
@@ -27,9 +28,8 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Ownership,
     Released,
-    Share,
+    TaskName,
     Writer,
     Writes,
 )
@@ -46,11 +46,11 @@ W1, W2, W3 = MemberId("0000000a"), MemberId("0000000b"), MemberId("0000000c")
 SETTINGS = flow_settings(())
 NOW_MS = 1_000_000
 STORED = FlowConfig({"topics": "orders"}, ConfigWriter.APPLY, 2, at_ms=NOW_MS)
-HEAD = Share(A_TO_B, Kind.SOURCE)
+HEAD = TaskName(A_TO_B, Kind.SOURCE)
 
 
-def share(topic: str, partition: int, flow: Flow = A_TO_B) -> Share:
-    return Share(flow, Kind.SOURCE, topic, partition)
+def share(topic: str, partition: int, flow: Flow = A_TO_B) -> TaskName:
+    return TaskName(flow, Kind.SOURCE, topic, partition)
 
 
 def joined(member: MemberId, *, flows: tuple[Flow, ...] = (A_TO_B,), timeout_ms: int = 3000, url: str = "") -> Joined:
@@ -80,14 +80,14 @@ class Log:
         return GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", self.view, **extra)
 
 
-def two_members(owners: Mapping[Share, MemberId], topics: Mapping[str, int]) -> Log:
+def two_members(owners: Mapping[TaskName, MemberId], topics: Mapping[str, int]) -> Log:
     return Log().take(
         joined(W1),
         joined(W2),
         Claim(W1, 1, "c"),
-        Ownership(W1, 1, 1, {HEAD: W1, Share(A_TO_B, Kind.HEARTBEAT): W2}),
+        Assigned(W1, 1, 1, {HEAD: W1, TaskName(A_TO_B, Kind.HEARTBEAT): W2}),
         Listed(W1, A_TO_B, topics),
-        Ownership(W1, 1, 2, owners),
+        Assigned(W1, 1, 2, owners),
     )
 
 
@@ -226,8 +226,8 @@ def test_owners_and_tasks_are_told_by_partition() -> None:
 def test_who_runs_a_flows_checkpoints_is_told_where_there_are_any() -> None:
     log = two_members({share("orders", 0): W1}, {"orders": 1})
     assert reported(of_flow(selected={"orders": 1}), group=log.facts()).flows[0].checkpoints is None
-    task = Share(A_TO_B, Kind.CHECKPOINT)
-    log.take(replace(joined(W1), checkpoints=(A_TO_B, C_TO_B)), Ownership(W1, 1, 3, {task: W1}))
+    task = TaskName(A_TO_B, Kind.CHECKPOINT)
+    log.take(replace(joined(W1), checkpoints=(A_TO_B, C_TO_B)), Assigned(W1, 1, 3, {task: W1}))
     report = reported(of_flow(selected={"orders": 1}), group=log.facts())
     assert (report.flows[0].checkpoints, report.flows[0].heartbeats) == (W1, W2)
     assert C_TO_B in next(one.flows for one in report.groups[0].members if one.member == W1)
@@ -236,7 +236,7 @@ def test_who_runs_a_flows_checkpoints_is_told_where_there_are_any() -> None:
 
 
 def test_a_partition_on_its_way_is_owned_and_waits_until_it_is_released() -> None:
-    log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Ownership(W1, 1, 3, {share("orders", 0): W2}))
+    log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Assigned(W1, 1, 3, {share("orders", 0): W2}))
     report = reported(of_flow(selected={"orders": 1}), group=log.facts())
     assert (topic_of(report).waiting, report.flows[0].tasks[0].waiting, report.flows[0].unowned) == (1, 1, 0)
     log.take(Released(W1, 3, frozenset({share("orders", 0)})))
@@ -254,7 +254,7 @@ def test_what_should_be_owned_and_is_not_is_a_problem_of_its_flow_only_while_som
 
 
 def test_a_flow_that_no_member_of_a_running_group_has_in_its_file_is_run_by_nobody() -> None:
-    log = Log().take(joined(W1, flows=(C_TO_B,)), Claim(W1, 1, "c"), Ownership(W1, 1, 1, {}))
+    log = Log().take(joined(W1, flows=(C_TO_B,)), Claim(W1, 1, "c"), Assigned(W1, 1, 1, {}))
     report = reported(group=log.facts())
     assert [(one.kind, one.where) for one in report.problems] == [("not-running", "A->B")]
 

@@ -16,7 +16,7 @@ import pytest
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus, parse_flow
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
-from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Always, Group, Herder, Plan, Turn
+from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
 from tests.fakes.virtual_time import run_virtual
 
 AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
@@ -72,7 +72,7 @@ class FakeConnector:
                 return None
 
 
-class FakeTurn(Always):
+class FakeSchedule(Always):
     """Ends once, and then never; ``in_order``: there is time to drain."""
 
     def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
@@ -121,16 +121,16 @@ class Worker:
     began: list[tuple[Flow | ConnectorName, int, float]] = field(default_factory=list)
     """What, in which life, and when."""
     log: io.StringIO = field(default_factory=io.StringIO)
-    turn: FakeTurn | None = None
+    schedule: FakeSchedule | None = None
     """Of all of them; without it they may always run."""
     group: FakeGroup | None = None
 
     def herder(
         self,
         groups: Mapping[ClusterAlias, Group] | None = None,
-        turns: Mapping[Flow | ConnectorName, Turn] | None = None,
+        schedules: Mapping[Flow | ConnectorName, ConnectorSchedule] | None = None,
     ) -> Herder:
-        turns = turns or {}
+        schedules = schedules or {}
 
         def begin(name: Flow | ConnectorName) -> Callable[[int], Connector]:
             def new_life(life: int) -> Connector:
@@ -142,7 +142,7 @@ class Worker:
         return Herder(
             {
                 name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): Plan(
-                    begin(name), turns.get(name) or self.turn or Always()
+                    begin(name), schedules.get(name) or self.schedule or Always()
                 )
                 for name in self.connectors
             },
@@ -430,7 +430,7 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
 
     async def main() -> int:
         members = Members()
-        herder = worker.herder(groups={AB.target: members}, turns={BEATS_AB: NotYet(members)})
+        herder = worker.herder(groups={AB.target: members}, schedules={BEATS_AB: NotYet(members)})
         asyncio.get_running_loop().call_later(20, herder.stop)
         return await herder.run()
 
@@ -484,7 +484,7 @@ def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
             worker.history.append("A->B gives way")
 
     async def main() -> int:
-        herder = worker.herder(turns={AB: GivesWay()})
+        herder = worker.herder(schedules={AB: GivesWay()})
         asyncio.get_running_loop().call_later(10, herder.stop)
         return await herder.run()
 
@@ -501,7 +501,7 @@ def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_begun() -> 
             await asyncio.sleep(15)
 
     async def main() -> int:
-        herder = worker.herder(turns={AB: Late()})
+        herder = worker.herder(schedules={AB: Late()})
         asyncio.get_running_loop().call_later(10, herder.stop)
         return await herder.run()
 
@@ -528,7 +528,7 @@ def test_a_flow_is_renounced_in_doubt_also_when_only_a_life_before_the_refused_o
     worker = Worker({AB: script, AC: runs(AC)})
 
     async def main() -> int:
-        herder = worker.herder(turns={AB: Renounced()})
+        herder = worker.herder(schedules={AB: Renounced()})
         asyncio.get_running_loop().call_later(10, herder.stop)
         return await herder.run()
 
@@ -540,7 +540,7 @@ def test_a_flow_is_renounced_in_doubt_also_when_only_a_life_before_the_refused_o
 
 
 def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once_without_doubt() -> None:
-    worker = Worker({AB: runs(AB, drain_takes_s=3)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    worker = Worker({AB: runs(AB, drain_takes_s=3)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     assert worker.run(stop_at_s=30) == 0
     assert worker.history[:5] == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled", "A->B runs"]
     assert worker.began == [(AB, 0, 0.0), (AB, 1, 13.0)]
@@ -552,7 +552,7 @@ def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once
 def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt() -> None:
     script = runs(AB, drain_fails_with=OSError("target is gone"))
     worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
-    worker.turn, worker.group = FakeTurn(ends_after_s=10), FakeGroup()
+    worker.schedule, worker.group = FakeSchedule(ends_after_s=10), FakeGroup()
     assert worker.run(stop_at_s=30) == 0
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0)]
     assert [event["why"] for event in worker.events("drain.failed")] == ["target is gone"]
@@ -560,7 +560,7 @@ def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt()
 
 
 def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() -> None:
-    worker = Worker({AB: runs(AB, drain_takes_s=10**6)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    worker = Worker({AB: runs(AB, drain_takes_s=10**6)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     worker.run(stop_at_s=60)
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + DRAIN_MOST_S)]
     assert worker.group is not None
@@ -576,27 +576,27 @@ def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() ->
     ],
 )
 def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], in_doubt: bool) -> None:
-    turn = FakeTurn(ends_after_s=10)
-    Worker({AB: runs(AB, **connector)}, turn=turn).run(stop_at_s=60)
-    assert turn.over_in_doubt == [in_doubt]
+    schedule = FakeSchedule(ends_after_s=10)
+    Worker({AB: runs(AB, **connector)}, schedule=schedule).run(stop_at_s=60)
+    assert schedule.over_in_doubt == [in_doubt]
 
 
 def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target() -> None:
-    other, turn = parse_flow("C->B"), FakeTurn(ends_after_s=10)
+    other, schedule = parse_flow("C->B"), FakeSchedule(ends_after_s=10)
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=5), other: runs(other)})
 
     async def main() -> None:
-        herder = worker.herder(turns={other: turn})
+        herder = worker.herder(schedules={other: schedule})
         asyncio.get_running_loop().call_later(20, herder.stop)
         await herder.run()
 
     run_virtual(main())
-    assert turn.over_in_doubt == [True]
+    assert schedule.over_in_doubt == [True]
 
 
 def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
     """Its member is out: others shut it out and go on, and what it sends now is waste."""
-    worker = Worker({AB: runs(AB)}, turn=FakeTurn(ends_after_s=10, in_order=False), group=FakeGroup())
+    worker = Worker({AB: runs(AB)}, schedule=FakeSchedule(ends_after_s=10, in_order=False), group=FakeGroup())
     worker.run(stop_at_s=30)
     assert worker.history[:3] == ["A->B runs", "A->B is cancelled", "A->B runs"]
     assert worker.group is not None
@@ -604,7 +604,7 @@ def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
 
 
 def test_a_stop_while_a_turn_ends_waits_for_the_drain_that_is_under_way_and_begins_nothing() -> None:
-    worker = Worker({AB: runs(AB, drain_takes_s=5)}, turn=FakeTurn(ends_after_s=10), group=FakeGroup())
+    worker = Worker({AB: runs(AB, drain_takes_s=5)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     assert worker.run(stop_at_s=12, limit_s=16) == 0
     assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
     assert worker.group is not None
@@ -614,7 +614,7 @@ def test_a_stop_while_a_turn_ends_waits_for_the_drain_that_is_under_way_and_begi
 def test_a_flow_that_fails_while_its_turn_ends_has_failed() -> None:
     script = runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=12, drain_takes_s=30)
     worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
-    worker.turn, worker.group = FakeTurn(ends_after_s=10), FakeGroup()
+    worker.schedule, worker.group = FakeSchedule(ends_after_s=10), FakeGroup()
     worker.run(stop_at_s=60)
     assert [event["why"] for event in worker.events("flow.failed")] == ["Fenced."]
     assert worker.group.left_in_doubt is True
@@ -622,8 +622,8 @@ def test_a_flow_that_fails_while_its_turn_ends_has_failed() -> None:
 
 
 def test_a_turn_that_fails_is_a_defect_and_the_flow_begins_again_after_a_pause() -> None:
-    turn = FakeTurn(ends_after_s=10, fails_with=ZeroDivisionError("division by zero"))
-    worker = Worker({AB: runs(AB)}, turn=turn)
+    schedule = FakeSchedule(ends_after_s=10, fails_with=ZeroDivisionError("division by zero"))
+    worker = Worker({AB: runs(AB)}, schedule=schedule)
     worker.run(stop_at_s=30)
     assert [event["why"] for event in worker.events("flow.crashed")] == ["ZeroDivisionError: division by zero"]
     assert len(worker.began) == 2
