@@ -1,9 +1,9 @@
 """The settings mm2py knows, and what each of them does here.
 
 MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
-mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts:
-``flows.py`` has no other, and a test holds ``mm2.properties.example`` to it. What other files call the *level* of a key (top of the
-file, ``X.`` of a cluster, ``A->B.`` of a flow) is the matter of ``layers.py`` and ``inventory.py``.
+mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``flows.py`` has no
+other, and a test holds ``mm2.properties.example`` to it. ``layers.py`` and ``inventory.py`` know the *level* of a key:
+the top of the file, ``X.`` of a cluster, ``A->B.`` of a flow.
 """
 
 from __future__ import annotations
