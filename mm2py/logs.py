@@ -20,7 +20,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def _one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Escape what would break a line or move a cursor: names and messages come from other people's clusters (S20)."""
+    """Escape what would break a line or move a cursor: names and messages come from other people's clusters."""
     return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

@@ -175,7 +175,7 @@ class MissingAcls:
 def missing_acls(
     wanted: Collection[TopicAcl], there: Iterable[TopicAcl], *, remotes: Container[str], most: int
 ) -> MissingAcls:
-    """Return what is to be created, and what is not, because the source cluster comes up with too much (S23).
+    """Return what is to be created, and what is not: a source cluster may come up with too many.
 
     Args:
         there: the target's ACLs of topics.
