@@ -291,7 +291,7 @@ class SourceConnector:
             previous=prepared.previous,
             stopped=self._stopped,
             ownership=self._ownership,
-            shut_out=prepared.shut_out,
+            fence_and_prove=prepared.fence_and_prove,
             allow_recopy=self._allow_recopy,
             met_gap=self._gaps.met_topic,
             log=self._log,

@@ -32,7 +32,7 @@ from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTI
 from mm2py.kafka.errors import Backoff, BrokerRefused
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.producer.fencing import EarlierProducer, NotFenceable
+from mm2py.kafka.producer.fencing import NotFenceable, PreviousProducer
 from mm2py.records.control_record import (
     Claim,
     ControlRecord,
@@ -43,7 +43,7 @@ from mm2py.records.control_record import (
     TaskName,
     Writer,
 )
-from mm2py.replication.recovery import shut_out
+from mm2py.replication.recovery import fence_and_prove
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member
@@ -85,10 +85,10 @@ class EvictedWriters:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._producers: dict[int, EarlierProducer] = {}
+        self._producers: dict[int, PreviousProducer] = {}
         """Kept over attempts: an epoch that was raised need not be raised again."""
 
-    async def shut_out(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
+    async def fence_and_prove(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
         """Shut producers out; returns when that is proven for all that can be, however long it takes.
 
         Args:
@@ -102,7 +102,7 @@ class EvictedWriters:
         async def take_turns() -> None:
             for writer in waiting:
                 try:
-                    epochs[writer.producer_id] = await self._until_shut_out(writer, told.get(writer.producer_id))
+                    epochs[writer.producer_id] = await self._until_fenced(writer, told.get(writer.producer_id))
                 except NotFenceable as error:
                     unfenced[writer.producer_id] = str(error)
                     self._log.warning(
@@ -120,14 +120,14 @@ class EvictedWriters:
             self._producers.pop(producer_id, None)
         return Outcome(epochs, unfenced)
 
-    async def _until_shut_out(self, writer: Writer, told: int | None) -> int:
+    async def _until_fenced(self, writer: Writer, told: int | None) -> int:
         """Ask again until it succeeds. Raises: NotFenceable."""
         producer = self._producers.setdefault(
             writer.producer_id,
-            EarlierProducer(self._brokers, writer.transactional_id, writer.producer_id, writer.epoch, rng=self._rng),
+            PreviousProducer(self._brokers, writer.transactional_id, writer.producer_id, writer.epoch, rng=self._rng),
         )
         if told is not None:
-            producer.was_taken_over(told)
+            producer.learn_fence_epoch(told)
         backoff = Backoff(self._rng, first_s=0.05, most_s=5.0)
         say_at_s, patience_s = self._clock.monotonic() + SAID_AFTER_S, PROOF_S
         while True:
@@ -135,7 +135,7 @@ class EvictedWriters:
             try:
                 async with asyncio.timeout(patience_s):
                     topics = await self._find(writer.flow)
-                    return await shut_out(self._brokers, producer, topics, clock=self._clock, rng=self._rng)
+                    return await fence_and_prove(self._brokers, producer, topics, clock=self._clock, rng=self._rng)
             except NotFenceable:
                 raise
             except TimeoutError:
@@ -333,7 +333,7 @@ class LeaderLoop:
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers
         }
         begun_s = self._clock.monotonic()
-        outcome = await self._dead_writers.shut_out(list(writers.values()), told)
+        outcome = await self._dead_writers.fence_and_prove(list(writers.values()), told)
         if not self._may_act:
             return
         self._log.info(

@@ -227,8 +227,10 @@ class Ownership:
                 name = None if writer.transactional_id is None else parse(writer.transactional_id, self._group)
                 named.append((writer.producer_id, name))
                 if name is not None:
-                    lives[name.process] = max(name.life, lives.get(name.process, 0))
-        return frozenset(producer_id for producer_id, name in named if name is None or name.life == lives[name.process])
+                    lives[name.process] = max(name.attempt, lives.get(name.process, 0))
+        return frozenset(
+            producer_id for producer_id, name in named if name is None or name.attempt == lives[name.process]
+        )
 
     def _wrote(self, producer_id: int) -> bool:
         """Whether somebody who is no member any more wrote this flow under a producer id."""

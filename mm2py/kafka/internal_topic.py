@@ -155,7 +155,7 @@ class TopicWriter:
         self.topic = topic
         self.is_missing = False
         """There was no such topic at the last look: a write waits until it is back."""
-        self.times_made_anew = 0
+        self.times_recreated = 0
         """How often it was deleted and created again: what was written before is gone."""
         self.trouble: dict[int, str] = {}
         """By partition, why the last attempt to write failed; a success removes it."""
@@ -243,7 +243,7 @@ class TopicWriter:
                 self._leaders = {} if topic is None else {no: part.leader for no, part in topic.partitions.items()}
                 self.is_missing = topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
                 if topic is not None and topic.topic_id is not None and not topic.error_code:
-                    self.times_made_anew += self._topic_id not in {None, topic.topic_id}
+                    self.times_recreated += self._topic_id not in {None, topic.topic_id}
                     self._topic_id = topic.topic_id
                 leader = self._leaders.get(partition)
                 if leader is None:

@@ -44,9 +44,9 @@ class PositionStore:
         return self._writer.is_missing
 
     @property
-    def times_made_anew(self) -> int:
+    def times_recreated(self) -> int:
         """How often the topic came back as another one, without what was stored before."""
-        return self._writer.times_made_anew
+        return self._writer.times_recreated
 
     def number_of(self, key: tuple[str, int]) -> int:
         """Return in which partition of the topic the position of a (source topic, partition) is kept."""
@@ -94,15 +94,15 @@ class PositionTable:
         Raises: as ``read_table``; the next call goes on where this one ended.
         """
         if topic.topic_id != self._topic_id:
-            self._begin_anew(topic)
+            self._clear(topic)
         try:
             await read_on(brokers, topic, self._read_to, self._take)
         except BrokerRefused as error:
             if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back: all of it is read once more
-                self._begin_anew(topic)
+                self._clear(topic)
             raise
 
-    def _begin_anew(self, topic: TopicMetadata) -> None:
+    def _clear(self, topic: TopicMetadata) -> None:
         self._topic_id = topic.topic_id
         self._read_to.clear()
         self.positions.clear()

@@ -36,7 +36,7 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
-from mm2py.kafka.producer.fencing import EarlierProducer
+from mm2py.kafka.producer.fencing import PreviousProducer
 from mm2py.records.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -439,9 +439,9 @@ class TailStretch(Stretch):
         return now_s >= self._give_up_at_s
 
 
-async def shut_out(
+async def fence_and_prove(
     brokers: Brokers,
-    producer: EarlierProducer,
+    producer: PreviousProducer,
     topics: Sequence[TopicMetadata],
     *,
     clock: Clock,
@@ -462,7 +462,7 @@ async def shut_out(
     left = ends = await _ends(brokers, topics)
     writer = Writer(producer.producer_id, producer.epoch, 0)
     while True:  # once more if a partition's leader was away, and its marker was left out (C3)
-        epoch = await producer.shut_out(list(left))
+        epoch = await producer.fence(list(left))
         stretches = [
             TailStretch(name, metadata[name].topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)
             for (name, number), end in left.items()

@@ -12,8 +12,9 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.producer.fencing import EarlierProducer
+from mm2py.kafka.producer.fencing import PreviousProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.replication.recovery import fence_and_prove
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 
@@ -54,24 +55,24 @@ def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_re
         try:
             dead = (await begin(clusters[0], name)).identity
             producers = [
-                EarlierProducer(cluster, name, dead.producer_id, dead.epoch, rng=random.Random(number))
+                PreviousProducer(cluster, name, dead.producer_id, dead.epoch, rng=random.Random(number))
                 for number, cluster in enumerate(clusters)
             ]
-            epoch = await producers[0].shut_out([])
+            epoch = await producers[0].fence([])
 
-            async def shut_out(number: int) -> int:
+            async def fence_at(number: int) -> int:
                 cluster, topic = clusters[number], topics[number]
-                producers[number].was_taken_over(epoch)
+                producers[number].learn_fence_epoch(epoch)
                 found = (await fetch_metadata(cluster, [topic])).topics[topic]
-                return await shut_out(
+                return await fence_and_prove(
                     cluster, producers[number], [found], clock=SystemClock(), rng=random.Random(number)
                 )
 
             for _ in range(3):
                 async with asyncio.timeout(DEADLINE_S):
-                    assert await asyncio.gather(*map(shut_out, range(WORKERS))) == [epoch] * WORKERS
-            another = EarlierProducer(clusters[0], name, dead.producer_id, dead.epoch, rng=random.Random(1))
-            assert await another.shut_out([]) == epoch + 1, "nobody has raised it meanwhile"
+                    assert await asyncio.gather(*map(fence_at, range(WORKERS))) == [epoch] * WORKERS
+            another = PreviousProducer(clusters[0], name, dead.producer_id, dead.epoch, rng=random.Random(1))
+            assert await another.fence([]) == epoch + 1, "nobody has raised it meanwhile"
         finally:
             await asyncio.gather(*(cluster.close() for cluster in clusters))
 

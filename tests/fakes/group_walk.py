@@ -48,7 +48,7 @@ class Worker:
     view: View = field(default_factory=View)
     running: set[TaskName] = field(default_factory=set)
     """What it is at: something of it may still be appended to a remote topic."""
-    shut_out: bool = False
+    fenced: bool = False
     """Whether its producers were fenced: then nothing of it can be."""
     paused: bool = False
     dead: bool = False
@@ -63,7 +63,7 @@ class Worker:
 
     @property
     def is_at_it(self) -> bool:
-        return not self.shut_out
+        return not self.fenced
 
     @property
     def acts(self) -> bool:
@@ -135,7 +135,7 @@ class Walk:
             assert view.may_run(share, owner), share
             assert share in self.workers[owner].running, share
         assert set(view.owners) == set(view.tasks())
-        alive = {name for name, worker in self.workers.items() if not (worker.dead or worker.left or worker.shut_out)}
+        alive = {name for name, worker in self.workers.items() if not (worker.dead or worker.left or worker.fenced)}
         assert set(view.members) == alive
 
     def _befall(self) -> None:
@@ -166,7 +166,7 @@ class Walk:
         worker.left = True
         in_doubt = bool(worker.running or worker.in_flight) or self.rng.random() < 0.3
         if not in_doubt:
-            worker.shut_out = True  # all that it sent was answered
+            worker.fenced = True  # all that it sent was answered
         self._append(worker, [Left(worker.name, in_doubt)])
 
     def _act(self, worker: Worker) -> None:
@@ -202,7 +202,7 @@ class Walk:
         for share in list(view.owned_by(me)):
             if view.may_run(share, me) and share not in worker.running:
                 others = [other.name for other in self.workers.values() if other.is_at_it and share in other.running]
-                assert worker.shut_out or not others, f"{me} begins {share} while {others} may still be at it"
+                assert worker.fenced or not others, f"{me} begins {share} while {others} may still be at it"
                 worker.running.add(share)
                 self.counts["begun"] += 1
         for share in list(worker.running):
@@ -237,7 +237,7 @@ class Walk:
                 case Fence(dead, writers):
                     if self.rng.random() < 0.2:  # retried until then
                         assert self.workers[dead].producer_id in writers
-                        self.workers[dead].shut_out = True
+                        self.workers[dead].fenced = True
                         epochs = dict.fromkeys(writers, 9)
                         records.append(Fenced(worker.name, worker.view.leader_epoch, dead, epochs))
                         self.counts["fenced"] += 1

@@ -86,7 +86,7 @@ def test_a_group_that_fences_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch
     async def fences_nobody(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
         return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})
 
-    monkeypatch.setattr(EvictedWriters, "shut_out", fences_nobody)
+    monkeypatch.setattr(EvictedWriters, "fence_and_prove", fences_nobody)
     assert any("whose turn it was not" in finding for seed in range(1, 4) for finding in run_elections(seed).findings)
 
 

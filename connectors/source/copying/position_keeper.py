@@ -78,7 +78,7 @@ class PositionKeeper:
         self._account = account
         self._clock = clock
         self._log = log
-        self._times_made_anew = store.times_made_anew
+        self._times_recreated = store.times_recreated
         self._gone_since_s: float | None = None
         self._said_gone = False
         self._held_up: dict[int, str] = {}
@@ -278,8 +278,8 @@ class PositionKeeper:
         finally:
             del self._under_way[number]
             self._settled.set()
-        if self._times_made_anew != self._store.times_made_anew:
-            self._times_made_anew = self._store.times_made_anew
+        if self._times_recreated != self._store.times_recreated:
+            self._times_recreated = self._store.times_recreated
             self._stored.clear()  # of partitions that stand still as well
             self._round_at_s = 0.0
         self._now.set()
@@ -330,7 +330,7 @@ class PositionKeeper:
 
     def _is_whole_again(self) -> bool:
         """Whether a topic that came back has all positions. Killed before that, we would refuse what it lacks."""
-        if self._times_made_anew != self._store.times_made_anew:
+        if self._times_recreated != self._store.times_recreated:
             return False
         owned = (part for part in self._partitions.values() if part.copier.owns_position)
         return all(part.key in self._stored or part.copier.has_untold_gaps for part in owned)

@@ -70,7 +70,7 @@ class Beginning:
         previous: PreviousProducers,
         stopped: StoppedPartitions,
         ownership: Ownership,
-        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
+        fence_and_prove: Callable[[TopicMetadata], Awaitable[bool]],
         allow_recopy: frozenset[str],
         met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
         log: FilteringBoundLogger,
@@ -79,8 +79,8 @@ class Beginning:
 
         Args:
             store: stores positions, soon if the target takes them (``PositionKeeper.store``).
-            shut_out: shuts all earlier lives out of a remote topic. Raises ExactlyOnceImpossible if one cannot be, and
-                must be.
+            fence_and_prove: fences all previous producers in a remote topic. Raises ExactlyOnceImpossible if
+                one cannot be, and must be.
             met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
         """
         self.positions = positions
@@ -93,7 +93,7 @@ class Beginning:
         self._previous = previous
         self._stopped = stopped
         self._ownership = ownership
-        self._shut_out = shut_out
+        self._fence_and_prove = fence_and_prove
         self._allow_recopy = allow_recopy
         self._met_gap = met_gap
         self._wished: set[TopicPartition] = set()
@@ -147,7 +147,7 @@ class Beginning:
         }
         rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
         fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
-        unproven = await self._stopped.shut_out({key: remote for key, (_, remote) in fresh.items()})
+        unproven = await self._stopped.fence_and_prove({key: remote for key, (_, remote) in fresh.items()})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
         begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
         copied = [
@@ -335,7 +335,9 @@ class Beginning:
         Returns those for which that must wait: earlier lives are not shut out yet.
         """
         # Once an operator's position is stored, nobody knows of them any more.
-        unproven = await self._previous.shut_out_of({key: pairs[key][1] for key in starts}, self._shut_out)
+        unproven = await self._previous.fence_and_prove_each(
+            {key: pairs[key][1] for key in starts}, self._fence_and_prove
+        )
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
             return unproven
@@ -390,7 +392,7 @@ class Beginning:
         starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
         there = [key for key in keys if key[0] in upstreams and key not in starts]
         starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
-        unproven = await self.shut_out(starts)
+        unproven = await self.fence_and_prove(starts)
         starts = {key: start for key, start in starts.items() if key not in unproven}
         positions: dict[TopicPartition, StoredPosition] = {}
         for key, start in starts.items():
@@ -413,7 +415,7 @@ class Beginning:
                 answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
         return answers
 
-    async def shut_out(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
+    async def fence_and_prove(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Shut earlier lives out of the remote partitions of partitions that are to get an operator's position.
 
         The story: w1 freezes with a request on its way, and the remote partition loses its end. w2 stops there, and has
@@ -421,7 +423,7 @@ class Beginning:
 
         Returns:
             Those where it is not proven yet: try once more.
-        Raises: KafkaError; ExactlyOnceImpossible, as ``self._shut_out``.
+        Raises: KafkaError; ExactlyOnceImpossible, as ``self._fence_and_prove``.
         """
         keys = list(keys)
         if not keys:
@@ -430,7 +432,9 @@ class Beginning:
             self._previous.learn_asked(self.positions.get(key))
         names = {name: self._remote_name(name) for name, _ in keys}
         remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        return await self._previous.shut_out_of({key: remotes.get(names[key[0]]) for key in keys}, self._shut_out)
+        return await self._previous.fence_and_prove_each(
+            {key: remotes.get(names[key[0]]) for key in keys}, self._fence_and_prove
+        )
 
     def _copied_partition(
         self,

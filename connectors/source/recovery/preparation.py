@@ -53,7 +53,7 @@ class Prepared:
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
     """What was stored, by source topic and partition; nobody else can change it any more."""
-    shut_out: Callable[[TopicMetadata], Awaitable[bool]]
+    fence_and_prove: Callable[[TopicMetadata], Awaitable[bool]]
     """Fences all previous producers in a topic, and tells whether there are any."""
     fence_unknown: Callable[[], Awaitable[object]]
     """Fences the producers in the positions that the group does not know; for the head, before it lists anything."""
@@ -130,7 +130,7 @@ class Preparation:
             previous=previous,
             offsets_partitions=offsets_partitions,
             positions=positions,
-            shut_out=functools.partial(self._shut_out, previous),
+            fence_and_prove=functools.partial(self._fence_and_prove, previous),
             fence_unknown=functools.partial(self._take_over, previous),
         )
 
@@ -167,7 +167,7 @@ class Preparation:
         if listed is not None:
             await previous.find_expired(positions.values(), listed)
         previous.learn(positions.values())
-        if await self._shut_out(previous, metadata.topics[self._settings.offsets_topic]):
+        if await self._fence_and_prove(previous, metadata.topics[self._settings.offsets_topic]):
             positions, _ = await self._read_positions()
             previous.learn(positions.values())
         return positions
@@ -185,9 +185,11 @@ class Preparation:
                 raise ExactlyOnceImpossible(self._flow, str(error)) from error
             return None
 
-    async def _shut_out(self, previous: PreviousProducers, topic: TopicMetadata) -> bool:
+    async def _fence_and_prove(self, previous: PreviousProducers, topic: TopicMetadata) -> bool:
         return await self._patience.accompany(
-            previous.shut_out(topic, clock=self._clock, unfenced=lambda why: self._say_unfenced(topic.name, why)),
+            previous.fence_and_prove(
+                topic, clock=self._clock, unfenced=lambda why: self._say_unfenced(topic.name, why)
+            ),
             f"fencing previous producers in {topic.name}",
             "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
         )

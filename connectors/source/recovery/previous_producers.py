@@ -32,10 +32,10 @@ from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.kafka.producer.fencing import EarlierProducer, Fence, NotFenceable, TransactionalId, is_another, parse
+from mm2py.kafka.producer.fencing import Fence, NotFenceable, PreviousProducer, TransactionalId, is_another, parse
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.recovery import shut_out
+from mm2py.replication.recovery import fence_and_prove
 from mm2py.topics.names import fence_topic
 
 EVERY_S: Final = 3600.0
@@ -108,8 +108,8 @@ class KeepAlive:
 SIDE_BY_SIDE: Final = 16
 """So many previous producers are fenced at once: each takes some round trips, and a bad weekend leaves thousands."""
 PROOF_S: Final = 6.0
-"""How long ``shut_out_of`` waits for markers in a topic, until it was said that they are waited for; once more as long
-for each hundred producers."""
+"""How long ``fence_and_prove_each`` waits for markers in a topic, until it was said that they are waited for; once more
+as long for each hundred producers."""
 
 
 class PreviousProducers:
@@ -139,7 +139,7 @@ class PreviousProducers:
         """Producer ids in positions of this flow."""
         self.unfenced: str | None = None
         """Why a producer could not be fenced, or looked for: then the flow is at-least-once."""
-        self._producers: dict[int, EarlierProducer] = {}
+        self._producers: dict[int, PreviousProducer] = {}
 
     @property
     def known_ids(self) -> frozenset[int]:
@@ -158,16 +158,16 @@ class PreviousProducers:
             return False
         return not self._ownership.is_coordinator or (name is not None and name.process in self._ownership.fates.live)
 
-    def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> EarlierProducer:
+    def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> PreviousProducer:
         """Learn of an earlier producer, or more of one."""
         known = self._producers.get(producer_id)
         if known is None:
-            known = EarlierProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
+            known = PreviousProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
             self._producers[producer_id] = known
         known.epoch = max(known.epoch, epoch)
         raised = self._ownership.fates.fence_epochs.get(producer_id)
         if raised is not None:
-            known.was_taken_over(raised)
+            known.learn_fence_epoch(raised)
         return known
 
     def fence_of(self, stored: StoredPosition) -> Fence | None:
@@ -252,7 +252,7 @@ class PreviousProducers:
                 continue  # we may not see it, or there is no coordinator to ask
             self._expired.add(producer_id)
 
-    async def shut_out(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
+    async def fence_and_prove(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
         """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.
 
         Args:
@@ -266,7 +266,7 @@ class PreviousProducers:
         async def take_turns() -> None:
             for producer in waiting:
                 try:
-                    await shut_out(self._target, producer, [topic], clock=clock, rng=self._rng)
+                    await fence_and_prove(self._target, producer, [topic], clock=clock, rng=self._rng)
                 except NotFenceable as error:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)
@@ -279,19 +279,19 @@ class PreviousProducers:
             raise group.exceptions[0] from None
         return bool(self._producers)
 
-    async def shut_out_of(
+    async def fence_and_prove_each(
         self,
         remotes: Mapping[tuple[str, int], TopicMetadata | None],
-        shut_out: Callable[[TopicMetadata], Awaitable[bool]],
+        fence_and_prove: Callable[[TopicMetadata], Awaitable[bool]],
     ) -> set[tuple[str, int]]:
         """Shut earlier lives out of single partitions of remote topics.
 
         Args:
             remotes: remote topics by source partition. Nobody can write to a remote partition that is not there.
-            shut_out: does it in all partitions of a topic that it is given, see ``shut_out`` above.
+            fence_and_prove: does it in all partitions of a topic that it is given, see ``fence_and_prove`` above.
         Returns:
             The source partitions where that is not proven: their remote partitions have no leader, or no markers came.
-        Raises: as ``shut_out``.
+        Raises: as ``fence_and_prove``.
         """
         wanted: dict[str, tuple[TopicMetadata, list[tuple[str, int]]]] = {}
         unproven: set[tuple[str, int]] = set()
@@ -307,7 +307,7 @@ class PreviousProducers:
             partitions = {number: remote.partitions[number] for _, number in keys}
             try:
                 async with asyncio.timeout(PROOF_S * (1 + len(self._producers) / 100)):
-                    await shut_out(replace(remote, partitions=partitions))
+                    await fence_and_prove(replace(remote, partitions=partitions))
             except TimeoutError:
                 unproven.update(keys)
         return unproven

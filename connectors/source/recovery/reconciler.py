@@ -151,13 +151,13 @@ class Reconciler:
                 else:
                     whole.append(replace(job, target_start=start))
             if whole:
-                tasks.create_task(self._shut_out(tasks, whole, done), name="reconcile")
+                tasks.create_task(self._read_tails(tasks, whole, done), name="reconcile")
             waiting = [job for job in waiting if job.target not in bounds]
             if waiting:
                 await asyncio.sleep(backoff.next_s())
 
-    async def _shut_out(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
-        """Shut the earlier writer out of partitions and read their tails."""
+    async def _read_tails(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+        """Fence the previous producer in partitions and read their tails."""
         stretches = [_JobTail(job, self._clock) for job in await self._fence(jobs)]
         await self._tails.read(stretches, lambda read: self._walk(tasks, read, done))
 
@@ -168,7 +168,7 @@ class Reconciler:
         backoff = Backoff(self._rng, most_s=2.0)
         while True:
             try:
-                epoch = await fence.shut_out([job.target for job in jobs])
+                epoch = await fence.fence([job.target for job in jobs])
                 return [replace(job, fence_epoch=epoch) for job in jobs]
             except NotFenceable as error:
                 self._unfenced(str(error), len(jobs))
@@ -183,7 +183,7 @@ class Reconciler:
         walks: list[_WalkStretch] = []
         again: list[Job] = []
         for stretch in read:
-            assert isinstance(stretch, _JobTail)  # noqa: S101  (_shut_out reads nothing else)
+            assert isinstance(stretch, _JobTail)  # noqa: S101  (_read_tails reads nothing else)
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)

@@ -76,9 +76,9 @@ class StoppedPartitions:
         used = {one for key, identities in self._written_under.items() if key[0] in topics for one in identities}
         if not used:
             return self._incarnation.identity
-        return await self._incarnation.further(self._incarnation.latest(used))
+        return await self._incarnation.next_identity(self._incarnation.latest(used))
 
-    async def shut_out(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
+    async def fence_and_prove(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
         """Shut what may still be on its way out of remote partitions that nobody compares with their source.
 
         Args:
@@ -93,10 +93,10 @@ class StoppedPartitions:
                 by_identity.setdefault(identity, []).append(key)
         unproven: set[TopicPartition] = set()
         for identity, keys in by_identity.items():
-            unproven |= await self._shut_out(identity, {key: remotes[key] for key in keys})
+            unproven |= await self._fence_and_prove(identity, {key: remotes[key] for key in keys})
         return unproven
 
-    async def _shut_out(
+    async def _fence_and_prove(
         self, identity: ProducerIdentity, remotes: Mapping[TopicPartition, TopicMetadata]
     ) -> set[TopicPartition]:
         bounds = await find_bounds(self._target, [(remote.name, key[1]) for key, remote in remotes.items()])

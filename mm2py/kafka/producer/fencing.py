@@ -46,7 +46,7 @@ from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
 
 PREFIX = "mm2py-"
-_FORM = r"mm2py-{group}-(?P<process>[0-9a-f]{{8,32}})-(?P<life>[0-9]+)(\.(?P<number>[0-9]+))?-(?P<flow>.+)"
+_FORM = r"mm2py-{group}-(?P<process>[0-9a-f]{{8,32}})-(?P<attempt>[0-9]+)(\.(?P<number>[0-9]+))?-(?P<flow>.+)"
 
 
 class TransactionalId(NamedTuple):
@@ -55,7 +55,7 @@ class TransactionalId(NamedTuple):
     group: str
     process: str
     """Hexadecimal, new for each process."""
-    life: int
+    attempt: int
     """The attempt: grows each time the flow is started again in this process."""
     flow: str
     number: int = 0
@@ -63,7 +63,7 @@ class TransactionalId(NamedTuple):
 
     def __str__(self) -> str:
         number = f".{self.number}" if self.number else ""
-        return f"{PREFIX}{self.group}-{self.process}-{self.life}{number}-{self.flow}"
+        return f"{PREFIX}{self.group}-{self.process}-{self.attempt}{number}-{self.flow}"
 
     def at(self, number: int) -> str:
         """Return an id of this incarnation as the target knows it."""
@@ -88,7 +88,7 @@ def parse(text: str, group: str) -> TransactionalId | None:
     found = re.fullmatch(_FORM.format(group=re.escape(group)), text, re.DOTALL)
     if found is None:
         return None
-    return TransactionalId(group, found["process"], int(found["life"]), found["flow"], int(found["number"] or 0))
+    return TransactionalId(group, found["process"], int(found["attempt"]), found["flow"], int(found["number"] or 0))
 
 
 DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
@@ -245,7 +245,7 @@ class Markers:
 class Fence(Protocol):
     """Something that fences a producer in partitions."""
 
-    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
+    async def fence(self, partitions: Collection[TopicPartition]) -> int | None:
         """Have markers written into partitions of the target; partitions that it refuses are left out.
 
         Returns:
@@ -258,7 +258,7 @@ class Fence(Protocol):
         ...
 
 
-class EarlierProducer:
+class PreviousProducer:
     """A producer of a previous incarnation, which may still be writing."""
 
     def __init__(
@@ -277,7 +277,7 @@ class EarlierProducer:
         """Another worker has told us the epoch, and nothing was written with it here yet."""
         self._lock = asyncio.Lock()
 
-    def was_taken_over(self, epoch: int) -> None:
+    def learn_fence_epoch(self, epoch: int) -> None:
         """Learn that another member of our group has raised the epoch: markers go on with that epoch.
 
         The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised
@@ -287,8 +287,8 @@ class EarlierProducer:
             self._go_on_with(epoch, self.transactional_id)
             self._was_told = True
 
-    async def shut_out(self, partitions: Collection[TopicPartition]) -> int:
-        """See ``Fence.shut_out``."""
+    async def fence(self, partitions: Collection[TopicPartition]) -> int:
+        """See ``Fence.fence``."""
         async with self._lock:
             for _ in range(TAKEOVERS_MOST):  # two processes that fence the same producer overtake each other
                 if self._fence_epoch is None:

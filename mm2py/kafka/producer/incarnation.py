@@ -121,7 +121,7 @@ class OwnProducer:
                 await asyncio.sleep(backoff.next_s())
             return self._latest
 
-    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
+    async def fence(self, partitions: Collection[TopicPartition]) -> int | None:
         """Fence ``identity`` in these partitions; other partitions go on under it.
 
         Returns:
@@ -190,7 +190,7 @@ async def _announce_nowhere(_: ProducerIdentity) -> None:
 
 
 class Incarnation:
-    """The producer ids of one incarnation of a flow. Call ``start`` once, then ``further`` when one is used up."""
+    """The producer ids of one incarnation of a flow. Call ``start`` once, ``next_identity`` when one is used up."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class Incarnation:
         """
         return await self._producers[0].renew(seen)
 
-    async def further(self, identity: ProducerIdentity) -> ProducerIdentity:
+    async def next_identity(self, identity: ProducerIdentity) -> ProducerIdentity:
         """Return the identity that follows one of our producer ids. Concurrent callers make it once.
 
         Raises:
@@ -298,7 +298,7 @@ class Incarnation:
             return self._producers[number].identity
 
     def behind(self, producer_id: int) -> ProducerIdentity | None:
-        """Return the identity that ``further`` has made after a producer id; None if that id is not ours."""
+        """Return the identity that ``next_identity`` has made after a producer id; None if that id is not ours."""
         if producer_id not in self.ids:
             return None
         return self._producers[self._number(producer_id) + 1].identity
@@ -310,11 +310,11 @@ class Incarnation:
     async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> int | None:
         """Fence one of our own ids in these partitions. They go on under the id ``behind`` it, other partitions stay.
 
-        Returns: as ``OwnProducer.shut_out``.
-        Raises: as ``OwnProducer.shut_out`` and ``further``.
+        Returns: as ``OwnProducer.fence``.
+        Raises: as ``OwnProducer.fence`` and ``next_identity``.
         """
-        epoch = await self._producers[self._number(identity.producer_id)].shut_out(partitions)
-        await self.further(identity)
+        epoch = await self._producers[self._number(identity.producer_id)].fence(partitions)
+        await self.next_identity(identity)
         return epoch
 
     async def keep_alive(self, partition: TopicPartition) -> None:
@@ -360,8 +360,8 @@ class OwnFence:
         self._incarnation = incarnation
         self._seen = seen
 
-    async def shut_out(self, partitions: Collection[TopicPartition]) -> int | None:
-        """See ``Fence.shut_out``.
+    async def fence(self, partitions: Collection[TopicPartition]) -> int | None:
+        """See ``Fence.fence``.
 
         Raises: as ``Incarnation.fence_itself``.
         """

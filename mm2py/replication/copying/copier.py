@@ -286,7 +286,7 @@ class Copier(CopierView):
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)
-        self._in_flight.careful_until = -1  # nothing was sent under the epoch to come
+        self._in_flight.maybe_sent_until = -1  # nothing was sent under the epoch to come
         return effects
 
     def _meet_poison(self, now_s: float, poison: Poison, report: str, text: str) -> Sequence[Effect]:
@@ -480,7 +480,7 @@ class Copier(CopierView):
             if state.awaits_lookup:
                 return ()  # ``Reconciled`` is to come
             in_flight.trust_refusals()
-            if self.position.source_offset < in_flight.careful_until:
+            if self.position.source_offset < in_flight.maybe_sent_until:
                 self._change(states.LookupBegun())
                 return [Need.RECONCILE]
         return self._tell_now()

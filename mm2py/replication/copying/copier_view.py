@@ -102,7 +102,7 @@ class CopierView:
         unknown = isinstance(state, Reconciling)
         if isinstance(state, Ending):
             unknown = state.awaits_lookup or state.outcome_unknown
-        behind = in_flight.unanswered > 0 or self.position.source_offset < in_flight.careful_until
+        behind = in_flight.unanswered > 0 or self.position.source_offset < in_flight.maybe_sent_until
         return self.owns_position and (behind or unknown)
 
     @property

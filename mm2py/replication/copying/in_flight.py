@@ -98,7 +98,7 @@ class InFlightBatches:
         """Size of the batches that wait to be sent."""
         self.unanswered = 0
         """Batches that were sent, and whose answer is still to come."""
-        self.careful_until = -1
+        self.maybe_sent_until = -1
         """Batches that begin below this source offset may have been sent before: each of them goes alone."""
         self._name = name
         self._ready: deque[Entry] = deque()
@@ -193,16 +193,16 @@ class InFlightBatches:
             or not retained
             or self._unretained_in_flight
             or self._sent_to != broker
-            or batch.first_offset < self.careful_until
+            or batch.first_offset < self.maybe_sent_until
         ):
             return None
-        if batch.first_offset < self.careful_until and self.is_too_old_to_resend(retained_after_ms):
+        if batch.first_offset < self.maybe_sent_until and self.is_too_old_to_resend(retained_after_ms):
             return None
         self._ready.popleft()
         self.ready_bytes -= len(batch.data)
         self._token += 1
         entry.token, entry.sequence = self._token, self._sequence
-        entry.repeated = batch.first_offset < self.careful_until
+        entry.repeated = batch.first_offset < self.maybe_sent_until
         entry.retained = retained
         self._sequence = next_sequence(self._sequence, batch.record_count)
         self._unretained_in_flight = not retained
@@ -290,8 +290,11 @@ class InFlightBatches:
         """Take in a failure: the outcome of what was sent and is not settled is unknown. So is that of what waits and
         was sent before. What waits is let go; what was sent stays, for its answers."""
         sent = [entry.step.next_offset for entry in self._in_flight]
-        self.careful_until = max([self.careful_until, *sent])
-        entries = [*self._in_flight, *(entry for entry in self._ready if entry.step.next_offset <= self.careful_until)]
+        self.maybe_sent_until = max([self.maybe_sent_until, *sent])
+        entries = [
+            *self._in_flight,
+            *(entry for entry in self._ready if entry.step.next_offset <= self.maybe_sent_until),
+        ]
         self._unknown = [
             *(
                 _unknown_outcome(entry.step)
@@ -344,7 +347,7 @@ class InFlightBatches:
         for entry in self._ready:
             step = entry.step
             if isinstance(step, Outgoing):
-                if step.first_offset >= self.careful_until:
+                if step.first_offset >= self.maybe_sent_until:
                     break
                 times.append(step.max_timestamp_ms)
         return bool(times) and min([*times, *(one.max_timestamp_ms for one in self._unknown)]) <= retained_after_ms
@@ -363,12 +366,12 @@ class InFlightBatches:
         sent = [entry for entry in self._in_flight if not entry.settled]
         if sent and all(entry.not_stored for entry in sent) and len(self._unknown) == len(sent):
             self._unknown.clear()
-            self.careful_until = -1
+            self.maybe_sent_until = -1
 
     def restart(self) -> None:
         """Take in that what was sent is shut out: under the producer id and epoch to come nothing was sent yet."""
         self._unknown.clear()
-        self.careful_until = self._left_behind = -1
+        self.maybe_sent_until = self._left_behind = -1
         self._cut_reads = 0
         self._alone = True
 

@@ -38,7 +38,7 @@ class Store:
     clock: VirtualClock
     topic: str = "positions"
     is_missing: bool = False
-    times_made_anew: int = 0
+    times_recreated: int = 0
     writes: list[tuple[float, dict[tuple[str, int], int]]] = field(default_factory=list)
     stuck: dict[int, asyncio.Event] = field(default_factory=dict)
 
@@ -248,7 +248,7 @@ def test_a_topic_that_was_made_anew_is_back_when_all_positions_are_stored_in_it(
                 await asyncio.sleep(1)
             rig.store.stuck[1] = asyncio.Event()
             rig.store.is_missing = False
-            rig.store.times_made_anew += 1
+            rig.store.times_recreated += 1
             rig.keeper.look()
             rig.move_all()
             await asyncio.sleep(5)
@@ -270,7 +270,7 @@ def test_in_a_topic_that_was_made_anew_what_stands_still_is_stored_once_more() -
         async with _running(rig):
             await asyncio.sleep(5)
             assert len(rig.store.writes) == 3, "after the first time nothing has changed"
-            rig.store.times_made_anew += 1
+            rig.store.times_recreated += 1
             rig.parts["t", 0].copier.position = Position(1)
             await asyncio.sleep(5)
         later = [key for _, positions in rig.store.writes[3:] for key in positions]

@@ -71,7 +71,7 @@ async def fenced(cluster: ClusterModel, previous: PreviousProducers) -> int:
     before = len(cluster.batches("A.orders", 0))
     topic = (await fetch_metadata(cluster, ["A.orders"])).topics["A.orders"]
     unfenced: list[str] = []
-    await previous.shut_out(topic, clock=cluster.clock, unfenced=unfenced.append)
+    await previous.fence_and_prove(topic, clock=cluster.clock, unfenced=unfenced.append)
     assert not unfenced
     return len(cluster.batches("A.orders", 0)) - before
 
@@ -87,7 +87,7 @@ def test_all_ids_of_this_incarnation_and_of_previous_ones_are_known() -> None:
         incarnation = make_incarnation(cluster, OWN)
         first = await incarnation.start()
         previous = make(cluster, incarnation, ended=(7002,), fates=Fates(producers=frozenset({7004})))
-        further = await incarnation.further(first)
+        further = await incarnation.next_identity(first)
         previous.meet(str(OTHER), 7001, 0)
         previous.learn([StoredPosition(10, producer_id=7003, producer_epoch=0, by=str(OTHER), drained=True)])
         assert previous.known_ids == {first.producer_id, further.producer_id, 7001, 7002, 7003, 7004}
@@ -175,7 +175,7 @@ def test_listed_ids_of_other_flows_of_the_group_s_members_and_our_own_are_left_a
                 str(other_flow): 7001,
                 str(OTHER._replace(process="c" * 12)): 7002,
                 str(OTHER._replace(process="d" * 12)): 7003,
-                str(OWN._replace(life=0)): 7005,
+                str(OWN._replace(attempt=0)): 7005,
                 "somebody-else": 7006,
             }
         )
@@ -187,11 +187,11 @@ def test_listed_ids_of_other_flows_of_the_group_s_members_and_our_own_are_left_a
 def test_a_process_that_the_group_does_not_know_and_a_previous_attempt_of_our_own_are_fenced() -> None:
     async def scenario() -> None:
         cluster = make_cluster()
-        unknown, attempt = make_incarnation(cluster, OTHER), make_incarnation(cluster, OWN._replace(life=0))
+        unknown, attempt = make_incarnation(cluster, OTHER), make_incarnation(cluster, OWN._replace(attempt=0))
         own = make_incarnation(cluster, OWN)
         ids = [(await one.start()).producer_id for one in (unknown, attempt, own)]
         previous = make(cluster, own)
-        previous.learn_listed({str(OTHER): ids[0], str(OWN._replace(life=0)): ids[1], str(OWN): ids[2]})
+        previous.learn_listed({str(OTHER): ids[0], str(OWN._replace(attempt=0)): ids[1], str(OWN): ids[2]})
         assert await fenced(cluster, previous) == 2
 
     run_virtual(scenario())
@@ -203,7 +203,7 @@ def test_a_worker_that_is_not_the_head_fences_only_its_own_previous_attempts() -
         own = make_incarnation(cluster, OWN)
         identity = await own.start()
         previous = make(cluster, own, is_coordinator=False)
-        previous.learn_listed({str(OTHER): 7001, str(OWN._replace(life=0)): 7002})
+        previous.learn_listed({str(OTHER): 7001, str(OWN._replace(attempt=0)): 7002})
         assert previous.known_ids == {identity.producer_id, 7002}
 
     run_virtual(scenario())

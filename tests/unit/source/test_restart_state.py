@@ -38,10 +38,10 @@ def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_writte
         incarnation, _ = await begin(make())
         stopped = remember(incarnation, make())
         first = incarnation.identity
-        second = await incarnation.further(first)
+        second = await incarnation.next_identity(first)
         stopped.add([copied(0, first), copied(1, second)])
         third = await stopped.identity_for(["s"])
-        assert third == await incarnation.further(second)
+        assert third == await incarnation.next_identity(second)
         assert await stopped.identity_for(["other"]) == first
         stopped.begun([copied(0, third), copied(1, third)])
         assert await stopped.identity_for(["s"]) == first
@@ -56,7 +56,7 @@ def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconcil
         stopped = remember(incarnation, cluster)
         stopped.add([copied(0, incarnation.identity)])
         remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
-        assert await stopped.shut_out({("s", 0): remote, ("s", 1): remote}) == set()
+        assert await stopped.fence_and_prove({("s", 0): remote, ("s", 1): remote}) == set()
         markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
         assert markers == [[1], []]
 
@@ -73,7 +73,7 @@ def test_a_partition_without_a_marker_does_not_begin() -> None:
         stopped.add([copied(0, incarnation.identity)])
         remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
         cluster.topics["t"].partitions[0].leader = -1
-        assert await stopped.shut_out({("s", 0): remote}) == {("s", 0)}
+        assert await stopped.fence_and_prove({("s", 0): remote}) == {("s", 0)}
 
     run_virtual(scenario())
 
@@ -88,7 +88,7 @@ def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> No
         again = copied(0, second, reconciling=True)
         stopped.begun([again])
         stopped.add([again])
-        assert await stopped.identity_for(["s"]) == await incarnation.further(second)
+        assert await stopped.identity_for(["s"]) == await incarnation.next_identity(second)
         stopped.begun([copied(0, second)])
         assert await stopped.identity_for(["s"]) == first
 

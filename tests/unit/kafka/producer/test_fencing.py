@@ -12,7 +12,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity, TopicPartition
-from mm2py.kafka.producer.fencing import EarlierProducer, Markers, NotFenceable, Overtaken
+from mm2py.kafka.producer.fencing import Markers, NotFenceable, Overtaken, PreviousProducer
 from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -28,7 +28,7 @@ def make() -> ClusterModel:
     return cluster
 
 
-async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tuple[Incarnation, EarlierProducer]:
+async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tuple[Incarnation, PreviousProducer]:
     incarnation = Incarnation(
         cluster,
         None
@@ -40,7 +40,7 @@ async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tup
         waiting=lambda _: None,
     )
     identity = await incarnation.start()
-    earlier = EarlierProducer(cluster, transactional_id, identity.producer_id, identity.epoch, rng=random.Random(3))
+    earlier = PreviousProducer(cluster, transactional_id, identity.producer_id, identity.epoch, rng=random.Random(3))
     return incarnation, earlier
 
 
@@ -53,7 +53,7 @@ def test_a_fence_leaves_a_marker_of_its_epoch_in_each_partition() -> None:
     async def scenario() -> None:
         cluster = make()
         _, earlier = await begin(cluster)
-        assert await earlier.shut_out(PLACES) == 1
+        assert await earlier.fence(PLACES) == 1
         assert [await epochs_of_markers(cluster, number) for number in (0, 1)] == [[1], [1]]
 
     run_virtual(scenario())
@@ -66,7 +66,7 @@ def test_an_id_that_answers_another_producer_fences_nobody_so_the_leaders_are_as
         cluster = make()
         incarnation, earlier = await begin(cluster)
         cluster.coordinator.transactional_ids.clear()
-        assert await earlier.shut_out(PLACES) == 1
+        assert await earlier.fence(PLACES) == 1
         assert await epochs_of_markers(cluster, 0) == [1]
         marker = cluster.batches("t", 0)[0]
         assert marker.producer_id == incarnation.identity.producer_id
@@ -81,7 +81,7 @@ def test_without_the_right_to_ask_the_leaders_it_is_not_fenced_and_that_is_said(
         cluster.coordinator.transactional_ids.clear()
         cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         with pytest.raises(NotFenceable, match="ALTER"):
-            await earlier.shut_out(PLACES)
+            await earlier.fence(PLACES)
 
     run_virtual(scenario())
 
@@ -92,7 +92,7 @@ def test_one_unknown_topic_does_not_keep_the_marker_from_the_others() -> None:
     async def scenario() -> None:
         cluster = make()
         _, earlier = await begin(cluster)
-        await asyncio.wait_for(earlier.shut_out([("gone", 0), *PLACES]), 20)
+        await asyncio.wait_for(earlier.fence([("gone", 0), *PLACES]), 20)
         assert await epochs_of_markers(cluster, 1) == [1]
 
     run_virtual(scenario())
@@ -106,7 +106,7 @@ def test_a_topic_that_may_be_written_to_no_more_does_not_keep_the_marker_from_th
         cluster.create_topic("locked", 1)
         _, earlier = await begin(cluster)
         cluster.unwritable_topics.add("locked")
-        assert await asyncio.wait_for(earlier.shut_out([("locked", 0), *PLACES]), 20) == 1
+        assert await asyncio.wait_for(earlier.fence([("locked", 0), *PLACES]), 20) == 1
         assert [await epochs_of_markers(cluster, number) for number in (0, 1)] == [[1], [1]]
         assert cluster.batches("locked", 0) == []
 
@@ -128,8 +128,8 @@ def test_many_partitions_are_added_to_a_transaction_by_a_thousand() -> None:
 
         incarnation, _ = await begin(cluster)
         producer_id = incarnation.identity.producer_id
-        earlier = EarlierProducer(Gate(watch)(cluster), ID, producer_id, 0, rng=random.Random(7))
-        await earlier.shut_out([("wide", number) for number in range(2001)])
+        earlier = PreviousProducer(Gate(watch)(cluster), ID, producer_id, 0, rng=random.Random(7))
+        await earlier.fence([("wide", number) for number in range(2001)])
         assert sorted(set(sizes)) == [1, 1000], "some come again while the markers before them are written"
         await asyncio.sleep(5)
         assert all(len(cluster.batches("wide", number)) == 1 for number in range(2001)), "a marker in each"
@@ -144,10 +144,10 @@ def test_one_who_was_fenced_cannot_raise_its_epoch_again() -> None:
         cluster = make()
         incarnation, earlier = await begin(cluster)
         seen = incarnation.identity
-        await earlier.shut_out(PLACES)
+        await earlier.fence(PLACES)
         await asyncio.sleep(1)
         with pytest.raises(Fenced):
-            await OwnFence(incarnation, seen).shut_out(PLACES)
+            await OwnFence(incarnation, seen).fence(PLACES)
 
     run_virtual(scenario())
 
@@ -157,7 +157,7 @@ def test_many_partitions_in_doubt_at_once_raise_the_own_epoch_once() -> None:
         cluster = make()
         incarnation, _ = await begin(cluster)
         seen = incarnation.identity
-        epochs = await asyncio.gather(*(OwnFence(incarnation, seen).shut_out([place]) for place in PLACES))
+        epochs = await asyncio.gather(*(OwnFence(incarnation, seen).fence([place]) for place in PLACES))
         assert epochs == [1, 1]
         assert await epochs_of_markers(cluster, 1) == [1]
 
@@ -168,8 +168,8 @@ def test_two_who_fence_the_same_producer_both_get_there() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, first = await begin(cluster)
-        second = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        epochs = await asyncio.gather(first.shut_out(PLACES), second.shut_out(PLACES))
+        second = PreviousProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        epochs = await asyncio.gather(first.fence(PLACES), second.fence(PLACES))
         highest = max(await epochs_of_markers(cluster, 0))
         assert all(0 < epoch <= highest for epoch in epochs)
 
@@ -184,17 +184,17 @@ def test_many_who_fence_the_same_producer_with_the_epoch_of_one_raise_it_no_more
         cluster = make()
         cluster.create_topic("wide", 100)
         incarnation, leader = await begin(cluster)
-        epoch = await leader.shut_out([])
+        epoch = await leader.fence([])
         others = [
-            EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(10 * seed + number))
+            PreviousProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(10 * seed + number))
             for number in range(10)
         ]
         for other in others:
-            other.was_taken_over(epoch)
+            other.learn_fence_epoch(epoch)
         parts: list[list[TopicPartition]] = [
             [("wide", number) for number in range(first, 100, 10)] for first in range(10)
         ]
-        epochs = await asyncio.gather(*(other.shut_out(part) for other, part in zip(others, parts, strict=True)))
+        epochs = await asyncio.gather(*(other.fence(part) for other, part in zip(others, parts, strict=True)))
         assert set(epochs) == {epoch} == {1}
         await asyncio.sleep(1)
         for number in range(100):
@@ -207,14 +207,14 @@ def test_who_is_overtaken_in_an_epoch_of_somebody_else_raises_it_anew() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, leader = await begin(cluster)
-        other = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(await leader.shut_out([]))
+        other = PreviousProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.learn_fence_epoch(await leader.fence([]))
         coordinator = await admin.find_coordinator(cluster, ID, transactions=True)
         await admin.init_producer_id(cluster, coordinator, ID)
-        assert await other.shut_out(PLACES) == 3
+        assert await other.fence(PLACES) == 3
         assert await epochs_of_markers(cluster, 0) == [3]
-        other.was_taken_over(2)
-        assert await other.shut_out(PLACES) == 3, "an older one is no news"
+        other.learn_fence_epoch(2)
+        assert await other.fence(PLACES) == 3, "an older one is no news"
 
     run_virtual(scenario())
 
@@ -226,9 +226,9 @@ def test_an_epoch_of_somebody_else_that_was_raised_past_a_coordinator_that_had_f
         cluster = make()
         incarnation, leader = await begin(cluster)
         cluster.coordinator.transactional_ids.clear()
-        other = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(await leader.shut_out([PLACES[0]]))
-        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 2
+        other = PreviousProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.learn_fence_epoch(await leader.fence([PLACES[0]]))
+        assert await asyncio.wait_for(other.fence(PLACES), 5) == 2
         assert await epochs_of_markers(cluster, 1) == [2]
 
     run_virtual(scenario())
@@ -240,9 +240,9 @@ def test_an_epoch_of_somebody_else_serves_where_there_are_no_coordinators(transa
         cluster = make()
         cluster.transactions_available = False
         incarnation = (await begin(cluster, None))[0].identity
-        other = EarlierProducer(cluster, transactional_id, incarnation.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(1)
-        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 1
+        other = PreviousProducer(cluster, transactional_id, incarnation.producer_id, 0, rng=random.Random(4))
+        other.learn_fence_epoch(1)
+        assert await asyncio.wait_for(other.fence(PLACES), 5) == 1
         assert await epochs_of_markers(cluster, 1) == [1]
 
     run_virtual(scenario())
@@ -253,13 +253,13 @@ def test_who_is_overtaken_and_was_told_by_whom_goes_on_with_that_epoch() -> None
         cluster = make()
         incarnation, leader = await begin(cluster)
         gate = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest))
-        other = EarlierProducer(gate(cluster), ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(await leader.shut_out([]))
+        other = PreviousProducer(gate(cluster), ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.learn_fence_epoch(await leader.fence([]))
         gate.shut()
-        fencing = asyncio.create_task(other.shut_out(PLACES))
+        fencing = asyncio.create_task(other.fence(PLACES))
         await asyncio.sleep(1)
-        again = EarlierProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(5))
-        other.was_taken_over(await again.shut_out([]))
+        again = PreviousProducer(cluster, ID, incarnation.identity.producer_id, 0, rng=random.Random(5))
+        other.learn_fence_epoch(await again.fence([]))
         gate.open()
         assert await fencing == 2
         assert await epochs_of_markers(cluster, 0) == [2]
@@ -287,9 +287,11 @@ def test_a_transaction_that_others_are_ending_or_have_ended_is_waited_for(codes:
         cluster = make()
         incarnation, leader = await begin(cluster)
         answers = Answers(cluster, codes)
-        other = EarlierProducer(cast("Brokers", answers), ID, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(await leader.shut_out([]))
-        assert await asyncio.wait_for(other.shut_out(PLACES), 5) == 1
+        other = PreviousProducer(
+            cast("Brokers", answers), ID, incarnation.identity.producer_id, 0, rng=random.Random(4)
+        )
+        other.learn_fence_epoch(await leader.fence([]))
+        assert await asyncio.wait_for(other.fence(PLACES), 5) == 1
         assert await epochs_of_markers(cluster, 0) == [1]
 
     run_virtual(scenario())
@@ -301,10 +303,10 @@ def test_two_who_fence_a_producer_by_the_leaders_of_partitions_both_get_there() 
     async def scenario() -> None:
         cluster = make()
         incarnation, _ = await begin(cluster, None)
-        other = EarlierProducer(cluster, None, incarnation.identity.producer_id, 0, rng=random.Random(4))
-        other.was_taken_over(1)
+        other = PreviousProducer(cluster, None, incarnation.identity.producer_id, 0, rng=random.Random(4))
+        other.learn_fence_epoch(1)
         cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
-        assert await other.shut_out(PLACES) == 5
+        assert await other.fence(PLACES) == 5
 
     run_virtual(scenario())
 
@@ -326,7 +328,7 @@ def test_a_producer_without_a_transactional_id_is_fenced_by_the_leaders_above_ea
         cluster = make()
         incarnation, earlier = await begin(cluster, None)
         cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
-        assert await earlier.shut_out(PLACES) == 5
+        assert await earlier.fence(PLACES) == 5
 
     run_virtual(scenario())
 
@@ -343,13 +345,13 @@ def test_fences_of_our_own_raise_the_epoch_of_an_id_once_and_partitions_from_it_
 
         incarnation.announce = announce
         for place in [*PLACES, PLACES[0]]:
-            assert await OwnFence(incarnation, first).shut_out([place]) == 1
+            assert await OwnFence(incarnation, first).fence([place]) == 1
         second = incarnation.behind(first.producer_id)
         assert second is not None
         assert (second.epoch, second.transactional_id) == (0, f"{ID}.1")
         assert announced == [second]
         assert incarnation.identity == first, "our own records go on under the first"
-        assert await OwnFence(incarnation, second).shut_out([PLACES[0]]) == 1
+        assert await OwnFence(incarnation, second).fence([PLACES[0]]) == 1
         assert len(incarnation.ids) == 3
         assert await epochs_of_markers(cluster, 0) == [1, 1, 1]
 
@@ -360,16 +362,16 @@ def test_one_who_was_fenced_gets_no_further_id() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, earlier = await begin(cluster)
-        assert await OwnFence(incarnation, incarnation.identity).shut_out(PLACES) == 1
+        assert await OwnFence(incarnation, incarnation.identity).fence(PLACES) == 1
         second = incarnation.behind(incarnation.identity.producer_id)
         assert second is not None
-        await EarlierProducer(cluster, second.transactional_id, second.producer_id, 0, rng=random.Random(6)).shut_out(
+        await PreviousProducer(cluster, second.transactional_id, second.producer_id, 0, rng=random.Random(6)).fence(
             PLACES
         )
-        await earlier.shut_out(PLACES)
+        await earlier.fence(PLACES)
         for fenced in (incarnation.identity, second):
             with pytest.raises(Fenced):
-                await OwnFence(incarnation, fenced).shut_out(PLACES)
+                await OwnFence(incarnation, fenced).fence(PLACES)
         assert list(cluster.coordinator.transactional_ids) == [ID, f"{ID}.1"]
 
     run_virtual(scenario())
@@ -379,7 +381,7 @@ def test_without_a_transactional_id_a_partition_goes_on_under_another_plain_prod
     async def scenario() -> None:
         cluster = make()
         incarnation, _ = await begin(cluster, None)
-        assert await OwnFence(incarnation, incarnation.identity).shut_out(PLACES) is None
+        assert await OwnFence(incarnation, incarnation.identity).fence(PLACES) is None
         further = incarnation.behind(incarnation.identity.producer_id)
         assert further is not None
         assert further.transactional_id is None
@@ -396,7 +398,7 @@ def test_an_own_id_that_the_target_has_forgotten_ends_this_life() -> None:
         incarnation, _ = await begin(cluster)
         cluster.coordinator.transactional_ids.clear()
         with pytest.raises((EpochRefused, Fenced)):
-            await OwnFence(incarnation, incarnation.identity).shut_out(PLACES)
+            await OwnFence(incarnation, incarnation.identity).fence(PLACES)
 
     run_virtual(scenario())
 
@@ -408,8 +410,8 @@ def test_an_id_that_no_coordinator_has_ever_granted_is_not_waited_for() -> None:
         cluster = make()
         cluster.transactions_available = False
         incarnation = (await begin(cluster, None))[0].identity
-        earlier = EarlierProducer(cluster, ID, incarnation.producer_id, incarnation.epoch, rng=random.Random(3))
-        assert await asyncio.wait_for(earlier.shut_out(PLACES), 5) == 1
+        earlier = PreviousProducer(cluster, ID, incarnation.producer_id, incarnation.epoch, rng=random.Random(3))
+        assert await asyncio.wait_for(earlier.fence(PLACES), 5) == 1
         assert await epochs_of_markers(cluster, 0) == [1]
 
     run_virtual(scenario())
@@ -422,7 +424,7 @@ def test_coordinators_that_are_away_are_waited_for_before_anybody_is_fenced_past
         cluster = make()
         _, earlier = await begin(cluster)
         cluster.transactions_available = False
-        fencing = asyncio.create_task(earlier.shut_out(PLACES))
+        fencing = asyncio.create_task(earlier.fence(PLACES))
         await asyncio.sleep(120)
         assert not fencing.done() and await epochs_of_markers(cluster, 0) == []
         cluster.transactions_available = True
