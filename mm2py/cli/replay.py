@@ -19,7 +19,7 @@ from mm2py.connector import TopicName, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
-from mm2py.replication.replay import Selection, Survey, append, export, survey
+from mm2py.replication.replay import Selection, append, export, survey
 from mm2py.topics.names import quarantine
 
 FRAMES_BYTES: Final = 64 << 20
@@ -38,7 +38,6 @@ class Arguments(argparse.Namespace):
     export: Path | None
     append: bool
     yes: bool
-    again: bool
     stop_partitions: bool
     partition: int | None
     offset: int | None
@@ -65,9 +64,6 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         "--append", action="store_true", help="append them to the remote topic: their order among the others is lost"
     )
     parser.add_argument("--yes", action="store_true", help="do append; without it, --append only says what it would do")
-    parser.add_argument(
-        "--again", action="store_true", help="append also what another run has claimed; it may come twice"
-    )
     parser.add_argument(
         "--stop-partitions",
         action="store_true",
@@ -97,7 +93,6 @@ def run(arguments: Sequence[str]) -> int:
                 target,
                 selection,
                 yes=options.yes,
-                again=options.again,
                 stop_partitions=options.stop_partitions,
                 clock=SystemClock(),
                 rng=rng,
@@ -154,7 +149,6 @@ async def append_to(
     selection: Selection,
     *,
     yes: bool,
-    again: bool = False,
     stop_partitions: bool = False,
     clock: Clock,
     rng: random.Random,
@@ -162,7 +156,6 @@ async def append_to(
     """Append the selected records to the remote topic, if ``yes``; say what is done and what it costs.
 
     Args:
-        again: append also what another run has claimed.
         stop_partitions: append also where the flow stops its partitions for it.
     """
     quarantine = _quarantine(settings)
@@ -175,14 +168,9 @@ async def append_to(
         return EXIT_DONE
     if found.appended:
         _say(f"{len(found.appended)} record(s) were appended to {remote} before; they are left out.")
-    if found.claimed:
-        _say_claimed(found, clock, again=again)
     waiting = found.origins - found.appended
-    if not again:
-        waiting -= found.claimed.keys()
-    code = EXIT_FAILED if found.claimed and not again else EXIT_DONE
     if not waiting:
-        return code
+        return EXIT_DONE
     _say(
         f"{len(waiting)} record(s) go to the end of {remote} on {settings.target.alias}, behind what was copied since: "
         "their order among the others is given up."
@@ -198,25 +186,11 @@ async def append_to(
     if not yes or (is_stopped and not stop_partitions):
         passing = "--yes --stop-partitions" if is_stopped else "--yes"
         raise ConfigError("Nothing was appended.", remedy=f"Pass {passing} to append.")
-    done = await append(target, quarantine, found, again=again, clock=clock, rng=rng)
+    done = await append(target, quarantine, found, clock=clock, rng=rng)
     _say(f"{done.records} record(s) were appended to {remote}, and marked in {quarantine}.")
-    if done.left:
-        _say(f"{done.left} record(s) are left to another run of mm2py replay, which has claimed them first.")
     for refusal in done.refused:
         _say(f"{remote} still refuses {refusal}.")
-    return EXIT_FAILED if done.refused or done.left else code
-
-
-def _say_claimed(found: Survey, clock: Clock, *, again: bool) -> None:
-    claimed = found.claimed
-    age_s = max(0, clock.wall_ms() - max(claim.claimed_at_ms for claim in claimed.values())) // 1000
-    text = (
-        f"{len(claimed)} record(s) were claimed, the last one {age_s} s ago, by another run of mm2py replay, which "
-        f"goes on or was stopped: whether they are in {found.remote} is not known. "
-    )
-    _say(
-        text + ("They may come twice." if again else "They are left out; look there, and pass --again to append them.")
-    )
+    return EXIT_FAILED if done.refused else EXIT_DONE
 
 
 def _quarantine(settings: FlowSettings) -> str:

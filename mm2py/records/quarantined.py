@@ -28,7 +28,6 @@ FORMAT_VERSION: Final = 1
 PROVENANCE_HEADER: Final = "mm2py-quarantined"
 KEY_HEADER: Final = "mm2py-key"
 REPLAYED_HEADER: Final = "mm2py-replayed"
-CLAIM_HEADER: Final = "mm2py-replaying"
 
 
 class NotQuarantined(Mm2Error):
@@ -81,22 +80,6 @@ class Replayed:
     replayed_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A run of ``mm2py replay`` is about to append a record; it appends it if this is the claim that holds.
-
-    The story: two runs at once find the same record. Both claim it, and both read on: the first claim in the log holds.
-    """
-
-    origin: Origin
-    remote_topic: str
-    run: str | None
-    """None: that run did not append it after all."""
-    instead_of: str | None
-    """The run whose claim held before. A claim that was written with another one in mind does not hold."""
-    claimed_at_ms: int
-
-
 def encode_quarantined(kept: Quarantined) -> NewRecord:
     """Return the record to be written. Key, value and headers of the source record are not looked into."""
     origin, record, provenance = kept.provenance.origin, kept.record, kept.provenance
@@ -124,26 +107,14 @@ def encode_replayed(mark: Replayed) -> NewRecord:
     return NewRecord(_key(mark.origin), None, mark.replayed_at_ms, [(REPLAYED_HEADER, _dump(fields))])
 
 
-def encode_claim(claim: Claim) -> NewRecord:
-    fields = {
-        "mm2py": FORMAT_VERSION,
-        **claim.origin._asdict(),
-        "remote_topic": claim.remote_topic,
-        "run": claim.run,
-        "instead_of": claim.instead_of,
-        "claimed_at_ms": claim.claimed_at_ms,
-    }
-    return NewRecord(_key(claim.origin), None, claim.claimed_at_ms, [(CLAIM_HEADER, _dump(fields))])
-
-
-def decode(record: Record | NewRecord) -> Quarantined | Replayed | Claim:
+def decode(record: Record | NewRecord) -> Quarantined | Replayed:
     """Return what a record of the quarantine topic says.
 
     Raises:
         NotQuarantined: somebody else wrote it, or a version whose layout is not known here.
     """
     headers = list(record.headers)
-    if not headers or headers[0][0] not in {PROVENANCE_HEADER, REPLAYED_HEADER, CLAIM_HEADER}:
+    if not headers or headers[0][0] not in {PROVENANCE_HEADER, REPLAYED_HEADER}:
         raise NotQuarantined("its first header is not ours")
     name, text = headers[0]
     try:
@@ -158,14 +129,6 @@ def decode(record: Record | NewRecord) -> Quarantined | Replayed | Claim:
         )
         if name == REPLAYED_HEADER:
             return Replayed(origin, _of(str, fields, "remote_topic"), _of(int, fields, "replayed_at_ms"))
-        if name == CLAIM_HEADER:
-            return Claim(
-                origin,
-                _of(str, fields, "remote_topic"),
-                _of_or_none(str, fields, "run"),
-                _of_or_none(str, fields, "instead_of"),
-                _of(int, fields, "claimed_at_ms"),
-            )
         provenance = Provenance(
             _of(str, fields, "flow"),
             _of_or_none(str, fields, "source_cluster"),

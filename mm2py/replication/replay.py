@@ -11,8 +11,8 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Final, assert_never
+from dataclasses import dataclass, field
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
@@ -22,16 +22,7 @@ from mm2py.kafka.errors import BrokerRefused, Reaction
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.records.quarantined import (
-    Claim,
-    NotQuarantined,
-    Origin,
-    Quarantined,
-    Replayed,
-    decode,
-    encode_claim,
-    encode_replayed,
-)
+from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, Replayed, decode, encode_replayed
 from mm2py.replication.reading.compacted_topic import each_record
 
 CHANNEL: Final = "replay"
@@ -65,47 +56,10 @@ class Survey:
     selection: Selection
     remote: str
     origins: set[Origin] = field(default_factory=set)
-    replayed: set[Origin] = field(default_factory=set)
-    """Those that were appended to the remote topic before, whatever the selection."""
-    claims: dict[Origin, Claim] = field(default_factory=dict)
-    """The claim that holds, of those that runs have written."""
+    appended: set[Origin] = field(default_factory=set)
+    """Those of them that were appended to the remote topic before."""
     unreadable: int = 0
-    """Records of the quarantine topic, of whatever topic, that are none of mm2py's."""
-    read_to: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def appended(self) -> set[Origin]:
-        """Those of the selection that were appended to the remote topic before."""
-        return self.origins & self.replayed
-
-    @property
-    def claimed(self) -> dict[Origin, Claim]:
-        """Those that a run has claimed which has not told what became of them: it goes on, or was killed."""
-        left = self.origins - self.replayed
-        return {origin: claim for origin, claim in self.claims.items() if origin in left and claim.run is not None}
-
-    def holder(self, origin: Origin) -> str | None:
-        """Return the run that may append a record."""
-        claim = self.claims.get(origin)
-        return None if claim is None else claim.run
-
-    async def read_on(self, brokers: Brokers, quarantine: str) -> None:
-        """Take in what is new in the quarantine. Raises: as ``read_table``."""
-        async for entry in _entries(brokers, quarantine, self.read_to):
-            match entry:
-                case None:
-                    self.unreadable += 1
-                case Replayed():
-                    if entry.remote_topic == self.remote:
-                        self.replayed.add(entry.origin)
-                case Claim():
-                    if entry.remote_topic == self.remote and entry.instead_of == self.holder(entry.origin):
-                        self.claims[entry.origin] = entry
-                case Quarantined():
-                    if self.selection.holds(entry.provenance.origin):
-                        self.origins.add(entry.provenance.origin)
-                case _:
-                    assert_never(entry)
+    """Records of the quarantine topic, of whatever topic, that mm2py did not write."""
 
 
 @dataclass(slots=True)
@@ -113,21 +67,30 @@ class Appended:
     records: int = 0
     refused: list[str] = field(default_factory=list)
     """What the target still refuses, one sentence each."""
-    left: int = 0
-    """Records that another run has claimed meanwhile."""
 
 
 async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote: str) -> Survey:
     """Look through the quarantine. Raises: as ``read_table``."""
     found = Survey(selection, remote)
-    await found.read_on(brokers, quarantine)
+    replayed: set[Origin] = set()
+    async for entry in _entries(brokers, quarantine):
+        match entry:
+            case None:
+                found.unreadable += 1
+            case Replayed():
+                if entry.remote_topic == remote:
+                    replayed.add(entry.origin)
+            case Quarantined():
+                if selection.holds(entry.provenance.origin):
+                    found.origins.add(entry.provenance.origin)
+    found.appended = found.origins & replayed
     return found
 
 
 async def export(brokers: Brokers, quarantine: str, selection: Selection, write: Callable[[str], None]) -> int:
     """Hand each selected record to ``write`` once, as a line of JSON; return how many there were."""
     seen: set[Origin] = set()
-    async for entry in _entries(brokers, quarantine, {}):
+    async for entry in _entries(brokers, quarantine):
         if isinstance(entry, Quarantined) and _is_new(entry, selection, seen):
             write(as_line(entry))
     return len(seen)
@@ -154,29 +117,25 @@ def as_line(kept: Quarantined) -> str:
     return json.dumps(content, separators=(",", ":")) + "\n"
 
 
-async def append(
-    brokers: Brokers, quarantine: str, found: Survey, *, again: bool, clock: Clock, rng: random.Random
-) -> Appended:
+async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clock, rng: random.Random) -> Appended:
     """Append each selected record once to its partition of the remote topic, and mark it in the quarantine.
 
     Args:
         found: what a survey has found. Those that were appended before are left out.
-        again: append what another run has claimed, too.
     Raises:
         NowhereToReplay: the remote topic or the partition is not there.
         BrokerRefused: a right is missing.
-    Cancelling, or a crash, may leave one record claimed, of which nobody knows whether it was appended.
+    Cancelling, or a crash, may leave one record appended and not marked: the next run appends it a second time.
     """
-    remote, run = found.remote, f"{rng.getrandbits(64):016x}"
+    remote = found.remote
     topic = (await fetch_metadata(brokers, [remote])).topics.get(remote)
     incarnation = Incarnation(brokers, None, clock=clock, rng=rng, report=_ignore, waiting=_ignore)
     await incarnation.start()
     writer = _writer(brokers, remote, incarnation, rng)
     marks = _writer(brokers, quarantine, incarnation, rng)
-    held = {origin: claim.run for origin, claim in found.claims.items()}
-    seen = found.appended if again else found.appended | found.claimed.keys()
+    seen = set(found.appended)
     done = Appended()
-    async for entry in _entries(brokers, quarantine, {}):
+    async for entry in _entries(brokers, quarantine):
         if not isinstance(entry, Quarantined) or not _is_new(entry, found.selection, seen):
             continue
         origin = entry.provenance.origin
@@ -184,16 +143,9 @@ async def append(
             raise NowhereToReplay(
                 f"{remote} has no partition {origin.partition}.", remedy="Export the records, or let the flow make it."
             )
-        claim = Claim(origin, remote, run, held.get(origin), clock.wall_ms())
-        await marks.write({0: [encode_claim(claim)]})
-        await found.read_on(brokers, quarantine)
-        if found.holder(origin) != run or origin in found.replayed:
-            done.left += 1
-            continue
         try:
             await writer.write({origin.partition: [entry.record]})
         except BrokerRefused as error:
-            await marks.write({0: [encode_claim(replace(claim, run=None, instead_of=run))]})
             if error.reaction is not Reaction.FAIL:
                 raise
             where = f"{origin.topic}-{origin.partition} at offset {origin.offset}"
@@ -204,16 +156,14 @@ async def append(
     return done
 
 
-async def _entries(
-    brokers: Brokers, quarantine: str, read_to: dict[int, int]
-) -> AsyncIterator[Quarantined | Replayed | Claim | None]:
-    """Yield what is new in the quarantine; None for what mm2py did not write."""
+async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[Quarantined | Replayed | None]:
+    """Yield what the quarantine holds; None for what mm2py did not write."""
     topic: TopicMetadata | None = (await fetch_metadata(brokers, [quarantine])).topics.get(quarantine)
     if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         return
     if topic.error_code:
         raise BrokerRefused(f"Reading {quarantine}", topic.error_code)
-    async for record in each_record(brokers, topic, read_to):
+    async for record in each_record(brokers, topic, {}):
         entry = None
         with suppress(NotQuarantined):
             entry = decode(record)

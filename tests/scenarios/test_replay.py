@@ -142,47 +142,18 @@ async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_of_two_runs_at_once_one_appends_each_record_and_the_other_says_that_it_was_claimed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def body(world: World) -> None:
-        await with_quarantine(world)
-        lift(world)
-        codes = await asyncio.gather(replay(world), replay(world), replay(world))
-        assert sorted(copied(world)[3:]) == [b"1", b"3"]
-        assert max(codes) == 1, "who left something out says so"
-        assert await replay(world) == 0
-        assert len(copied(world)) == 5
-
-    for seed in range(5):
-        scenario_of(body, seed)
-    assert "left to another run of mm2py replay, which has claimed them first." in capsys.readouterr().out
-
-
-def test_a_record_of_a_run_that_was_killed_is_left_out_until_somebody_has_looked(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It is there, as it happens; nobody but an operator can know that."""
-
+def test_a_run_that_was_killed_before_it_marked_a_record_costs_one_repeat_at_most() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
         await killed_replay(world)
         assert copied(world)[3:] == [b"1"]
-        await asyncio.sleep(60)
-        assert await replay(world) == 1
-        assert copied(world)[3:] == [b"1", b"3"]
-        await asyncio.gather(replay(world, again=True), replay(world, again=True))
-        assert copied(world)[3:] == [b"1", b"3", b"1"], "of two that were told so only one appends it"
-        assert await replay(world, again=True) == 0
-        assert len(copied(world)) == 6
+        assert await replay(world) == 0
+        assert copied(world)[3:] in ([b"1", b"3"], [b"1", b"1", b"3"])
+        assert await replay(world) == 0
+        assert len(copied(world)) <= 6
 
     scenario_of(body)
-    said = capsys.readouterr().out
-    assert (
-        "1 record(s) were claimed, the last one 60 s ago, by another run of mm2py replay, which goes on or was" in said
-    )
-    assert "They are left out; look there, and pass --again to append them." in said
 
 
 def test_what_the_target_refused_can_be_appended_later_by_anybody() -> None:

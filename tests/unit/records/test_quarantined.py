@@ -14,14 +14,12 @@ from mm2py.records.quarantined import (
     KEY_HEADER,
     PROVENANCE_HEADER,
     REPLAYED_HEADER,
-    Claim,
     NotQuarantined,
     Origin,
     Provenance,
     Quarantined,
     Replayed,
     decode,
-    encode_claim,
     encode_quarantined,
     encode_replayed,
 )
@@ -76,14 +74,6 @@ def test_the_value_stays_what_it_was_and_the_provenance_can_be_read_by_anyone() 
         "quarantined_at_ms": 1_700_000_000_000,
     }
     assert rest == [(KEY_HEADER, b"k"), ("h", b"1"), ("h", b"2")]
-
-
-@pytest.mark.parametrize(("run", "before"), [("b1", None), ("b1", "a0"), (None, "b1")])
-def test_a_claim_has_the_key_of_the_record_that_is_about_to_be_replayed(run: str | None, before: str | None) -> None:
-    claim = Claim(ORIGIN, "A.orders", run, before, 5)
-    written = encode_claim(claim)
-    assert (written.key, written.value) == (b'["orders",3,17]', None)
-    assert decode(written) == claim
 
 
 def test_a_mark_has_the_key_of_the_record_that_was_replayed() -> None:
