@@ -10,7 +10,7 @@ from tests.fakes.faults import Faults
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.test_reconcile_storms import DAY_MS
-from tests.scenarios.two_lives import all_copied, copies, finish, life_with_old_positions, make, said, until
+from tests.scenarios.two_incarnations import all_copied, copies, finish, life_with_old_positions, make, said, until
 from tests.scenarios.world import World
 
 

@@ -13,7 +13,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.damage import Spoiler, flip, flip_holder_of
 from tests.scenarios.test_quarantine import copied, good, kept, make_world, poison
 from tests.scenarios.test_quarantine import until as until_kept
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     Source,
     all_copied,
     finish,

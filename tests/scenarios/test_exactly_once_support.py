@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     Source,
     all_copied,
     copies,

@@ -10,7 +10,7 @@ from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     OFFSETS,
     all_copied,
     finish,

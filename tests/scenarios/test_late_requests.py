@@ -18,7 +18,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests
 from tests.scenarios.test_reconcile_storms import DAY_MS
-from tests.scenarios.two_lives import OFFSETS, Source, all_copied, finish, is_data, make, said, until
+from tests.scenarios.two_incarnations import OFFSETS, Source, all_copied, finish, is_data, make, said, until
 from tests.scenarios.witness import Witness, stored_positions
 from tests.scenarios.world import World
 

@@ -12,7 +12,7 @@ from mm2py.kafka.producer import transactions
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     Source,
     all_copied,
     copies,

@@ -10,8 +10,8 @@ import pytest
 from mm2py.connector import parse_flow
 from tests.fakes.broker_model import ClusterModel
 from tests.scenarios.shared_world import Process, run
-from tests.scenarios.test_ill_sources import Ill, Scene, silent, slow, unreachable, well
 from tests.scenarios.test_settings_followed import apply
+from tests.scenarios.test_unhealthy_sources import Ill, Scene, silent, slow, unreachable, well
 
 C_B = parse_flow("C->B")
 KEEPS_NAMES = {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": "t0"}

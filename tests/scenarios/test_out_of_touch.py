@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.virtual_time import DozingClock, run_virtual
 from tests.scenarios.gate import Gate
-from tests.scenarios.two_lives import Source, all_copied, said, until, written
+from tests.scenarios.two_incarnations import Source, all_copied, said, until, written
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 

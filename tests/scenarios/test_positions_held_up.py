@@ -18,7 +18,7 @@ from mm2py.worker.herder import Herder
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
-from tests.scenarios.two_lives import OFFSETS, said, until
+from tests.scenarios.two_incarnations import OFFSETS, said, until
 from tests.scenarios.world import World
 
 HOUR_S = 3600.0

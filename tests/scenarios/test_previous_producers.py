@@ -19,7 +19,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests
 from tests.scenarios.test_late_requests import OLD_MS, ids, is_copy, markers
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     OFFSETS,
     Source,
     all_copied,

@@ -15,7 +15,7 @@ from mm2py.kafka.messages import DescribeConfigsRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
-from tests.scenarios.two_lives import Source, make, said, until
+from tests.scenarios.two_incarnations import Source, make, said, until
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 

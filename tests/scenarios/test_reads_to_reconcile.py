@@ -13,7 +13,7 @@ from mm2py.replication.reading.log_reader import READ_BYTES
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
-from tests.scenarios.two_lives import all_copied, copies, killed_ahead, make, said, until
+from tests.scenarios.two_incarnations import all_copied, copies, killed_ahead, make, said, until
 from tests.scenarios.witness import stored_positions
 
 LONG = 1300

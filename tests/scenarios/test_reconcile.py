@@ -12,7 +12,7 @@ from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.process import Wire
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     all_copied,
     copies,
     finish,

@@ -13,7 +13,7 @@ from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate
 from tests.scenarios.test_reconcile_storms import DAY_MS
-from tests.scenarios.two_lives import (
+from tests.scenarios.two_incarnations import (
     Source,
     all_copied,
     copies,

@@ -17,7 +17,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
 from tests.scenarios.test_reconcile_storms import DAY_MS
-from tests.scenarios.two_lives import all_copied, copies, make, said, until
+from tests.scenarios.two_incarnations import all_copied, copies, make, said, until
 from tests.scenarios.world import World
 
 REMOTE = "A.orders"

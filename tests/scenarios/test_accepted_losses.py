@@ -30,7 +30,7 @@ from tests.scenarios.test_gaps import (
     until,
     write,
 )
-from tests.scenarios.two_lives import said
+from tests.scenarios.two_incarnations import said
 from tests.scenarios.world import World
 
 LOST = ("target-truncated", 0, None, 9, "stopped")

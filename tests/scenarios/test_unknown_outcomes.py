@@ -20,7 +20,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.test_gaps import accept, counted, kept
 from tests.scenarios.test_late_requests import OLD_MS, goes_to
-from tests.scenarios.two_lives import Source, all_copied, make, said, until
+from tests.scenarios.two_incarnations import Source, all_copied, make, said, until
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 

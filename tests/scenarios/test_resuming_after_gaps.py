@@ -36,7 +36,7 @@ from tests.scenarios.test_gaps import (
     until,
     write,
 )
-from tests.scenarios.two_lives import all_copied, make
+from tests.scenarios.two_incarnations import all_copied, make
 from tests.scenarios.world import World
 
 PASS = {"A->B.copy.mode": "pass"}

@@ -23,7 +23,7 @@ from tests.scenarios.test_gaps import (
     until,
     write,
 )
-from tests.scenarios.two_lives import is_position
+from tests.scenarios.two_incarnations import is_position
 from tests.scenarios.witness import stored_positions
 from tests.scenarios.world import World
 
