@@ -1,4 +1,4 @@
-"""What is counted in one worker, in a registry of Prometheus. Nobody is asked to serve it here."""
+"""What is counted in one worker, in a registry of Prometheus. It is not served yet."""
 
 from __future__ import annotations
 

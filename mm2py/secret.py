@@ -63,7 +63,7 @@ class Secret:
 
 
 def without(text: str, secrets: tuple[Secret, ...]) -> str:
-    """Return what somebody else wrote with every secret in it hidden: an evil broker may echo a password."""
+    """Return text from outside with every secret in it hidden: a broker may echo a password."""
     for secret in sorted((secret.reveal() for secret in secrets if secret), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text

@@ -63,7 +63,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
-        "answer, a flow is refused, or somebody else changed "
+        "answer, a flow is refused, or another writer changed "
         "it meanwhile; 2 wrong file or arguments.",
         allow_abbrev=False,
     )
@@ -180,7 +180,7 @@ async def _plan(
     else:
         properties = file.shared(flow)
         if stored is None and not is_enabled(properties):
-            return Plan(settings, stored, None, (), "it is switched off, and nobody runs it")
+            return Plan(settings, stored, None, (), "it is switched off, and no worker runs it")
         wanted = changed(stored, properties, Writer.APPLY)
     found = difference({} if stored is None else stored.properties, wanted.properties)
     if stored is not None and not found and stored.by is not Writer.MM2:
@@ -223,7 +223,7 @@ def plan_text(plan: Plan) -> str:
             lines.append("  the same settings; from now on they are mm2py's")
         parts = reach(change.name for change in plan.difference)
         if any(not part.is_in_place for part in parts):
-            lines.append("  The flow is drained and begun anew for this; nothing is copied twice.")
+            lines.append("  The flow is drained and restarted for this; nothing is copied twice.")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -236,7 +236,7 @@ def _version(stored: FlowConfig | None) -> str:
 
 
 def _confirm(question: str) -> bool:
-    """Ask where somebody can answer; a script has decided already."""
+    """Ask on a terminal; a script has decided already."""
     if not sys.stdin.isatty():
         return True
     sys.stdout.write(f"{question} [y/N] ")

@@ -96,7 +96,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--all", action="store_true", help="list what waits for nobody, too")
+    parser.add_argument("--all", action="store_true", help="also list gaps that need no operator")
     found = parser.parse_intermixed_args(arguments, namespace=Arguments())
     if found.action == "accept" and not found.partitions:
         parser.error("accept names no partition")
@@ -179,7 +179,7 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
                         del left[command_id]
                 await asyncio.sleep(POLL_S if left else 0)
     except TimeoutError:
-        why = f"nobody answered within {DEADLINE_S:g} s"
+        why = f"no worker answered within {DEADLINE_S:g} s"
     except KafkaError as error:
         why = f"whether it was carried out cannot be read ({error.what.rstrip('.')})"
     silent = "it is still being carried out, or will be once {} runs."

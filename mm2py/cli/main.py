@@ -234,7 +234,7 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
 
 
 def _refuse_what_is_no_command(arguments: Sequence[str]) -> None:
-    """Raises: ConfigError, the first word looks as if it was to be a command. A file that is missing is told later."""
+    """Raises: ConfigError, the first word looks like a command. A missing file is reported later."""
     first = arguments[0] if arguments else ""
     if not first or first.startswith("-") or os.path.exists(first):
         return

@@ -62,7 +62,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py status",
         description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
         "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "
-        "file or arguments; 3 gaps are open, something is run by nobody, a flow is refused or switched off, the file "
+        "file or arguments; 3 gaps are open, a task has no worker, a flow is refused or switched off, the file "
         "differs from what is stored, or a worker has not applied that. With --watch that of the last look."
         " Flows are shown as their workers run them.",
         allow_abbrev=False,
@@ -142,7 +142,7 @@ async def show(
         code = exit_code_of(report)
         try:
             write(_rendered(options, report, code, styled=styled, screen=screen))
-        except BrokenPipeError:  # whoever read it has seen enough
+        except BrokenPipeError:  # the reader has seen enough
             return code
         if options.watch is None:
             return code

@@ -17,11 +17,11 @@ DRAINED: Final = 0
 NOTHING_LEFT: Final = 1
 """How a worker ends that has no flow left it may run, and a parent of which not all workers drained."""
 REFUSED: Final = 2
-"""How a worker ends whose file or arguments are wrong. In its first life that is final: another one would read the
-same. After that the file has changed since, and may be half-saved; so it is tried again."""
+"""How a worker ends whose file or arguments are wrong. At its first start that is final: another start would read the
+same. Later the file has changed, and may be half-saved; so it is tried again."""
 INTERRUPTED: Final = 130
 HEALTHY_AFTER_S: Final = 120.0
-"""A worker that has run for so long begins anew after a short pause, however often it died before."""
+"""A worker that has run for so long is started again after a short pause, however often it died before."""
 
 _NOTHING_TO_DRAIN: Final = frozenset({DRAINED, -signal.SIGTERM, -signal.SIGINT})
 """Only a worker that has not begun, or has ended, dies of these two: in between they make it drain."""
@@ -40,7 +40,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class PauseOver:
-    """The pause before a worker's next life is over."""
+    """The pause before a worker's next start is over."""
 
     worker: int
 
@@ -103,7 +103,7 @@ class _Worker:
     runs: bool = True
     last_code: int | None = None
     has_run: bool = False
-    """A life of it was not refused."""
+    """It was started once without being refused."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Supervision:
 
     Args:
         count: how many workers there are; they are numbered from 1.
-        make_backoff: the pauses before the next life of one worker; called once for each.
+        make_backoff: the pauses before the next start of one worker; called once for each.
     """
 
     count: int

@@ -52,7 +52,7 @@ UNDRAINED: Final = "the next start looks up what they have copied, and goes on b
 APPLY_OPTION: Final = "--apply"
 OPTION: Final = "--workers"
 NUMBER_OPTION: Final = "--worker-number"
-"""Of a worker with a parent. An argument and not a variable, so that ``ps`` shows it, and nobody inherits it."""
+"""Of a worker with a parent. An argument and not a variable, so that ``ps`` shows it, and no child inherits it."""
 STDIN: Final = 0
 _OF_REFUSED: Final = {
     "why": "it was refused its file or its arguments, with which it ran before",
@@ -102,7 +102,7 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
 
     Args:
         original: ``sys.orig_argv``.
-        arguments: those that end it; where they do not, somebody calls the command as a function.
+        arguments: those that end it; if they do not, the command was called as a function.
     """
     before = len(original) - len(arguments)
     if before < 2 or list(original[before:]) != list(arguments):
@@ -113,7 +113,7 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
 def run_workers(arguments: Sequence[str], count: int, log: FilteringBoundLogger) -> int:
     """Run so many workers with these arguments until a signal stops them. Returns the exit code.
 
-    0: all drained. 1: one of them did not, or none had a flow left to run. 2: the first life of a worker was refused
+    0: all drained. 1: one of them did not, or none had a flow left to run. 2: a worker was refused at its first start
     the file or the arguments. 130: a second signal came.
     """
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
@@ -168,7 +168,7 @@ def watch_parent(stop: Callable[[], None], log: FilteringBoundLogger, *, descrip
 
 
 @dataclass(slots=True)
-class _Life:
+class _Process:
     process: subprocess.Popen[bytes]
     begun_s: float
     is_told: bool = False
@@ -198,7 +198,7 @@ class Parent:
         self._drain_most_s = drain_most_s
         self._events: asyncio.Queue[Event] = asyncio.Queue()  # two a worker at most, and one a signal
         self._timers: list[asyncio.TimerHandle] = []
-        self._lives: dict[int, _Life] = {}
+        self._running: dict[int, _Process] = {}
         self._starts: Counter[int] = Counter()
         self._result: int | None = None
 
@@ -217,8 +217,8 @@ class Parent:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            for life in self._lives.values():
-                life.drain()
+            for worker in self._running.values():
+                worker.drain()
         self._log.info("parent.ended", exit_code=self._result)
         return self._result
 
@@ -237,13 +237,13 @@ class Parent:
                     self._log.info("parent.stopping", workers=len(numbers), why=why)
                     self._after(self._drain_most_s, DrainOverdue())
                     for number in numbers:
-                        if number in self._lives:
-                            self._lives[number].drain()
+                        if number in self._running:
+                            self._running[number].drain()
                 case Kill(numbers, why):
                     self._log.error("parent.killing", workers=len(numbers), why=why, effect=UNDRAINED)
                     for number in numbers:
-                        if number in self._lives:
-                            self._lives[number].process.kill()
+                        if number in self._running:
+                            self._running[number].process.kill()
                 case Finish(code):
                     self._result = code
                 case _:
@@ -262,40 +262,40 @@ class Parent:
             self._events.put_nowait(Ended(number, None, 0.0, str(error)))
             return
         self._starts[number] += 1
-        self._lives[number] = _Life(process, loop.time())
+        self._running[number] = _Process(process, loop.time())
         self._log.info("process.started", worker=number, pid=process.pid, start=self._starts[number])
 
         def wait() -> None:
             code = process.wait()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the parent has ended
                 loop.call_soon_threadsafe(self._on_end, number, code)
 
         threading.Thread(target=wait, name=f"waits for worker {number}", daemon=True).start()
 
     def _on_end(self, number: int, code: int) -> None:
-        lived_s = asyncio.get_running_loop().time() - self._lives[number].begun_s
+        lived_s = asyncio.get_running_loop().time() - self._running[number].begun_s
         self._events.put_nowait(Ended(number, code, lived_s))
 
     def _report(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Say how a worker ended, together with when it begins anew."""
+        """Log how a worker ended, and when it is started again."""
         if not isinstance(event, Ended):
             return
         pauses_s = [effect.pause_s for effect in effects if isinstance(effect, Pause)]
         again = {"again_in_s": round(pauses_s[0], 1)} if pauses_s else {}
-        life = self._lives.pop(event.worker, None)
-        if life is None or event.code is None:
+        worker = self._running.pop(event.worker, None)
+        if worker is None or event.code is None:
             self._log.error("process.not_started", worker=event.worker, why=event.why, **again)
             return
-        (self._log.info if event.code == DRAINED and life.is_told else self._log.error)(
+        (self._log.info if event.code == DRAINED and worker.is_told else self._log.error)(
             "process.ended",
             worker=event.worker,
-            pid=life.process.pid,
+            pid=worker.process.pid,
             **({"exit_code": event.code} if event.code >= 0 else {"signal": name_of_signal(-event.code)}),
             ran_s=round(event.lived_s, 1),
             **again,
             **(_OF_REFUSED if event.code == REFUSED and pauses_s else {}),
         )
-        life.drain()  # nobody reads it any more
+        worker.drain()  # its standard input has no reader any more
 
 
 def name_of_signal(number: int) -> str:

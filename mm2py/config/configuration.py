@@ -1,7 +1,7 @@
 """From a settings file to the configuration of a process: what it enables, and what is wrong or missing in it.
 
 This is the border: MirrorMaker 2's properties come in, read by ``properties.py``, layered by ``layers.py``, listed by
-``inventory.py``; out go the typed ones of ``settings.py``. All problems of a file are told at once.
+``inventory.py``; out go the typed ones of ``settings.py``. All problems of a file are reported at once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What a flow copies, and how, has to be the same for all workers that run it: that goes to ``mm2-configs.A.internal``.
 How a worker reaches the clusters is its own matter: addresses, credentials, paths, proofs of identity and what only
-concerns its connections never leave its file. So this is a list of what may pass. A key that nobody knows does not, and
+concerns its connections never leave its file. So this is a list of what may pass. An unknown key does not, and
 of known ones those that look like a secret or an address do not either, whatever table they stand in.
 
 The names are those of a connector's settings in MM2, so that what MM2 has stored reads the same: ``topics``,
@@ -243,8 +243,8 @@ def meaning(name: str, value: str | None) -> object:
 def shown_change(name: str, old: str | None, new: str | None) -> str:
     """Return the change in one line; None stands for the default.
 
-    Both values are whole: of two long ones of which the ends are cut off nobody could tell how they differ. Of a long
-    list only what was added and taken away is shown.
+    Both values are shown whole, as long ones may differ anywhere. Of a long list only what was added and removed is
+    shown.
     """
     return f"{shown_key(name)}: {_of_lists(name, old, new) or f'{_shown(name, old)} -> {_shown(name, new)}'}"
 

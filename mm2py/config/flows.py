@@ -189,7 +189,7 @@ class FlowsReading:
         )
 
     def _heartbeats_interval_s(self, cluster: ClusterAlias) -> float | None:
-        """Return how often, by this file, somebody emits a heartbeat into a cluster; the rarest interval counts."""
+        """Return how often, by this file, heartbeats are emitted into a cluster; the longest interval counts."""
         intervals = [
             self._interval_s(
                 self._layers(pair).connector if pair in self._stored else connector_config(self._file, pair),

@@ -1,4 +1,4 @@
-"""The group of workers for each target cluster: how it elects its leader, how long a silent worker is waited for.
+"""The group of workers for each target cluster: how it elects its leader, and its session time-out.
 
 These settings belong to a target cluster. ``session.timeout.ms`` and ``heartbeat.interval.ms`` are those of
 MirrorMaker 2's worker into that cluster, with other defaults. Those of ZooKeeper have the names that Kafka's brokers
@@ -142,7 +142,7 @@ class GroupsReading:
             add_problem(self._problems, bad_value(layer[SESSION_TIMEOUT.name], BadValue(text)))
 
     def _zookeeper(self, target: ClusterAlias, layer: Layer) -> ZooKeeperSettings | None:
-        """Return None if there is a problem with it, which is told."""
+        """Return None if there is a problem with it; the problem is added to the list."""
         asked_for = layer[LEADER_ELECTION.name]
         ensemble = self._value(layer, ZOOKEEPER_CONNECT)
         if ZOOKEEPER_CONNECT.name not in layer:
@@ -156,7 +156,7 @@ class GroupsReading:
         if digest is not None and tls is None:
             entry = layer[ZOOKEEPER_DIGEST.name]
             self.warnings.append(
-                f"{named(entry)} goes to ZooKeeper in plain text: whoever listens can read the password; set"
+                f"{named(entry)} goes to ZooKeeper in plain text: anyone who listens can read the password; set"
                 " zookeeper.ssl.client.enable"
             )
         set_acl = self._value(layer, ZOOKEEPER_SET_ACL)
@@ -189,5 +189,5 @@ class GroupsReading:
 def _is_default(key: Key[Any], entry: Entry) -> bool:
     try:
         return bool(key.kind(entry.value) == key.default)
-    except BadValue:  # told elsewhere
+    except BadValue:  # reported elsewhere
         return True

@@ -3,7 +3,7 @@
 Answers to ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), to the client
 configurations of ``MirrorConnectorConfig`` and to Connect's producer of a source task. Pure: a map in, a map out, and
 each value keeps the key and the line it was written in. A test beside the real classes holds this module to them.
-All problems of a file are told at once, by line.
+All problems of a file are reported at once, by line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bad_value(entry: Entry, bad: BadValue) -> str:
 
 
 def add_problem(problems: list[str], problem: str) -> None:
-    """Note a problem; where several flows share a setting it is told once."""
+    """Note a problem; if several flows share a setting, it is reported once."""
     if problem not in problems:
         problems.append(problem)
 
@@ -84,7 +84,7 @@ class Findings:
             return key.default
         try:
             return key.kind(entry.value)
-        except BadValue as bad:  # those of the file are told elsewhere; options of a login module only here
+        except BadValue as bad:  # values of the file are reported elsewhere; options of a login module only here
             self.refuse(f"{origin(entry)} is {bad}")
             return key.default
 

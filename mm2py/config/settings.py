@@ -271,7 +271,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
-    """Everything that one flow may be told. Sizes in bytes, intervals in seconds unless the name says otherwise."""
+    """All settings of one flow. Sizes in bytes, intervals in seconds unless the name says otherwise."""
 
     flow: Flow
     source: ClusterSettings
@@ -281,7 +281,7 @@ class FlowSettings:
     config_filter: ConfigPropertyFilter
     heartbeats_replication: bool
     heartbeats_interval_s: float | None
-    """How often heartbeats reach the source, which this flow copies; None: by this file nobody emits any there."""
+    """How often heartbeats reach the source, which this flow copies; None: by this file none are emitted there."""
     replication_factor: int
     """Of new remote topics; -1 leaves it to the target's brokers."""
     refresh_topics_interval_s: float | None
@@ -328,8 +328,8 @@ class FlowSettings:
     """For the flow; each worker takes as large a part of it as it has partitions."""
     many_to_one: bool
     exactly_once: ExactlyOnce
-    """``enabled``: what cannot be fenced or told apart stops instead of degrading. Otherwise it is done as well as it
-    can be, and said."""
+    """``enabled``: a partition that cannot be fenced or reconciled stops. Otherwise it is copied at least once, and
+    that is shown."""
     quarantines: bool
     """A record that the target refuses is kept in the quarantine topic; else its partition stops there."""
     mm2_group_id: str
@@ -362,7 +362,7 @@ class ZooKeeperSettings:
     chroot: str
     """Empty, or a path that begins with ``/``; it has to exist."""
     digest: Secret | None
-    """``user:password``; None: as nobody."""
+    """``user:password``; None: without a user."""
     set_acl: bool
     """Whether what is created there is for that user alone."""
     tls: TlsSettings | None
@@ -371,12 +371,12 @@ class ZooKeeperSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The workers that share the flows into one target cluster: how they find out who leads, and who is gone."""
+    """The workers that share the flows into one target cluster: how they elect a leader, and when a session expires."""
 
     target: ClusterAlias
     name: str
     session_timeout_s: float
-    """Whoever is silent for so long is taken for dead."""
+    """The session of a member that has not written for so long has expired."""
     heartbeat_interval_s: float
     """At most a third of that."""
     election: Election

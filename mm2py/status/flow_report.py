@@ -87,7 +87,7 @@ class Facts:
 
 
 APPLYING_MS: Final = 60_000
-"""How long a member may take to apply a version before an operator is told. It may have to drain the flow first."""
+"""How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
 SETTINGS_NAMED_MOST: Final = 5
 TOPICS_NAMED_MOST: Final = 3
 
@@ -137,7 +137,7 @@ class SettingsReport:
 
 
 def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
-    """Return what can be told about the settings of a flow.
+    """Return what is known about the settings of a flow.
 
     Args:
         state: of the group that runs the flow; None if no worker does.
@@ -217,7 +217,7 @@ class Guarantee:
 
 
 def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
-    """Return what can be told of a flow.
+    """Return what is known of a flow.
 
     Args:
         state: of the group on its target; None if that cannot be read, or no worker has joined one.
@@ -305,7 +305,7 @@ class TopicReport:
     is_gone: bool
     """The topic is not on the source any more."""
     owners: Mapping[MemberId, str]
-    """Partitions by owner, as ranges: ``0-3,7``. Empty while nobody runs the flow."""
+    """Partitions by owner, as ranges: ``0-3,7``. Empty while no worker runs the flow."""
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class GroupReport:
     topic: str
     unread: str
     runs: bool | None
-    """None: that cannot be told."""
+    """None: that is not known."""
     last_append_ms_ago: int | None
     """When the last record was appended."""
     leader: MemberId | None

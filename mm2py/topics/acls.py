@@ -98,7 +98,7 @@ def plan_acls(
     Args:
         replicates: whether a topic of that name would be copied; may raise PatternTooSlow. The topic need not exist.
         topics: the source topics that are copied now; only on their remote topics is anything granted, for what else
-            bears such a name on the target may be somebody else's.
+            has such a name on the target may be another owner's.
         kept: the source topics that were copied once, whose remote topics are still there. What is denied on many
             topics at once is spread over these and over ``topics`` where names stay the same on the target.
     Source: MirrorSourceConnector.shouldReplicateAcl, targetAclBinding, Apache Kafka, connect/mirror.
@@ -112,7 +112,7 @@ def plan_acls(
         if acl.pattern not in {Pattern.LITERAL, Pattern.PREFIXED}:
             left_out.append((acl, LeftOut.UNKNOWN_PATTERN))
         elif not deny and acl.operation == Operation.WRITE:
-            pass  # MM2's rule: nobody else writes to a remote topic
+            pass  # MM2's rule: only the mirror writes to a remote topic
         elif acl.pattern == Pattern.LITERAL and acl.name != ANY_TOPIC:
             if (deny or acl.name in topics) and _replicates(acl, replicates):
                 made = [_for_one_topic(acl, policy, source_alias)]
@@ -132,7 +132,7 @@ def _replicates(acl: TopicAcl, replicates: Callable[[str], bool]) -> bool:
     try:
         return replicates(acl.name)
     except PatternTooSlow:
-        # Whoever asks for topics says so. A DENY is kept, for it does no harm.
+        # Discovery reports this pattern. A DENY is kept, as it does no harm.
         return acl.permission == Permission.DENY
 
 
@@ -164,7 +164,7 @@ class MissingAcls:
     """What the target does not have yet of what is wanted, each part in order."""
 
     denials: Sequence[TopicAcl]
-    """To be created before anything is granted: nobody may read in between who must not."""
+    """To be created before anything is granted: otherwise a denied user could read in between."""
     grants: Sequence[TopicAcl]
     beyond: Sequence[TopicAcl]
     """Grants for which there is no room."""
@@ -206,7 +206,7 @@ _KNOWING: Final = frozenset({Operation.ALL, Operation.READ, Operation.WRITE})
 
 
 def reader_beyond(acls: Iterable[TopicAcl], *, quarantine: str, remote: str, open_without_acl: bool) -> str | None:
-    """Return who could read the quarantine topic and not the remote topic, in words; None if there is nobody.
+    """Return who could read the quarantine topic and not the remote topic, in words; None if there is no such user.
 
     Args:
         acls: all ACLs of topics on the target.
@@ -242,12 +242,12 @@ def _matches(acl: TopicAcl, topic: str) -> bool:
 
 
 def _covers(wider: TopicAcl, acl: TopicAcl) -> bool:
-    """Whether whoever ``acl`` speaks of is spoken of by ``wider``."""
+    """Whether ``wider`` applies to every user and host of ``acl``."""
     return wider.principal in {acl.principal, _ANYBODY} and wider.host in {acl.host, _ANY_HOST}
 
 
 def _meet(one: TopicAcl, other: TopicAcl) -> bool:
-    """Whether there can be somebody of whom both speak."""
+    """Whether both may apply to the same user and host."""
     return (one.principal == other.principal or _ANYBODY in {one.principal, other.principal}) and (
         one.host == other.host or _ANY_HOST in {one.host, other.host}
     )

@@ -185,7 +185,7 @@ SLOW_NAMES_MOST = 10
 class PatternTooSlow(Mm2Error):
     """A list of patterns found no answer in time: it can match the same text in very many ways.
 
-    The name stays undecided, neither copied nor left out, so whoever asked must say so. After some such names the list
+    The name stays undecided, neither copied nor left out, so the caller must say so. After some such names the list
     answers only what it has answered before: a refresh of thousands of topics must not wait for each.
     """
 

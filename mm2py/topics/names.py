@@ -280,7 +280,7 @@ def quarantine(source_alias: ClusterAlias) -> InternalTopic:
 
 
 def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
-    """Where the workers of a group join, beat and claim leadership.
+    """Where the workers of a group join, send heartbeats and claim leadership.
 
     Cleaned by deletion, not compaction: all readers must see the same records. It outlives twice the time after which
     the target forgets a producer, ``producer_expiry_ms``. min.insync.replicas depends on the brokers there are.
@@ -301,7 +301,7 @@ def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
 
 
 def fence_topic() -> InternalTopic:
-    """The partition of empty aborted transactions that keep a transactional id alive; nobody produces data to it."""
+    """The partition of empty aborted transactions that keep a transactional id alive; it never holds data."""
     return InternalTopic(
         FENCE_TOPIC,
         partitions=1,

@@ -165,7 +165,7 @@ def test_a_flow_that_the_file_switches_off_is_switched_off(tmp_path: Path) -> No
         world = World(5)
         worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
         assert await shell.run({"A->B.enabled": "false"}) == EXIT_DONE
-        assert shell.out == "A->B: it is switched off, and nobody runs it.\n"
+        assert shell.out == "A->B: it is switched off, and no worker runs it.\n"
         await worker.start()
         assert await shell.run({"A->B.enabled": "false", "topics": "one"}) == EXIT_DONE
         assert "  enabled: 'true' -> 'false'\n  The flow is drained" in shell.out
@@ -184,7 +184,7 @@ def test_what_begins_the_flow_anew_is_said_before(tmp_path: Path) -> None:
         worker, shell = FlowWorker(world, "w1", {}), Shell(world, tmp_path)
         await worker.start()
         await shell.run({"replication.policy.separator": "_"}, "--dry-run")
-        assert "  The flow is drained and begun anew for this" in shell.out
+        assert "  The flow is drained and restarted for this" in shell.out
         await shell.run({"topics": "x"}, "--dry-run")
         assert "begun anew" not in shell.out
 

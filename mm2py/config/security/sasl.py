@@ -159,14 +159,14 @@ def _check_scheme(found: Findings, url_at: str, parts: urllib.parse.SplitResult)
         if not found.value(keys.OAUTH_ALLOW_HTTP, found.own):
             way_out = f", or say that it is meant with {keys.OAUTH_ALLOW_HTTP.name} = true" if is_here else ""
             found.refuse(
-                f"{url_at} is http, which would show the client's secret to whoever listens (use https{way_out})"
+                f"{url_at} is http, which would show the client's secret to anyone who listens (use https{way_out})"
             )
         elif not is_here:
             allowed_at = found.at(keys.OAUTH_ALLOW_HTTP, layer=found.own)
             found.refuse(f"{url_at} is http, which {allowed_at} allows on the same machine only (use https)")
         else:
             found.warnings.append(
-                f"{named(found.layer[keys.TOKEN_ENDPOINT_URL.name])} is http: whoever listens on this machine sees"
+                f"{named(found.layer[keys.TOKEN_ENDPOINT_URL.name])} is http: anyone who listens on this machine sees"
                 " the client's secret; use https"
             )
 
@@ -331,7 +331,7 @@ def _says_the_default(key: Key[Any], text: str) -> bool:
     try:
         return bool(key.kind(text) == key.default)
     except BadValue:
-        return True  # told as a problem of the file
+        return True  # reported as a problem of the file
 
 
 def _security(found: Findings) -> Security:
@@ -362,7 +362,7 @@ def _security(found: Findings) -> Security:
         shows = "the password" if sasl is not None and sasl.mechanism == "PLAIN" else "what authenticates us"
         shows = "the token" if sasl is not None and sasl.mechanism == "OAUTHBEARER" else shows
         found.warnings.append(
-            f"{named(found.layer[keys.SECURITY_PROTOCOL.name])} is SASL_PLAINTEXT: whoever listens on the network"
+            f"{named(found.layer[keys.SECURITY_PROTOCOL.name])} is SASL_PLAINTEXT: anyone who listens on the network"
             f" sees the records and {shows}; use SASL_SSL"
         )
     return Security(protocol, tls, sasl)

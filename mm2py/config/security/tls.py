@@ -45,7 +45,7 @@ def read_tls(found: Findings, layer: Layer, *, may_skip_host_names: bool = True)
         if may_skip_host_names:
             found.warnings.append(
                 f"{named(layer[keys.ENDPOINT_IDENTIFICATION.name])} is blank: host names are not compared with"
-                " certificates, so whoever has any trusted certificate can pose as a broker"
+                " certificates, so anyone with a trusted certificate can pose as a broker"
             )
         else:
             found.refuse(f"{where} is blank: a token server's name is always compared with its certificate")
@@ -128,6 +128,6 @@ def _path(found: Findings, key: Key[str | None], location: str, layer: Layer) ->
                         f"{found.at(key, layer=layer)} names a file in Java's own old format, JKS"
                         f" ({convert_advice(location).rstrip('.')})"
                     )
-    except (OSError, ValueError):  # told when it is needed, and as long as it is so
+    except (OSError, ValueError):  # reported when the file is needed, as long as it lasts
         pass
     return path

@@ -159,7 +159,7 @@ def test_the_digest_is_a_secret_and_in_plain_text_warned_about(load: Load) -> No
     assert zookeeper(configuration).digest == Secret(f"mirror:{PASSWORD}")
     assert PASSWORD not in repr(configuration)
     assert configuration.warnings == (
-        "line 8: B.zookeeper.auth.digest goes to ZooKeeper in plain text: whoever listens can read the password; set"
+        "line 8: B.zookeeper.auth.digest goes to ZooKeeper in plain text: anyone who listens can read the password; set"
         " zookeeper.ssl.client.enable",
     )
 

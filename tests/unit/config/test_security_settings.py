@@ -384,7 +384,7 @@ def test_sasl_without_tls_is_warned_about_and_refused_where_that_is_set(load: Lo
     configuration = load(plain)
     assert source(configuration).tls is None
     assert configuration.warnings == (
-        "line 5: A.security.protocol is SASL_PLAINTEXT: whoever listens on the network sees the records and the"
+        "line 5: A.security.protocol is SASL_PLAINTEXT: anyone who listens on the network sees the records and the"
         " password; use SASL_SSL",
     )
     assert "forbids SASL without TLS" in reason(load({**plain, key: "true"}))
