@@ -14,7 +14,6 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.refusals import Notices, in_lines
-from connectors.source.topic_sync import Defect
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
@@ -58,9 +57,7 @@ class AclSync:
         self._topics = topics
         self._kept = kept
         self._log = log
-        self._notices = Notices()
-        self._failures: set[str] = set()
-        """The kinds of failure that were said since a round last worked."""
+        self._notices = Notices(log)
         self._printed: set[TopicAcl] = set()
         """What was named and is still missing."""
 
@@ -89,22 +86,6 @@ class AclSync:
         self._print([*missing.denials, *missing.grants])
         if not settings.sync_topic_acls_dry_run:
             await self._create(missing)
-
-    def failed(self, error: Mm2Error) -> None:
-        """Say once that rounds fail in this way; copying goes on, and so does the schedule.
-
-        The same way is whatever has the same class: another broker, or another request, is no news.
-        """
-        kind = f"{type(error).__name__} {error.code if isinstance(error, BrokerRefused) else ''}"
-        if kind not in self._failures:
-            self._failures.add(kind)
-            say = self._log.error if isinstance(error, Defect) else self._log.warning
-            say("topic_acls.failing", why=str(error), effect="copying goes on; it is tried again")
-
-    def worked(self) -> None:
-        if self._failures:
-            self._failures.clear()
-            self._log.info("topic_acls.in_step")
 
     async def _describe(self, brokers: Brokers, alias: str, right: str) -> list[TopicAcl] | None:
         """Return a cluster's ACLs of topics; None, and said once, without authorizer or without the right to ask."""

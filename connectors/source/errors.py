@@ -147,6 +147,8 @@ class RemoteNameIllegal(TopicRefused):
 class RemoteTopicTooNarrow(TopicRefused):
     """The remote topic has fewer partitions than its upstream topic: some records have nowhere to go."""
 
+    event = "topic.too_narrow"
+
     def __init__(
         self, topic: str, *, upstream_partitions: int, remote_partitions: int, why: str, remedy: str | None = None
     ) -> None:

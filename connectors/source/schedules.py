@@ -122,10 +122,10 @@ class Schedules:
 
         await repeat(
             sync,
+            name="topic_configs",
             interval_s=settings.sync_topic_configs_interval_s,
             clock=self._clock,
-            failed=configs.failed,
-            worked=configs.worked,
+            log=self._log,
             news=self._is_head_now,
         )
 
@@ -148,10 +148,10 @@ class Schedules:
 
         await repeat(
             sync,
+            name="topic_acls",
             interval_s=settings.sync_topic_acls_interval_s,
             clock=self._clock,
-            failed=acls.failed,
-            worked=acls.worked,
+            log=self._log,
             news=self._is_more_copied,
         )
 

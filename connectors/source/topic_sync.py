@@ -1,14 +1,9 @@
-"""A schedule as MM2's: at once, then at a fixed rate. An error, or a defect, is told and cancels nothing.
+"""Topic configuration sync: what changes on an upstream topic follows on its remote topic; and how a sync is repeated.
 
-Answers to Scheduler of Apache Kafka's Connect, mirror. Each schedule is an asyncio task of its own, so that one that
-waits for a broker delays no other.
-
-Topic configuration sync: what changes on an upstream topic follows on its remote topic.
-
-Answers to syncTopicConfigs of MM2's MirrorSourceConnector. The remote topics are read first, and only what differs is
-sent; what is set by hand on a remote topic is so taken back, unless ``config.properties.exclude`` names it, or the
-source's brokers have the setting in their own file. A setting that the target refuses is left out alone
-(``refused_configs.py``).
+Answers to syncTopicConfigs of MM2's MirrorSourceConnector, and to Scheduler of Apache Kafka's Connect, mirror. The
+remote topics are read first, and only what differs is sent. So a setting that an operator changes on a remote topic is
+set back, unless ``config.properties.exclude`` names it, or the source's brokers have it in their own file. A setting
+that the target refuses is left out alone (``RefusedConfigs``).
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.refusals import Notices, RefusedConfigs, SharedLines
+from connectors.source.refusals import Notices, RefusedConfigs
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -44,48 +39,42 @@ from mm2py.topics.topic_configs import (
 NEWS_EVERY_S: Final = 5.0
 
 
-class Defect(Mm2Error):
-    """The work ended in an error that nobody raised on purpose."""
-
-    def __init__(self, error: Exception) -> None:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames[-5:]))
-        super().__init__(
-            f"{type(error).__name__}: {error} (at {where}).",
-            remedy="This is a defect in mm2py; please report it with this line.",
-        )
-
-
 async def repeat(
     work: Callable[[], Awaitable[None]],
     *,
+    name: str,
     interval_s: float,
     clock: Clock,
-    failed: Callable[[Mm2Error], None],
-    worked: Callable[[], None],
+    log: FilteringBoundLogger,
     news: Callable[[], bool] | None = None,
 ) -> None:
-    """Do the work now, and again every ``interval_s`` seconds after the first beginning, until cancelled.
+    """Do the work now, and again every ``interval_s`` seconds after the first start, until cancelled.
 
-    What takes longer than the interval is never done twice at a time; the times that were missed are left out, where
-    MM2 would make up for them one right after the other.
+    The work is never done twice at a time. Starts that were missed are left out; MM2 would make up for them one right
+    after the other. An error cancels nothing. It is logged, and a further one only if it is of another class.
+
     Args:
-        failed: gets the error of each piece of work that failed; a ``Defect`` if nobody raised it on purpose.
-        worked: is called after each that did not.
+        name: begins the names of the log lines, as ``topic_configs``.
         news: is asked every few seconds whether the work is to be done in between as well; the rate stays as it is.
     """
+    said: set[str] = set()
 
     async def attempt() -> None:
         try:
             await work()
-        except Mm2Error as error:
-            failed(error)
         except Exception as error:
-            # A defect, and to be loud. But what is done on schedule only accompanies the copying. Let through, it would
-            # end the flow's life, and, met again at the start of the next one, leave it to copy in bursts of seconds.
-            failed(Defect(error))
+            # An error that is no Mm2Error is a defect. It must not end the flow: the sync only accompanies the copying.
+            known = isinstance(error, Mm2Error)
+            kind = f"{type(error).__name__} {error.code if isinstance(error, BrokerRefused) else ''}"
+            if kind not in said:
+                said.add(kind)
+                say = log.warning if known else log.error
+                why = str(error) if known else _defect(error)
+                say(f"{name}.failing", why=why, effect="copying goes on; it is tried again")
         else:
-            worked()
+            if said:
+                said.clear()
+                log.info(f"{name}.in_step")
 
     begun_s = clock.monotonic()
     times = 0
@@ -99,6 +88,12 @@ async def repeat(
             await asyncio.sleep(NEWS_EVERY_S)
             if news():
                 await attempt()
+
+
+def _defect(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames[-5:]))
+    return f"{type(error).__name__}: {error} (at {where}). This is a defect in mm2py; please report it with this line."
 
 
 CHANNEL: Final = "sync"
@@ -120,11 +115,12 @@ class TopicConfigSync:
         changed: Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]],
         log: FilteringBoundLogger,
     ) -> None:
-        """``topics`` returns the remote topic of each source topic that is copied just now.
+        """Make one; nothing is asked yet.
 
-        ``changed`` is told the remote topics of which a setting has changed that decides how they are written to, with
-        the new values as far as they are known. It is told again a round later, for brokers may answer with the old
-        ones for a while.
+        Args:
+            topics: returns the remote topic of each source topic that is copied just now.
+            changed: is told the remote topics of which a setting has changed that decides how they are written to, with
+                the new values that are known. It is told again a round later, as brokers may still answer the old ones.
         """
         self._settings = settings
         self._source = source
@@ -133,16 +129,15 @@ class TopicConfigSync:
         self._refused = refused
         self._changed = changed
         self._log = log
-        self._notices = Notices()
-        self._lines = SharedLines(log)
+        self._notices = Notices(log)
         self._carried: dict[str, frozenset[str]] = {}
-        """By remote topic, settings that the source was seen to have set for it: what it gives up is taken back."""
+        """By remote topic, the settings that its upstream topic had: one that is removed there is removed here."""
         self._tell_again: set[str] = set()
 
     async def run_once(self) -> None:
-        """Bring the remote topics in step. Raises: as ``Brokers.send``; the next round takes up what was left.
+        """Bring the remote topics in step. Raises: as ``Brokers.send``; the next round does the rest.
 
-        Cancelling may leave a request on its way: its topics are then in step, or the next round finds them as before.
+        Cancelling may leave a request on its way; the next round reads what has become of it.
         """
         topics = self._topics()
         copied = set(topics.values()) | set(topics)
@@ -157,17 +152,8 @@ class TopicConfigSync:
             for at in range(0, len(names), CHUNK):
                 await self._sync({name: topics[name] for name in names[at : at + CHUNK]})
         finally:
-            self._lines.end()
-
-    def failed(self, error: Mm2Error) -> None:
-        """Say once that a round failed; copying goes on, and so does the schedule."""
-        if self._notices.is_new("failing", str(error)):
-            say = self._log.error if isinstance(error, Defect) else self._log.warning
-            say("topic_configs.failing", why=str(error), effect="copying goes on; it is tried again")
-
-    def worked(self) -> None:
-        if self._notices.is_over("failing"):
-            self._log.info("topic_configs.in_step")
+            self._notices.end()
+            self._refused.end()
 
     async def _sync(self, topics: Mapping[str, str]) -> None:
         flow = self._settings.flow
@@ -197,7 +183,8 @@ class TopicConfigSync:
     def _readable(
         self, alias: str, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
     ) -> Sequence[TopicConfigEntry] | None:
-        """Return a topic's settings. None if they could not be read; said unless the topic is on its way out or in."""
+        """Return a topic's settings; None if they could not be read, which is said unless the topic is just made or
+        deleted."""
         if found is None:
             return None
         of = ("unreadable", alias, topic)  # under the identity policy both sides have one name
@@ -214,7 +201,7 @@ class TopicConfigSync:
         if refusal.reaction is Reaction.DENIED:
             shared["remedy"] = f"Grant {right} on them on {alias}."
             own["remedy"] = f"Grant {right} on topic {topic} on {alias}."
-        self._lines.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
+        self._notices.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
 
     async def _leave_out_unreachable(self, wanted: dict[str, list[ConfigChange]]) -> None:
         """Leave out a min.insync.replicas that a remote topic has not enough replicas for (B80)."""
@@ -229,7 +216,7 @@ class TopicConfigSync:
                 why = too_many_in_sync(change.name, change.new, replicas.get(topic))
                 if why is not None:
                     self._refused.note(topic, change.name, change.new, why)
-                if why is not None or topic not in replicas:  # not known how many there are: the next round may tell
+                if why is not None or topic not in replicas:  # if its replicas are not known, the next round may tell
                     wanted[topic].remove(change)
 
     def _say_what_would_change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
@@ -239,7 +226,7 @@ class TopicConfigSync:
                 self._notices.is_over(("plan", topic))
             elif self._notices.is_new(("plan", topic), text):
                 effect = {"effect": "nothing is changed: sync.topic.configs.dry.run=true"}
-                self._lines.say("topic_configs.would_change", topic, detail=text, shared=effect, settings=text)
+                self._notices.say("topic_configs.would_change", topic, detail=text, shared=effect, settings=text)
 
     async def _change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
         tried = Tried(wanted)
@@ -259,7 +246,7 @@ class TopicConfigSync:
                 self._refused.note(topic, change.name, change.new, why)
         for topic, changes in tried.done.items():
             text = "; ".join(map(str, changes))
-            self._lines.say("topic_configs.changed", topic, detail=text, settings=text)
+            self._notices.say("topic_configs.changed", topic, detail=text, settings=text)
             for change in changes:
                 self._refused.taken(topic, change.name)
         telling = {

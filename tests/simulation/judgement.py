@@ -136,7 +136,7 @@ class Judge:
         stuck, expired = _stuck(self.lasts), self._expired()
         kept = self._kept()
         for last in self.lasts:
-            findings += [f"the last worker refuses: {event}" for event in last.said("topics.refused")]
+            findings += [f"the last worker refuses: {event}" for event in last.said("topic.refused")]
         for plan, number in self._partitions():
             if plan.remote not in self._target.topics or number >= len(self._target.topics[plan.remote].partitions):
                 if self._traffic.history[plan.name, number].in_order(committed=self._committed):

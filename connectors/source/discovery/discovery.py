@@ -184,7 +184,7 @@ class Discovery:
                     target_alias=self._flow.target,
                 )
             except PatternTooSlow as error:
-                self._refused.note_one(name, Undecided(self._flow, name, error))
+                self._refused.note({name: Undecided(self._flow, name, error)})
                 continue
             if decision.replicate:
                 wanted[name] = topic
@@ -205,7 +205,7 @@ class Discovery:
         checked = self._check_names(fresh, refused)
         if checked:
             await self._begin(checked, refused)
-        self._refused.note(fresh, refused)
+        self._refused.note(refused, fresh)
         return self._not_seen(wanted) + sum(
             self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
@@ -271,11 +271,11 @@ class Discovery:
         found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
         refused |= found.refused
         self._say_created(found)
-        self._refused.note_narrow(topics, found.too_narrow)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         await self._list(pairs, refused)
         async with self._settling:
             refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
+        refused |= {name: error for name, error in found.too_narrow.items() if name not in refused}
 
     async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
         """Let the group share out partitions of topics whose remote topics are there. Where the flow has no position of
@@ -384,7 +384,7 @@ class Discovery:
         if done in {Done.STOPPED, Done.KEPT}:
             self._gaps.met_topic(kind, name, self._positions_of(name), why)
         if done is Done.STOPPED:
-            self._refused.note_one(name, Recreated(self._flow, name, why))
+            self._refused.note({name: Recreated(self._flow, name, why)})
 
     def _positions_of(self, name: str) -> dict[int, StoredPosition]:
         found = positions_of(name, self._beginning)
@@ -426,6 +426,7 @@ class Discovery:
     def _say_created(self, found: remote_topics.RemoteTopics) -> None:
         for one in found.left_out:
             self._refused_configs.note(one.remote, one.setting, one.value, one.why)
+        self._refused_configs.end()
         if found.created:
             self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
         if found.widened:

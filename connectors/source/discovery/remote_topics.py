@@ -17,7 +17,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.errors import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
-from connectors.source.refusals import SharedLines
+from connectors.source.refusals import Notices
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
@@ -358,7 +358,7 @@ class Vanished:
 
 def say_gone(names: Iterable[str], log: FilteringBoundLogger) -> None:
     """Say which topics are copied no more because they are not there."""
-    lines = SharedLines(log)
+    lines = Notices(log)
     shared = {
         "why": "it was deleted, or mm2py may not see it any more",
         "effect": "copying stops; the remote topic and its position are kept",

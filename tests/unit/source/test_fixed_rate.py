@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
+from structlog.typing import FilteringBoundLogger
 
 from connectors.source.refusals import Notices
 from connectors.source.topic_sync import NEWS_EVERY_S, repeat
 from mm2py.errors import Mm2Error
+from mm2py.logs import make_logger
 from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+
+def a_log() -> tuple[io.StringIO, FilteringBoundLogger]:
+    stream = io.StringIO()
+    return stream, make_logger("info", "text", stream)
+
+
+def said(stream: io.StringIO) -> list[str]:
+    return [line.split()[2] for line in stream.getvalue().splitlines()]
 
 
 def times_of(
     durations_s: list[float], *, interval_s: float = 10.0, failing: frozenset[int] = frozenset()
 ) -> list[float]:
-    """Return when the work begins, each time taking as long as said."""
+    """Return when the work begins, each time taking as long as said; check that each failure and its end are logged."""
     clock = VirtualClock()
     begun: list[float] = []
-    outcomes: list[bool] = []
+    stream, log = a_log()
 
     async def scenario() -> None:
         first_s = clock.monotonic()
@@ -30,22 +42,16 @@ def times_of(
             if number in failing:
                 raise Mm2Error("It failed.", remedy="")
 
-        task = asyncio.create_task(
-            repeat(
-                work,
-                interval_s=interval_s,
-                clock=clock,
-                failed=lambda _: outcomes.append(False),
-                worked=lambda: outcomes.append(True),
-            )
-        )
+        task = asyncio.create_task(repeat(work, name="work", interval_s=interval_s, clock=clock, log=log))
         while len(begun) < len(durations_s):
             await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     run_virtual(scenario(), limit_s=10_000)
-    assert outcomes == [number not in failing for number in range(len(outcomes))]
+    ends = {number + 1 for number in failing} - failing - {len(durations_s) - 1}  # the last one is cancelled
+    events = {**dict.fromkeys(failing, "work.failing"), **dict.fromkeys(ends, "work.in_step")}
+    assert said(stream) == [events[number] for number in sorted(events)]
     return begun
 
 
@@ -64,7 +70,7 @@ def test_an_error_cancels_nothing() -> None:
 def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
     clock = VirtualClock()
     begun: list[float] = []
-    outcomes: list[bool] = []
+    stream, log = a_log()
     asked: list[float] = []
 
     async def scenario() -> None:
@@ -81,10 +87,10 @@ def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
 
         schedule = repeat(
             work,
+            name="work",
             interval_s=4 * NEWS_EVERY_S,
             clock=clock,
-            failed=lambda _: outcomes.append(False),
-            worked=lambda: outcomes.append(True),
+            log=log,
             news=news,
         )
         with pytest.raises(TimeoutError):
@@ -93,42 +99,38 @@ def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
 
     run_virtual(scenario(), limit_s=1000)
     assert begun == [0.0, 5.0, 10.0, 20.0, 25.0, 40.0]
-    assert outcomes == [True, False, True, True, True, True]
+    assert said(stream) == ["work.failing", "work.in_step"]
     assert asked == [5.0, 10.0, 15.0, 25.0, 30.0, 35.0, 45.0, 50.0, 55.0]
 
 
-def test_a_defect_is_told_as_one_and_cancels_nothing() -> None:
+def test_a_defect_is_an_error_in_the_log_once_and_cancels_nothing() -> None:
     """A sync of settings that meets a defect must not stop the copying."""
-    clock = VirtualClock()
-    told: list[str] = []
+    stream, log = a_log()
+    begun = 0
 
     async def work() -> None:
+        nonlocal begun
+        begun += 1
         raise ZeroDivisionError("by nought")
 
     async def scenario() -> None:
         async with asyncio.timeout(2.5):
-            await repeat(
-                work, interval_s=1, clock=clock, failed=lambda error: told.append(str(error)), worked=lambda: None
-            )
+            await repeat(work, name="work", interval_s=1, clock=VirtualClock(), log=log)
 
     with pytest.raises(TimeoutError):
         run_virtual(scenario(), limit_s=10)
-    assert len(told) == 3
-    assert told[0].startswith("ZeroDivisionError: by nought (at test_fixed_rate.py:")
-    assert "This is a defect in mm2py; please report it with this line." in told[0]
+    assert begun == 3
+    (line,) = stream.getvalue().splitlines()
+    assert " ERROR " in line
+    assert "ZeroDivisionError: by nought (at test_fixed_rate.py:" in line
+    assert "This is a defect in mm2py; please report it with this line." in line
 
 
 def test_a_cancelled_schedule_ends() -> None:
-    told: list[str] = []
+    stream, log = a_log()
 
     async def scenario() -> None:
-        work = repeat(
-            lambda: asyncio.sleep(5),
-            interval_s=1,
-            clock=VirtualClock(),
-            failed=lambda error: told.append(str(error)),
-            worked=lambda: None,
-        )
+        work = repeat(lambda: asyncio.sleep(5), name="work", interval_s=1, clock=VirtualClock(), log=log)
         task = asyncio.create_task(work)
         await asyncio.sleep(1)
         task.cancel()
@@ -136,11 +138,11 @@ def test_a_cancelled_schedule_ends() -> None:
         assert task.cancelled()
 
     run_virtual(scenario(), limit_s=10)
-    assert told == []
+    assert stream.getvalue() == ""
 
 
 def test_a_notice_is_new_once_until_it_changes_or_is_over() -> None:
-    notices = Notices()
+    notices = Notices(a_log()[1])
     assert [notices.is_new("a", "x"), notices.is_new("a", "x"), notices.is_new("a", "y")] == [True, False, True]
     assert [notices.is_over("a"), notices.is_over("a"), notices.is_new("a", "y")] == [True, False, True]
     notices.keep(lambda of: of != "a")

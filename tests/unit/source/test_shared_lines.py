@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from connectors.source.refusals import LINE_MOST_CHARS, OWN_LINES_MOST, SharedLines, in_lines
+from connectors.source.refusals import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, in_lines
 from mm2py.logs import make_logger
 
 
@@ -24,7 +24,7 @@ def test_a_text_that_is_longer_than_a_line_has_one_of_its_own() -> None:
 
 def test_topics_beyond_those_with_their_own_line_share_lines_of_bounded_length() -> None:
     stream = io.StringIO()
-    lines = SharedLines(make_logger("info", "text", stream))
+    lines = Notices(make_logger("info", "text", stream))
     topics = [f"topic-{number:03}" for number in range(OWN_LINES_MOST + 3)]
     for topic in topics:
         lines.say("changed", topic, detail="x" * (LINE_MOST_CHARS - 50))
