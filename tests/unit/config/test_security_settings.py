@@ -395,7 +395,7 @@ def test_sasl_without_tls_is_warned_about_and_refused_where_that_is_set(load: Lo
 
 def test_what_is_less_safe_or_without_effect_is_warned_about(load: Load) -> None:
     http = {**BEARER, **CLIENT, URL: "http://127.0.0.1:1/", "A.sasl.oauthbearer.allow.http": "true"}
-    assert "is http: whoever listens" in load(http).warnings[0]
+    assert "is http: anyone who listens" in load(http).warnings[0]
     blank = load({**SSL, "A.ssl.endpoint.identification.algorithm": ""})
     assert "line 6: A.ssl.endpoint.identification.algorithm is blank: host names are not compared" in blank.warnings[0]
     tls = source(blank).tls
