@@ -23,7 +23,7 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.group.control_topic import ControlLogUnusable
-from mm2py.group.group import Group, GroupFactory
+from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.metrics import Metrics
@@ -71,22 +71,16 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
     wanted = {one.flow.target for one in run}  # not where all flows are refused
-    factories = {
-        at: _group_factory(configuration, of, means) for at, of in configuration.groups.items() if at in wanted
-    }
-    groups = {
-        at: Group(factory.member, clock=means.clock, rng=means.rng, log=factory.log)
-        for at, factory in factories.items()
-    }
+    groups = {at: _group(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
     currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
 
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
-        group, factory = groups[flow.target], factories[flow.target]
+        group = groups[flow.target]
         to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        schedule = _source_schedule(settings, current, group, factory, to=to, means=means, file=file, apply=apply)
+        schedule = _source_schedule(settings, current, group, to=to, means=means, file=file, apply=apply)
         copying = _Copying(settings, to, schedule, means, recopies=recopies.get(flow, set()))
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
@@ -97,7 +91,7 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or Current(None, emitted)
         at = emitted.flow.target
-        schedule_of_task = HeartbeatSchedule(groups[at], factories[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
+        schedule_of_task = HeartbeatSchedule(groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
         plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, means)
     return Herder(
         plans,
@@ -171,7 +165,6 @@ def _source_schedule(
     settings: FlowSettings,
     current: Current,
     group: Group,
-    factory: GroupFactory,
     *,
     to: Side,
     means: Means,
@@ -186,7 +179,6 @@ def _source_schedule(
 
     return SourceSchedule(
         group,
-        factory,
         flow,
         current,
         make_watch,
@@ -238,31 +230,30 @@ def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
     )
 
 
-def _group_factory(configuration: Configuration, settings: GroupSettings, means: Means) -> GroupFactory:
-    """To the group of one target cluster, with connections of its own: what is copied never delays a heartbeat.
+def _group(configuration: Configuration, settings: GroupSettings, means: Means) -> Group:
+    """Return this worker's part in the group of one target cluster.
 
-    They have a client id of their own as well, the same in all workers: a broker that holds records back for a quota
-    would else hold back the beats, and the group would evict workers that are well.
+    It has connections of its own, so what is copied never delays a heartbeat, and a client id of its own, the same in
+    all workers: a quota on copying would else delay the heartbeats as well, and the group would evict healthy workers.
     """
     flows = [one for one in configuration.flows if one.flow.target == settings.target]
     beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
     first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
-    log = means.log.bind(group=settings.name, target=settings.target)
     own = replace(
         first.target,
         # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
         request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
         client_id=f"{first.target.client_id or settings.name}|cluster",
     )
-    return GroupFactory(
+    return Group(
         settings,
         means.connect(first.flow, own, settings.session_timeout_s / 2),
         flows,
-        [one.flow for one in beating],
+        {Kind.HEARTBEAT: [one.flow for one in beating]},
         name=means.name,
         clock=means.clock,
         rng=means.rng,
-        log=log,
+        log=means.log,
     )
 
 

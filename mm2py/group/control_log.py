@@ -68,7 +68,6 @@ class ControlLog:
         brokers: Brokers,
         topic: InternalTopic,
         *,
-        replication_factor: int,
         poll_s: float,
         append_timeout_s: float,
         only_reads: bool = False,
@@ -81,7 +80,6 @@ class ControlLog:
         Args:
             brokers: with a client id of its own, so that a quota on that of data holds no beat up, and with a request
                 timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
-            replication_factor: for a topic that is made; -1: as many as there should be.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.
             only_reads: for somebody who looks on; it may be asked for nothing but ``open`` and ``read``.
@@ -90,9 +88,7 @@ class ControlLog:
         self.skipped = 0
         """Records that are none of ours, since ``open``."""
         self._brokers = brokers
-        self._checked = ControlTopic(
-            brokers, topic, replication_factor=replication_factor, only_reads=only_reads, log=log
-        )
+        self._checked = ControlTopic(brokers, topic, only_reads=only_reads, log=log)
         self._poll_ms = int(poll_s * 1000)
         self._append_timeout_ms = int(append_timeout_s * 1000)
         self._clock = clock

@@ -226,20 +226,13 @@ class ControlTopic:
         brokers: Brokers,
         topic: InternalTopic,
         *,
-        replication_factor: int,
         only_reads: bool = False,
         log: FilteringBoundLogger,
     ) -> None:
-        """Make one.
-
-        Args:
-            replication_factor: what the file asks for, -1 if it leaves it to us.
-            only_reads: for somebody who looks on: nothing is made, and settings are not judged.
-        """
+        """``only_reads``: nothing is made, and settings are not judged."""
         self.name = str(topic.name)
         self._topic = topic
         self._brokers = brokers
-        self._replication_factor = replication_factor
         self._only_reads = only_reads
         self._log = log
         self._said: set[str] = set()
@@ -283,8 +276,7 @@ class ControlTopic:
         return found
 
     async def _make(self, brokers: int) -> TopicMetadata:
-        factor = self._replication_factor if self._replication_factor > 0 else REPLICAS_WANTED
-        factor = max(1, min(factor, brokers))
+        factor = max(1, min(REPLICAS_WANTED, brokers))
         in_sync = {"min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
         try:
             return await internal_topic.find_or_make(

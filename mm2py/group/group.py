@@ -1,11 +1,8 @@
-"""How a worker comes into the group of one target cluster: what has to be known of the target first, and from whom.
+"""One worker's part in the group of one target cluster: it joins as a member, and as a new member when one has ended.
 
-Answers to the start of DistributedHerder and WorkerGroupMember, one for each target cluster in MM2's dedicated mode.
-
-A worker's part in one group, over all lives of it: each that ends is followed by the next, under a new id.
-
-Answers to Connect's rebalance after a worker was away too long: it joins again as a new member. Connectors begin anew
-with each life, for all that an earlier one wrote under is shut out.
+Answers to DistributedHerder, of which MM2's dedicated mode has one for each target cluster, and to Connect's rebalance
+after a worker was away too long. A member that was evicted does not come back: all its producers are fenced. So the
+worker joins again under a new id, and its connectors restart.
 """
 
 from __future__ import annotations
@@ -19,41 +16,40 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Flow, Kind, Side, TopicName
 from mm2py.errors import Mm2Error
-from mm2py.group.control_log import ControlLog
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election.candidate import make_backend
-from mm2py.group.group_state import GroupRefused, JoinMetadata
-from mm2py.group.leader_loop import EvictedWriters
+from mm2py.group.group_state import GroupRefused
+from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.kafka.errors import Backoff, KafkaError
-from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import MemberId, TaskName
-from mm2py.topics.names import control_log
+from mm2py.records.control_record import Joined, MemberId, TaskName
 
 UNREACHABLE_REPORT_S: Final = 5.0
-BROKERS_DECIDE: Final = -1
-"""As replication factor of the control log: what its topic wants, as far as there are brokers for it."""
+HEALTHY_AFTER_S: Final = 60.0
+"""After a member that lasted so long the next one joins without waiting."""
+ID_BITS: Final = 48
 
 T = TypeVar("T")
 
 
-class GroupFactory:
-    """Makes the members of one worker in one group, life after life."""
+class Group:
+    """``run`` it; ``member`` is the present member, which ``joined`` waits for."""
 
     def __init__(
         self,
         settings: GroupSettings,
         target: Side,
         flows: Sequence[FlowSettings],
-        heartbeats: Sequence[Flow],
+        undivided: Mapping[Kind, Sequence[Flow]],
         *,
-        checkpoints: Sequence[Flow] = (),
         name: str,
         clock: Clock,
         rng: random.Random,
@@ -64,150 +60,32 @@ class GroupFactory:
         Args:
             target: with connections of its own, whose requests time out well before a session does.
             flows: those that lead there.
-            heartbeats: flows that lead there and whose heartbeats this worker may emit.
-            checkpoints: the same for checkpoints.
+            undivided: by kind, the flows that lead there whose heartbeats or checkpoints this worker may emit.
             name: of the worker, for people.
-        """
-        self._settings = settings
-        self._target = target
-        self._flows = {flow.flow: flow for flow in flows}
-        self._heartbeats = tuple(heartbeats)
-        self._checkpoints = tuple(checkpoints)
-        self._name = name
-        self._tasks_max = {one.flow: one.tasks_max for one in flows if one.tasks_max is not None}
-        self._renounced: set[Flow] = set()
-        self._terms: JoinMetadata | None = None
-        self._clock = clock
-        self._rng = rng
-        self.log = log
-
-    async def member(self, member_id: MemberId) -> Member:
-        """Return a member that has asked to join for nothing yet; waits until the target answers.
-
-        Raises:
-            GroupRefused: this worker cannot take part; the error names the way out.
-        """
-        settings, target = self._settings, self._target
-        cluster_id = await self._until_answered(target.identify)
-        producer_expiry_ms = await self._until_answered(lambda: find_producer_expiry_ms(target.brokers, self.log))
-        terms = self._terms = JoinMetadata(
-            group=settings.name,
-            target=settings.target,
-            name=self._name,
-            url="",
-            flows=tuple(sorted(self._flows.keys() - self._renounced)),
-            heartbeats=self._heartbeats,
-            cluster_id=cluster_id,
-            session_timeout_s=settings.session_timeout_s,
-            heartbeat_interval_s=settings.heartbeat_interval_s,
-            producer_expiry_ms=producer_expiry_ms,
-            election=settings.election,
-            tasks_max=dict(self._tasks_max),
-            checkpoints=self._checkpoints,
-        )
-        gate = Gate(self._clock, producer_expiry_ms=producer_expiry_ms, session_timeout_s=settings.session_timeout_s)
-        parts: Mapping[str, Any] = {"clock": self._clock, "rng": self._rng, "log": self.log}
-        return Member(
-            member_id,
-            terms,
-            ControlLog(
-                target.brokers,
-                control_log(settings.name, producer_expiry_ms=producer_expiry_ms),
-                replication_factor=BROKERS_DECIDE,
-                poll_s=settings.heartbeat_interval_s,
-                append_timeout_s=settings.session_timeout_s / 2,
-                **parts,
-            ),
-            EvictedWriters(GatedBrokers(target.brokers, gate, self._clock), self._internal_topics, **parts),
-            make_backend(settings, cluster_id=cluster_id, worker=self._name, **parts),
-            gate=gate,
-            bundle_of=self._bundle_of,
-            **parts,
-        )
-
-    def renounce(self, flow: Flow, member: Member | None) -> None:
-        """Leave a flow to others: it must not run on this worker."""
-        self._renounced.add(flow)
-        if self._terms is not None:
-            self._terms = replace(self._terms, flows=tuple(one for one in self._terms.flows if one != flow))
-            if member is not None:
-                member.offer(self._terms)
-
-    def spread(self, flow: Flow, tasks_max: int | None, member: Member) -> None:
-        """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""
-        self._tasks_max.pop(flow, None)
-        if tasks_max is not None:
-            self._tasks_max[flow] = tasks_max
-        if self._terms is not None and self._terms.tasks_max != self._tasks_max:
-            self._terms = replace(self._terms, tasks_max=dict(self._tasks_max))
-            member.offer(self._terms)
-
-    def _internal_topics(self, flow: Flow) -> list[str]:
-        """Return where a member that is dead must change nothing, also of a flow that is not in this worker's file."""
-        settings = self._flows.get(flow)
-        if settings is None:
-            return [f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"]
-        return [settings.offsets_topic, settings.status_topic]
-
-    def _bundle_of(self, share: TaskName) -> TaskName:
-        """Return a share that stands for all those whose records go to the same remote partition."""
-        settings = self._flows.get(share.flow)
-        if settings is None or not settings.many_to_one or not share.is_partition:
-            return share
-        remote = settings.policy.format_remote_topic(share.flow.source, TopicName(share.topic))
-        first = min(flow for flow, one in self._flows.items() if one.many_to_one)
-        return TaskName(first, Kind.SOURCE, str(remote), share.partition)
-
-    async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer; say every few seconds that there is none, for no flow asks its source yet."""
-        backoff = Backoff(self._rng, most_s=2.0)
-        said_at_s = float("-inf")
-        log = self.log.bind(cluster=self._target.alias, role="target")
-        while True:
-            try:
-                answer = await ask()
-                if said_at_s > float("-inf"):
-                    log.info("cluster.reached")
-                return answer
-            except KafkaError as error:
-                if not error.retriable:
-                    raise GroupRefused(error.what, remedy=error.remedy) from error
-                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
-                    said_at_s = self._clock.monotonic()
-                    waiting = " ".join(map(str, sorted({*self._flows, *self._heartbeats})))
-                    log.warning("cluster.unreachable", flows=waiting, why=str(error))
-            await asyncio.sleep(backoff.next_s())
-
-
-HEALTHY_AFTER_S: Final = 60.0
-"""A life that lasted so long is followed by the next without waiting."""
-ID_BITS: Final = 48
-
-
-class Group:
-    """``run`` it; ``member`` is the present life, which ``joined`` waits for."""
-
-    def __init__(
-        self,
-        make: Callable[[MemberId], Awaitable[Member]],
-        *,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
-    ) -> None:
-        """Make one.
-
-        Args:
-            make: returns the member of each life, once the target answers.
             rng: must differ between processes: ids are drawn from it.
         """
         self.member: Member | None = None
         self.refused: Mm2Error | None = None
         """Why this worker takes no part, or no longer, if so."""
-        self._make = make
+        self._settings = settings
+        self._target = target
+        self._flows = {flow.flow: flow for flow in flows}
+        self._joined = Joined(
+            MemberId(""),
+            name=name,
+            version=__version__,
+            url="",
+            flows=tuple(sorted(self._flows)),
+            heartbeats=tuple(undivided.get(Kind.HEARTBEAT, ())),
+            checkpoints=tuple(undivided.get(Kind.CHECKPOINT, ())),
+            tasks_max={one.flow: one.tasks_max for one in flows if one.tasks_max is not None},
+            cluster_id=None,
+            election=settings.election,
+            session_timeout_ms=int(settings.session_timeout_s * 1000),
+        )
         self._clock = clock
         self._rng = rng
-        self._log = log
+        self._log = log.bind(group=settings.name, target=settings.target)
         self._news = asyncio.Event()
         self._leaving = False
 
@@ -223,7 +101,7 @@ class Group:
             member_id = MemberId(f"{self._rng.getrandbits(ID_BITS):012x}")
             crash: dict[str, str] = {}
             try:
-                self.member = await self._make(member_id)
+                self.member = await self.new_member(member_id)
                 self._news.set()
                 if not self._leaving:
                     await self.member.run()
@@ -251,8 +129,32 @@ class Group:
             self._log.warning("group.rejoining", member=member_id, why=why, again_in_s=round(pause_s, 1), **crash)
             await asyncio.sleep(pause_s)
 
+    async def new_member(self, member_id: MemberId) -> Member:
+        """Return a member that has not asked to join yet; waits until the target answers.
+
+        Raises:
+            GroupRefused: this worker cannot take part; the error names the way out.
+        """
+        target = self._target
+        cluster_id = await self._until_answered(target.identify)
+        producer_expiry_ms = await self._until_answered(lambda: find_producer_expiry_ms(target.brokers, self._log))
+        self._joined = replace(self._joined, cluster_id=cluster_id)
+        parts: Mapping[str, Any] = {"clock": self._clock, "rng": self._rng, "log": self._log}
+        return Member(
+            replace(self._joined, member=member_id),
+            make_backend(self._settings, cluster_id=cluster_id, worker=self._joined.name, **parts),
+            GroupContext(
+                self._settings,
+                target.brokers,
+                producer_expiry_ms,
+                internal_topics=self._internal_topics,
+                bundle_of=self._bundle_of,
+                **parts,
+            ),
+        )
+
     async def joined(self) -> Member:
-        """Return the present member once its group knows it; it may be over at any time after.
+        """Return the present member once its group knows it; it may end at any time after.
 
         Raises:
             Mm2Error: this worker takes no part, or no longer.
@@ -268,20 +170,73 @@ class Group:
                 await self._news.wait()
         raise self.refused
 
-    def begin_no_more(self) -> None:
-        """Let the present life be the last: ``run`` returns when it ends.
+    def withdraw(self, flow: Flow) -> None:
+        """Leave a flow to other workers: the leader takes its tasks from this one."""
+        self._offer(replace(self._joined, flows=tuple(one for one in self._joined.flows if one != flow)))
+
+    def spread(self, flow: Flow, tasks_max: int | None) -> None:
+        """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""
+        limits = {one: most for one, most in self._joined.tasks_max.items() if one != flow}
+        if tasks_max is not None:
+            limits[flow] = tasks_max
+        self._offer(replace(self._joined, tasks_max=limits))
+
+    def rejoin_no_more(self) -> None:
+        """Let the present member be the last: ``run`` returns when it ends.
 
         The story: w1 drains, and is cut off meanwhile; the others evict it. If it came back, they would give partitions
-        to it that nobody copies as long as it drains.
+        to it that no worker copies as long as it drains.
         """
         self._leaving = True
 
     async def leave(self, *, in_doubt: bool) -> None:
         """Leave for good, see ``Member.leave``; ``run`` returns."""
-        self.begin_no_more()
+        self.rejoin_no_more()
         if self.member is not None and not self.member.is_over:
             await self.member.leave(in_doubt=in_doubt)
+
+    def _offer(self, joined: Joined) -> None:
+        if joined != self._joined:
+            self._joined = joined
+            if self.member is not None:
+                self.member.offer(joined)
 
     def _end(self, why: Mm2Error) -> None:
         self.refused = why
         self._news.set()
+
+    def _internal_topics(self, flow: Flow) -> list[str]:
+        """Return where an evicted member must change nothing, also of a flow that is not in this worker's file."""
+        settings = self._flows.get(flow)
+        if settings is None:
+            return [f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"]
+        return [settings.offsets_topic, settings.status_topic]
+
+    def _bundle_of(self, task: TaskName) -> TaskName:
+        """Return the task that stands for all those whose records go to the same remote partition."""
+        settings = self._flows.get(task.flow)
+        if settings is None or not settings.many_to_one or not task.is_partition:
+            return task
+        remote = settings.policy.format_remote_topic(task.flow.source, TopicName(task.topic))
+        first = min(flow for flow, one in self._flows.items() if one.many_to_one)
+        return TaskName(first, Kind.SOURCE, str(remote), task.partition)
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer. Without one no flow even asks its source, so this says it every few seconds."""
+        backoff = Backoff(self._rng, most_s=2.0)
+        said_at_s = float("-inf")
+        log = self._log.bind(cluster=self._target.alias, role="target")
+        while True:
+            try:
+                answer = await ask()
+                if said_at_s > float("-inf"):
+                    log.info("cluster.reached")
+                return answer
+            except KafkaError as error:
+                if not error.retriable:
+                    raise GroupRefused(error.what, remedy=error.remedy) from error
+                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
+                    said_at_s = self._clock.monotonic()
+                    waiting = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
+                    log.warning("cluster.unreachable", flows=waiting, why=str(error))
+            await asyncio.sleep(backoff.next_s())

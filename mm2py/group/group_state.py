@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from mm2py import __version__
+from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.group.claims import Owned, Revocations, TopicClaims
@@ -35,59 +36,24 @@ from mm2py.records.control_codec import (
 from mm2py.records.control_record import UNDIVIDED, Assigned, Joined, MemberId, TaskName, Writer, pack, unpack
 
 
-@dataclass(frozen=True, slots=True)
-class JoinMetadata:
-    """The same for all lives of a worker process in one group. Fields as in ``Joined``."""
-
-    group: str
-    target: str
-    """The alias of the target cluster."""
-    name: str
-    url: str
-    flows: tuple[Flow, ...]
-    heartbeats: tuple[Flow, ...]
-    cluster_id: str | None
-    session_timeout_s: float
-    heartbeat_interval_s: float
-    producer_expiry_ms: int
-    """The target's ``producer.id.expiration.ms``."""
-    election: str = "log"
-    tasks_max: Mapping[Flow, int] = field(default_factory=dict)
-    checkpoints: tuple[Flow, ...] = ()
-
-    def joined(self, member: MemberId) -> Joined:
-        return Joined(
-            member,
-            name=self.name,
-            version=__version__,
-            url=self.url,
-            flows=self.flows,
-            heartbeats=self.heartbeats,
-            tasks_max=self.tasks_max,
-            cluster_id=self.cluster_id,
-            election=self.election,
-            session_timeout_ms=int(self.session_timeout_s * 1000),
-            checkpoints=self.checkpoints,
-        )
-
-
 class GroupRefused(Mm2Error):
     """This worker and the members of the group contradict each other: it takes no part."""
 
 
-def refusal(terms: JoinMetadata, other: Joined) -> GroupRefused | None:
+def refusal(ours: Joined, other: Joined, group: GroupSettings) -> GroupRefused | None:
     """Return why a worker may not take part beside another one; None if it may. An unknown cluster id fits all."""
-    if None not in {terms.cluster_id, other.cluster_id} and terms.cluster_id != other.cluster_id:
+    target = group.target
+    if None not in {ours.cluster_id, other.cluster_id} and ours.cluster_id != other.cluster_id:
         return GroupRefused(
-            f"{terms.target} is cluster {terms.cluster_id} here, and cluster {other.cluster_id} for worker {other.name}"
-            f" of group {terms.group}.",
-            remedy=f"Let {terms.target}.bootstrap.servers name the same cluster for all workers of a group, or give"
-            f" this worker a group of its own ({terms.target}.mm2py.group).",
+            f"{target} is cluster {ours.cluster_id} here, and cluster {other.cluster_id} for worker {other.name}"
+            f" of group {group.name}.",
+            remedy=f"Let {target}.bootstrap.servers name the same cluster for all workers of a group, or give"
+            f" this worker a group of its own ({target}.mm2py.group).",
         )
-    if terms.election != other.election:
+    if ours.election != other.election:
         return GroupRefused(
-            f"leader.election is {terms.election} here, and {other.election} for worker {other.name} of group"
-            f" {terms.group}: there might be two leaders.",
+            f"leader.election is {ours.election} here, and {other.election} for worker {other.name} of group"
+            f" {group.name}: there might be two leaders.",
             remedy="Set the same for all workers of a group; to change it, stop all of them first.",
         )
     return None

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
 from mm2py.group.election.candidate import Candidate, CandidateState
-from mm2py.group.group_state import JoinMetadata
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused
@@ -38,6 +38,7 @@ from mm2py.records.control_record import (
     ControlRecord,
     Evicted,
     Fenced,
+    Joined,
     MemberId,
     Resigned,
     TaskName,
@@ -55,6 +56,24 @@ PROOF_S: Final = 6.0
 PROOF_MOST_S: Final = 300.0
 SAID_AFTER_S: Final = 3.0
 SAID_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    """What every member of one worker in one group is made with."""
+
+    settings: GroupSettings
+    brokers: Brokers
+    """Of the target; with a client id of its own, so that no quota on copying holds a heartbeat up."""
+    producer_expiry_ms: int
+    """The target's ``producer.id.expiration.ms``: it remembers a producer and its fence for so long."""
+    internal_topics: Callable[[Flow], Collection[str]]
+    """The internal topics of a flow, in which an evicted member must change nothing."""
+    clock: Clock
+    rng: random.Random
+    log: FilteringBoundLogger
+    bundle_of: Callable[[TaskName], TaskName] = lambda task: task
+    """See ``Situation``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,30 +210,24 @@ CLAIM_SPREAD: Final = 0.3
 class LeaderLoop:
     """Of one member. ``run`` it; set ``news`` when there may be something to do."""
 
-    def __init__(
-        self,
-        member: Member,
-        terms: JoinMetadata,
-        evicted_writers: EvictedWriters,
-        candidate: Candidate,
-        *,
-        bundle_of: Callable[[TaskName], TaskName],
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
-    ) -> None:
-        """``bundle_of`` as in ``role.Situation``."""
-        self.joined = terms.joined(member.id)
+    def __init__(self, member: Member, joined: Joined, candidate: Candidate, context: GroupContext) -> None:
+        self.joined = joined
         """What the group shall know of the member."""
         self.news = asyncio.Event()
         self._member = member
-        self._tick_s = terms.heartbeat_interval_s
-        self._dead_writers = evicted_writers
+        self._tick_s = context.settings.heartbeat_interval_s
+        self._evicted_writers = EvictedWriters(
+            member.gated(context.brokers),
+            context.internal_topics,
+            clock=context.clock,
+            rng=context.rng,
+            log=context.log,
+        )
         self._candidate = candidate
-        self._bundle_of = bundle_of
-        self._clock = clock
-        self._rng = rng
-        self._log = log
+        self._bundle_of = context.bundle_of
+        self._clock = context.clock
+        self._rng = context.rng
+        self._log = context.log.bind(member=member.id)
         self._plan: Planned | None = None
         self._fencing: dict[MemberId, asyncio.Task[None]] = {}
 
@@ -333,7 +346,7 @@ class LeaderLoop:
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers
         }
         begun_s = self._clock.monotonic()
-        outcome = await self._dead_writers.fence_and_prove(list(writers.values()), told)
+        outcome = await self._evicted_writers.fence_and_prove(list(writers.values()), told)
         if not self._may_act:
             return
         self._log.info(

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.clock import Clock
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
 from mm2py.group.election.candidate import Candidate, ElectionBackend
-from mm2py.group.group_state import GroupRefused, JoinMetadata, refusal
-from mm2py.group.leader_loop import EvictedWriters, LeaderLoop
+from mm2py.group.group_state import GroupRefused, refusal
+from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (
     Active,
     DrainExpired,
@@ -65,6 +62,7 @@ from mm2py.records.control_record import (
     TaskName,
     Writes,
 )
+from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0
 """How long a member that leaves tries to tell the others."""
@@ -98,20 +96,13 @@ class Member:
 
     def __init__(
         self,
-        member_id: MemberId,
-        terms: JoinMetadata,
-        control_log: ControlLog,
-        evicted_writers: EvictedWriters,
+        joined: Joined,
         election: ElectionBackend,
-        *,
-        gate: Gate,
-        bundle_of: Callable[[TaskName], TaskName] = lambda share: share,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
+        context: GroupContext,
     ) -> None:
-        """Make one; nothing is asked yet. ``member_id`` is new for each one; ``bundle_of`` as in ``Situation``."""
-        self.id = member_id
+        """Make one; nothing is asked yet. ``joined`` is the record with which it will join, under an id of its own."""
+        settings = context.settings
+        self.id = joined.member
         self.state: State = Preparing()
         """Changed by events only."""
         self.view = View()
@@ -119,20 +110,31 @@ class Member:
         """The offset of the record with which it joined."""
         self.applied: Mapping[Flow, int] = {}
         """The version of each flow's configuration that this worker runs; heartbeats tell it."""
-        self.gate = gate
-        gate.on_wait = lambda: self._apply(RequestWaits())
-        self._terms = terms
-        self._control_log = control_log
-        self._clock = clock
-        self._log = log = log.bind(group=terms.group, target=terms.target, member=member_id)
+        self.gate = Gate(
+            context.clock,
+            producer_expiry_ms=context.producer_expiry_ms,
+            session_timeout_s=settings.session_timeout_s,
+            on_wait=lambda: self._apply(RequestWaits()),
+        )
+        self._context = context
+        self._settings = settings
+        self._control_log = ControlLog(
+            context.brokers,
+            control_log(settings.name, producer_expiry_ms=context.producer_expiry_ms),
+            poll_s=settings.heartbeat_interval_s,
+            append_timeout_s=settings.session_timeout_s / 2,
+            clock=context.clock,
+            rng=context.rng,
+            log=context.log,
+        )
+        self._clock = context.clock
+        self._log = context.log.bind(member=self.id)
         self._tasks = asyncio.TaskGroup()
         self._ownerships: dict[Flow, Ownership] = {}
         self._moved = asyncio.Event()
         """The view or the state has changed."""
-        self._candidate = Candidate(election, self, gate, terms, clock)
-        self._leader_loop = LeaderLoop(
-            self, terms, evicted_writers, self._candidate, bundle_of=bundle_of, clock=clock, rng=rng, log=log
-        )
+        self._candidate = Candidate(election, self, settings, context.clock)
+        self._leader_loop = LeaderLoop(self, joined, self._candidate, context)
         self._contradicting: dict[MemberId, GroupRefused] = {}
         """Members that joined before us and that we may not take part beside, should they still live."""
         self._loads: dict[TaskName, float] = {}
@@ -169,7 +171,7 @@ class Member:
     def ownership(self, flow: Flow) -> Ownership:
         """Return what of a flow is this member's."""
         return self._ownerships.setdefault(
-            flow, Ownership(self, flow, self._terms.group, self._terms.producer_expiry_ms)
+            flow, Ownership(self, flow, self._settings.name, self._context.producer_expiry_ms)
         )
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
@@ -184,9 +186,9 @@ class Member:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
         self.applied = {**self.applied, flow: version}
 
-    def offer(self, terms: JoinMetadata) -> None:
-        """Take part on other terms from now on: other flows, or another ``tasks.max``."""
-        self._leader_loop.joined = terms.joined(self.id)
+    def offer(self, joined: Joined) -> None:
+        """Let the group know something else of this member from now on: other flows, or another ``tasks.max``."""
+        self._leader_loop.joined = replace(joined, member=self.id)
         self._leader_loop.news.set()
 
     def flow_ended(self, flow: Flow, *, in_doubt: bool) -> None:
@@ -281,7 +283,7 @@ class Member:
                 self._log.warning(
                     "member.waiting",
                     doing="waiting for the control log",
-                    why=f"no heartbeat was acknowledged for {self._terms.session_timeout_s:g} s",
+                    why=f"no heartbeat was acknowledged for {self._settings.session_timeout_s:g} s",
                     effect="nothing is copied until one is",
                 )
             case Effect.LOG_RESUMED:
@@ -339,7 +341,7 @@ class Member:
             if self.gate.is_open:
                 self._apply(HeartbeatAcknowledged())
             took_s = self._clock.boottime() - begun_s
-            await asyncio.sleep(max(0.0, self._terms.heartbeat_interval_s - took_s))
+            await asyncio.sleep(max(0.0, self._settings.heartbeat_interval_s - took_s))
 
     def _changed_loads(self) -> list[Loads]:
         now_s = self._clock.monotonic()
@@ -360,7 +362,7 @@ class Member:
     # Following the control log
 
     async def _follow(self) -> None:
-        opening = await open_with_history(self._control_log, self._terms.session_timeout_s, self._log)
+        opening = await open_with_history(self._control_log, self._settings.session_timeout_s, self._log)
         if opening.state is not None:
             self.view = View.from_json(opening.state)
         for entry in opening.entries:
@@ -386,7 +388,7 @@ class Member:
         """
         patience_ms = 0
         for name, one in self.view.members.items():
-            if (error := refusal(self._terms, one.joined)) is not None:
+            if (error := refusal(self._leader_loop.joined, one.joined, self._settings)) is not None:
                 self._contradicting[name] = error
                 patience_ms = max(patience_ms, one.joined.session_timeout_ms)
                 self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
@@ -423,7 +425,7 @@ class Member:
             GroupRefused: this record is one.
         """
         if isinstance(record, Joined) and self.id not in self.view.members:
-            error = refusal(self._terms, record)
+            error = refusal(self._leader_loop.joined, record, self._settings)
             if error is not None:
                 self._contradicting[record.member] = error
         if record.member in self._contradicting and record.member in self.view.members:

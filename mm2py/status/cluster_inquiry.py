@@ -119,7 +119,6 @@ class GroupInquiry:
         self._log = ControlLog(
             target.brokers,
             topic,
-            replication_factor=-1,
             poll_s=0.0,
             append_timeout_s=1.0,
             only_reads=True,

@@ -27,7 +27,7 @@ from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
-from mm2py.group.group import Group, GroupFactory
+from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused, Runners
 from mm2py.group.member import Member
 from mm2py.kafka.errors import Backoff, KafkaError
@@ -43,9 +43,8 @@ from mm2py.worker.herder import Always
 class MemberSchedule:
     """As long as this worker is the same member of its group."""
 
-    def __init__(self, group: Group, factory: GroupFactory, flow: Flow) -> None:
+    def __init__(self, group: Group, flow: Flow) -> None:
         self._group = group
-        self._factory = factory
         self._flow = flow
         self._member: Member | None = None
 
@@ -71,7 +70,7 @@ class MemberSchedule:
 
     def give_way(self) -> None:
         """the group gives what this worker has of the flow to others, who wait until it is let go."""
-        self._factory.renounce(self._flow, self._member)
+        self._group.withdraw(self._flow)
 
     async def renounce(self, *, in_doubt: bool) -> None:
         """tell the group that this worker does not run the flow, and let go of what it got of it.
@@ -79,7 +78,7 @@ class MemberSchedule:
         The story: w2 may not see the source. Its group knows nothing of that and gives it a third of the partitions:
         nobody would copy them as long as w2 lives, and other flows keep it alive.
         """
-        self._factory.renounce(self._flow, self._member)
+        self._group.withdraw(self._flow)
         if in_doubt and self._member is not None:
             why = f"{self._flow} is refused, and something it sent was not answered"
             await self._member.leave(in_doubt=True, cause=IncarnationEnded(why))
@@ -99,8 +98,8 @@ class MemberSchedule:
 class TaskSchedule(MemberSchedule):
     """As long as a task that is run as a whole is this worker's."""
 
-    def __init__(self, group: Group, factory: GroupFactory, task: TaskName) -> None:
-        super().__init__(group, factory, task.flow)
+    def __init__(self, group: Group, task: TaskName) -> None:
+        super().__init__(group, task.flow)
         self._task = task
 
     async def begins(self) -> None:
@@ -175,7 +174,6 @@ class SourceSchedule(MemberSchedule):
     def __init__(
         self,
         group: Group,
-        factory: GroupFactory,
         flow: Flow,
         current: Current,
         make_watch: Callable[[Others], ConfigWatch],
@@ -192,7 +190,7 @@ class SourceSchedule(MemberSchedule):
             make_watch: gets how to find out who else runs the flow.
             may_store: raises what forbids to touch the stored settings at all: that a live MirrorMaker 2 runs the flow.
         """
-        super().__init__(group, factory, flow)
+        super().__init__(group, flow)
         self.change: Change = lambda _settings, _parts: None
         """Of the connector that runs just now."""
         self._current = current
@@ -369,7 +367,7 @@ class SourceSchedule(MemberSchedule):
                 self._log.warning("heartbeats.as_before", why=str(error))
         self._current.become(settings, heartbeats)
         if settings is not None:
-            self._factory.spread(self._flow, settings.tasks_max, self.member)
+            self._group.spread(self._flow, settings.tasks_max)
         self.member.runs_by(self._flow, version)
 
     def _note_unusable(self, error: Mm2Error) -> None:
@@ -388,8 +386,8 @@ class SourceSchedule(MemberSchedule):
 class HeartbeatSchedule(TaskSchedule):
     """The turn of a heartbeat connector: its task is this worker's, and its settings stay as they are."""
 
-    def __init__(self, group: Group, factory: GroupFactory, task: TaskName, current: Current) -> None:
-        super().__init__(group, factory, task)
+    def __init__(self, group: Group, task: TaskName, current: Current) -> None:
+        super().__init__(group, task)
         self._current = current
         self._settings: HeartbeatSettings | None = None
 

@@ -89,7 +89,7 @@ class Group(Protocol):
         """Take part until cancelled. Never ends by itself, and raises nothing: what is wrong its turns tell."""
         ...
 
-    def begin_no_more(self) -> None:
+    def rejoin_no_more(self) -> None:
         """This worker drains: if the others evict it meanwhile, it does not come back."""
         ...
 
@@ -350,7 +350,7 @@ class Herder:
     async def _drain(self) -> bool:
         """Drain all connectors that are up, side by side. Returns False if one of them was left undrained."""
         for group in self._groups.values():
-            group.begin_no_more()
+            group.rejoin_no_more()
         live = [running for running in self.connectors if running.is_up and running.connector is not None]
         self._log.info("worker.draining", flows=sum(running.copies and running.is_up for running in self.connectors))
         targets = dict.fromkeys([*(running.flow.target for running in live), *self._groups])

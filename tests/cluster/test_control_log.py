@@ -66,7 +66,6 @@ async def logs(
         log = ControlLog(
             brokers,
             topic,
-            replication_factor=3,
             poll_s=1.0,
             append_timeout_s=3.0,
             clock=SystemClock(),

@@ -8,23 +8,22 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
-from mm2py.connector import parse_flow
-from mm2py.group.control_log import ControlLog
+from mm2py.config.settings import GroupSettings
+from mm2py.connector import ClusterAlias, Side, parse_flow
 from mm2py.group.election.candidate import LogElection
 from mm2py.group.group import Group
-from mm2py.group.group_state import JoinMetadata
-from mm2py.group.leader_loop import EvictedWriters
+from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.gate import Gate, IncarnationEnded
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
-from mm2py.topics.names import control_log
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
 
@@ -32,6 +31,25 @@ FLOW = parse_flow("A->B")
 SESSION_S = 3.0
 BEAT_S = 0.5
 DAY_MS = 86_400_000
+
+
+class GroupOfOne(Group):
+    """A worker's part in the group, for a flow without connectors."""
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        settings = GroupSettings(ClusterAlias("B"), name, SESSION_S, BEAT_S, "log", None)
+        parts = {"clock": worker.clock, "rng": worker.rng, "log": worker.log}
+        self._worker = worker
+        self._context = GroupContext(
+            settings, worker.cluster, DAY_MS, lambda _: [f"{name}-offsets", f"{name}-status"], **parts
+        )
+        target = Side(settings.target, worker.cluster, lambda: asyncio.sleep(0, None))
+        super().__init__(settings, target, (), {}, name=worker.name, **parts)
+
+    async def new_member(self, member_id: MemberId) -> Member:
+        joined = replace(self._joined, member=member_id, flows=(FLOW,))
+        self._worker.members.append(Member(joined, LogElection(), self._context))
+        return self._worker.members[-1]
 
 
 class Worker:
@@ -43,41 +61,10 @@ class Worker:
         self.members: list[Member] = []
         places = [(host, int(port)) for host, port in (at.split(":") for at in kafka.bootstrap.split(","))]
         self.cluster = Cluster("B", places, rng=self.rng, client_id=f"worker-{number}")
-        self._group_name = group
-        self._number = number
-        self._log = make_logger("info", "text", log_text)
-        self.group = Group(self._make, clock=self.clock, rng=self.rng, log=self._log)
+        self.name = f"w{number}"
+        self.log = make_logger("info", "text", log_text)
+        self.group = GroupOfOne(self, group)
         self.tasks = [asyncio.create_task(self.group.run()), asyncio.create_task(self._release())]
-
-    async def _make(self, member_id: MemberId) -> Member:
-        terms = JoinMetadata(
-            group=self._group_name,
-            target="B",
-            name=f"w{self._number}",
-            url="",
-            flows=(FLOW,),
-            heartbeats=(),
-            cluster_id=None,
-            session_timeout_s=SESSION_S,
-            heartbeat_interval_s=BEAT_S,
-            producer_expiry_ms=DAY_MS,
-        )
-        topics = [f"{self._group_name}-offsets", f"{self._group_name}-status"]
-        dead = EvictedWriters(self.cluster, lambda _: topics, clock=self.clock, rng=self.rng, log=self._log)
-        control = ControlLog(
-            self.cluster,
-            control_log(self._group_name, producer_expiry_ms=DAY_MS),
-            replication_factor=-1,
-            poll_s=BEAT_S,
-            append_timeout_s=SESSION_S / 2,
-            clock=self.clock,
-            rng=self.rng,
-            log=self._log,
-        )
-        gate = Gate(self.clock, producer_expiry_ms=DAY_MS, session_timeout_s=SESSION_S)
-        parts = {"clock": self.clock, "rng": self.rng, "log": self._log}
-        self.members.append(Member(member_id, terms, control, dead, LogElection(), gate=gate, **parts))
-        return self.members[-1]
 
     async def _release(self) -> None:
         """Stand in for a connector, which lets go at once of what it owns no more."""

@@ -7,24 +7,25 @@ import contextlib
 import io
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar, cast
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, cast
 
-from mm2py.connector import Flow, parse_flow
-from mm2py.group.control_log import ControlLog
+from mm2py.config.settings import GroupSettings
+from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.group.control_topic import CHANNEL
 from mm2py.group.election.candidate import CandidateState
 from mm2py.group.group import Group
-from mm2py.group.group_state import GroupRefused, JoinMetadata
-from mm2py.group.leader_loop import EvictedWriters
+from mm2py.group.group_state import GroupRefused
+from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.errors import BrokerUnreachable
-from mm2py.kafka.gate import Gate, IncarnationEnded
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
-from mm2py.records.control_record import ControlRecord, MemberId
+from mm2py.records.control_record import ControlRecord, Joined, MemberId
 from mm2py.topics.names import control_log
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock
@@ -88,10 +89,32 @@ class Election:
         await asyncio.get_running_loop().create_future()
 
 
+class GroupOfOne(Group):
+    """A worker's part in the group, whose members have what the test wants."""
+
+    def __init__(self, worker: Worker) -> None:
+        target = Side(worker.settings.target, worker.brokers, lambda: asyncio.sleep(0, None))
+        parts = {"clock": worker.clock, "rng": worker.rng, "log": worker._log}
+        super().__init__(worker.settings, target, (), {}, name=worker.name, **parts)
+        self._worker = worker
+
+    async def new_member(self, member_id: MemberId) -> Member:
+        return self._worker.new_member(replace(self._joined, member=member_id))
+
+
 class Worker:
     """One process."""
 
-    def __init__(self, world: GroupWorld, name: str, **terms: object) -> None:
+    def __init__(
+        self,
+        world: GroupWorld,
+        name: str,
+        *,
+        election: Literal["log", "zookeeper"] = "log",
+        session_timeout_s: float = SESSION_S,
+        heartbeat_interval_s: float = BEAT_S,
+        **joined: object,
+    ) -> None:
         self.name = name
         self.world = world
         self.clock = DozingClock(world.clock)
@@ -101,56 +124,27 @@ class Worker:
         self.election = Election()
         self.rng = random.Random(world.rng.random())
         self._log = make_logger("info", "text", world.log_text)
-        given: dict[str, object] = {
-            "group": "g",
-            "target": "B",
-            "name": name,
-            "url": "",
-            "flows": (FLOW,),
-            "heartbeats": (),
-            "cluster_id": "B-id",
-            "session_timeout_s": SESSION_S,
-            "heartbeat_interval_s": BEAT_S,
-            "producer_expiry_ms": world.producer_expiry_ms,
-        }
-        self.terms = JoinMetadata(**(given | terms))  # type: ignore[arg-type]
-        self.group = Group(self._make, clock=self.clock, rng=self.rng, log=self._log)
+        self.settings = GroupSettings(ClusterAlias("B"), "g", session_timeout_s, heartbeat_interval_s, election, None)
+        self.joined: dict[str, object] = {"flows": (FLOW,), "cluster_id": "B-id", **joined}
+        self.group = GroupOfOne(self)
         self.releases = asyncio.Event()
         """Its connector lets go at once of what it owns no more; while this is not set, it takes its time."""
         self.releases.set()
         self.task = asyncio.create_task(self.group.run(), name=name)
         self._connector = asyncio.create_task(self._release(), name=f"{name} connector")
 
-    async def _make(self, member_id: MemberId) -> Member:
-        dead = EvictedWriters(self.brokers, lambda _: (OFFSETS, STATUS), clock=self.clock, rng=self.rng, log=self._log)
-        control = ControlLog(
+    def new_member(self, joined: Joined) -> Member:
+        context = GroupContext(
+            self.settings,
             self.brokers,
-            TOPIC,
-            replication_factor=-1,
-            poll_s=BEAT_S,
-            append_timeout_s=2.0,
+            self.world.producer_expiry_ms,
+            internal_topics=lambda _: (OFFSETS, STATUS),
             clock=self.clock,
             rng=self.rng,
             log=self._log,
         )
-        gate = Gate(
-            self.clock,
-            producer_expiry_ms=self.terms.producer_expiry_ms,
-            session_timeout_s=self.terms.session_timeout_s,
-        )
-        member = Member(
-            member_id,
-            self.terms,
-            control,
-            dead,
-            self.election,
-            gate=gate,
-            clock=self.clock,
-            rng=self.rng,
-            log=self._log,
-        )
-        self.members.append(member)
-        return member
+        self.members.append(Member(replace(joined, **self.joined), self.election, context))  # type: ignore[arg-type]
+        return self.members[-1]
 
     async def _release(self) -> None:
         while self.group.refused is None:
@@ -198,8 +192,8 @@ class GroupWorld:
         self.log_text = io.StringIO()
         self.workers: list[Worker] = []
 
-    def add(self, name: str, **terms: object) -> Worker:
-        worker = Worker(self, name, **terms)
+    def add(self, name: str, **how: Any) -> Worker:
+        worker = Worker(self, name, **how)
         self.workers.append(worker)
         return worker
 

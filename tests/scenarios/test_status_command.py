@@ -131,7 +131,6 @@ class Scene(World):
         return ControlLog(
             self.target,
             LOG,
-            replication_factor=3,
             poll_s=0.5,
             append_timeout_s=2.0,
             clock=self.clock,

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import cast
 
 import pytest
 
 from mm2py.connector import Flow, Kind, parse_flow
-from mm2py.group.group import GroupFactory
 from mm2py.records.control_record import Evicted, TaskName
 from mm2py.worker.connector_schedule import TaskSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
@@ -29,7 +27,7 @@ class Tasks:
         self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
 
     async def _run(self, flow: Flow) -> None:
-        schedule = TaskSchedule(self.worker.group, cast("GroupFactory", None), TaskName(flow, Kind.CHECKPOINT))
+        schedule = TaskSchedule(self.worker.group, TaskName(flow, Kind.CHECKPOINT))
         while True:
             await schedule.begins()
             self._running[flow] = schedule

@@ -25,8 +25,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
-from mm2py.group.group_state import GroupRefused, JoinMetadata
-from mm2py.kafka.gate import Gate
+from mm2py.group.group_state import GroupRefused
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member
@@ -118,12 +117,12 @@ def make_backend(
 class Candidate:
     """One member as a candidate. ``run`` it while the member takes part."""
 
-    def __init__(self, backend: ElectionBackend, member: Member, gate: Gate, terms: JoinMetadata, clock: Clock) -> None:
+    def __init__(self, backend: ElectionBackend, member: Member, group: GroupSettings, clock: Clock) -> None:
         self._backend = backend
         self._member = member
-        self._gate = gate
-        self._session_timeout_s = terms.session_timeout_s
-        self._look_every_s = terms.heartbeat_interval_s
+        self._gate = member.gate
+        self._session_timeout_s = group.session_timeout_s
+        self._look_every_s = group.heartbeat_interval_s
         self._clock = clock
         self._has_withdrawn = False
         self._lost_counts_from_s = float("-inf")

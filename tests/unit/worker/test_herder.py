@@ -103,7 +103,7 @@ class FakeGroup:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    def begin_no_more(self) -> None:
+    def rejoin_no_more(self) -> None:
         pass
 
     async def leave(self, *, in_doubt: bool) -> None:
@@ -412,7 +412,7 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
         async def run(self) -> None:
             await self.left.wait()
 
-        def begin_no_more(self) -> None:
+        def rejoin_no_more(self) -> None:
             pass
 
         async def leave(self, *, in_doubt: bool) -> None:

@@ -9,7 +9,7 @@ import re
 
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
-from mm2py.group.group import UNREACHABLE_REPORT_S, GroupFactory
+from mm2py.group.group import UNREACHABLE_REPORT_S, Group
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
@@ -19,19 +19,19 @@ from tests.fakes.virtual_time import VirtualClock, run_virtual
 DOWN_S = 60.0
 
 
-def entrance(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, up_at_s: float) -> GroupFactory:
-    """Return the way into the group on a cluster that answers from ``up_at_s`` on."""
+def group_at(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, up_at_s: float) -> Group:
+    """Return a worker's part in the group of a cluster that answers from ``up_at_s`` on."""
 
     async def identify() -> str:
         if clock.monotonic() < up_at_s:
             raise BrokerUnreachable("b:9092", "Connection refused")
         return "B-id"
 
-    return GroupFactory(
+    return Group(
         GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
         Side(ClusterAlias("B"), cluster, identify),
         (),
-        (parse_flow("A->B"), parse_flow("C->B")),
+        {Kind.HEARTBEAT: (parse_flow("A->B"), parse_flow("C->B"))},
         name="w1",
         clock=clock,
         rng=random.Random(2),
@@ -44,7 +44,7 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
         clock, text = VirtualClock(), io.StringIO()
         up_at_s = clock.monotonic() + DOWN_S
         cluster = ClusterModel("B", clock, random.Random(1))
-        member = await entrance(cluster, clock, text, up_at_s=up_at_s).member(MemberId("m1"))
+        member = await group_at(cluster, clock, text, up_at_s=up_at_s).new_member(MemberId("m1"))
         assert clock.monotonic() >= up_at_s
         assert not member.takes_part
         *said, reached = text.getvalue().splitlines()
@@ -61,18 +61,17 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
 def test_a_member_says_which_tasks_its_worker_may_run() -> None:
     async def scenario() -> None:
         clock, flow = VirtualClock(), parse_flow("A->B")
-        way_in = GroupFactory(
+        group = Group(
             GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
             Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
             (),
-            (flow,),
-            checkpoints=(flow,),
+            {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)},
             name="w1",
             clock=clock,
             rng=random.Random(2),
             log=make_logger("info", "text", io.StringIO()),
         )
-        member = await way_in.member(MemberId("m1"))
+        member = await group.new_member(MemberId("m1"))
         assert member._leader_loop.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
 
     run_virtual(scenario(), limit_s=600)
@@ -82,7 +81,7 @@ def test_a_target_that_answers_is_not_worth_a_line() -> None:
     async def scenario() -> None:
         clock, text = VirtualClock(), io.StringIO()
         cluster = ClusterModel("B", clock, random.Random(1))
-        await entrance(cluster, clock, text, up_at_s=0).member(MemberId("m1"))
+        await group_at(cluster, clock, text, up_at_s=0).new_member(MemberId("m1"))
         assert text.getvalue() == ""
 
     run_virtual(scenario(), limit_s=600)
