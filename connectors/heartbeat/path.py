@@ -1,14 +1,12 @@
-"""The path of a flow A->B: heartbeats that somebody emits on A, read back on B as ``A.heartbeats``.
+"""The path of a flow A->B: heartbeats that are emitted on A, read back on B as ``A.heartbeats``.
 
-A heartbeat that arrives proves that the flow copies, all the way from whoever emits on A, and shows how long a record
-takes. Its time is by the emitter's clock, its arrival by ours: where the two clocks differ, the latency is off by as
-much, and may be below 0. What decides is pure; the shell tails one partition. MM2 leaves this to its users.
+A heartbeat that arrives proves that the flow copies, and shows how long a record takes from its emitter to B. Its time
+is by the emitter's clock, its arrival by ours: where the two clocks differ, the latency is wrong by as much, and may be
+below 0. ``step`` decides, pure; ``PathConnector`` reads one partition. MM2 leaves this to its users.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,26 +15,25 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.heartbeat.connector import PARTITION, lasting_pause_s
+from connectors.heartbeat.connector import PARTITION, RoundsConnector
 from mm2py.clock import Clock
 from mm2py.connector import Flow, PathStatus
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
+from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.logs import Trouble
-from mm2py.records.batch import MAGIC, CorruptBatch, read_header, read_records, split
+from mm2py.records.batch import MAGIC, read_header, read_records, split
 from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
 
 SILENT_AFTER_INTERVALS: Final = 10
 SILENT_AFTER_LEAST_S: Final = 15.0
-"""A leader that moves, or a broker that restarts, keeps heartbeats back for some seconds: that is no silence."""
+"""A leader that moves, or a broker that restarts, delays heartbeats for some seconds: that is no silence."""
 FIRST_MOST_S: Final = 60.0
-"""How much longer the first may take: topics have to be made, and found by a flow that may be new itself."""
+"""How much longer the first one may take: topics have to be made, and the flow has to find them."""
 STARTS_BACK: Final = 10
-"""How many offsets before the end reading begins: enough to find a heartbeat, and never the whole history."""
+"""How many offsets before the end reading starts: enough to find a heartbeat, and never the whole history."""
 FETCH_BYTES: Final = 64 * 1024
 POLL_MS: Final = 5_000
 
@@ -53,26 +50,26 @@ class Beat:
 
     timestamp_ms: int
     latency_ms: int | None
-    """None if it had been lying there when it was first seen."""
+    """None if it was there before reading started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
     """What is known of a path.
 
-    Of the heartbeats only the last to arrive is kept, from whichever pair of clusters. Names and timestamps are the
-    source's word: a source that makes up a pair for each heartbeat must not fill the memory, and one heartbeat from the
-    future must not stand for the newest until then (S23).
+    Only the heartbeat that arrived last is kept, of any pair of clusters. The source may invent names and timestamps: a
+    source that invents a pair for each heartbeat must not fill the memory, and a heartbeat from the future must not
+    count as the newest until then.
     """
 
     silent_after_s: float
     expected: bool
-    """The file has somebody emit into the source; else silence means nothing until the first has come."""
+    """The file names an emitter; without one, silence means nothing before the first heartbeat."""
     silent_at_s: float
-    """When it is silent if nothing comes before."""
+    """When the path counts as silent, unless a heartbeat comes before."""
     phase: Phase = Phase.UNPROVEN
     late_since_s: float | None = None
-    """Since when only late ones have come, while the path is not proven."""
+    """Since when only late heartbeats have come, while the path is not proven."""
     last: Beat | None = None
 
 
@@ -84,7 +81,7 @@ class Arrived:
     at_s: float
     at_ms: int
     live: bool
-    """They came while we waited at the end of the log, so that ``at_ms`` is when they arrived."""
+    """They came while a read waited at the end of the log, so they arrived at ``at_ms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The target could not be read: that says nothing of the path."""
+    """The target could not be read, which says nothing about the path."""
 
     at_s: float
 
@@ -114,7 +111,7 @@ class SaySilent:
 
 
 def begin(interval_s: float | None, now_s: float) -> Path:
-    """Return an unproven path. ``interval_s`` is how often somebody emits into the source; None: nobody is known."""
+    """Return an unproven path; ``interval_s`` as for ``PathConnector``."""
     silent_after_s = max(SILENT_AFTER_LEAST_S, SILENT_AFTER_INTERVALS * (interval_s or 0.0))
     return Path(silent_after_s, interval_s is not None, now_s + silent_after_s + FIRST_MOST_S)
 
@@ -129,13 +126,13 @@ def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayPro
             latency_ms = at_ms - newest.timestamp_ms
             path = replace(path, last=Beat(newest.timestamp_ms, latency_ms if live else None))
             if not live:
-                return path, []  # it lay there: whether the path works now is yet to be seen
+                return path, []  # it was there before: it does not tell whether the path works now
             path = replace(path, silent_at_s=at_s + path.silent_after_s)
             if path.phase is Phase.PROVEN:
                 return path, []
             late_since_s = at_s if path.late_since_s is None else path.late_since_s
             if latency_ms > path.silent_after_s * 1000 and at_s - late_since_s < path.silent_after_s:
-                return replace(path, late_since_s=late_since_s), []  # a flow that catches up: soon it will look better
+                return replace(path, late_since_s=late_since_s), []  # the flow may be catching up
             return replace(path, phase=Phase.PROVEN, late_since_s=None), [SayProven(newest.flow, latency_ms)]
         case Blind(at_s):
             return replace(path, silent_at_s=max(path.silent_at_s, at_s + path.silent_after_s)), []
@@ -156,7 +153,7 @@ def status_of(path: Path, now_ms: int) -> PathStatus:
 
 
 class Unreadable(Mm2Error):
-    """Something in the topic is no heartbeat."""
+    """A record or batch of the topic is no heartbeat."""
 
     def __init__(self, topic: str, offset: int, error: Mm2Error) -> None:
         super().__init__(f"{topic}-{PARTITION} at offset {offset}: {error.what}", remedy=error.remedy)
@@ -196,8 +193,8 @@ class _Tail:
     at_end: bool
 
 
-class PathConnector:
-    """Reads one flow's heartbeats back. It disturbs nothing: what keeps it from reading is said, and waited for."""
+class PathConnector(RoundsConnector):
+    """Reads one flow's heartbeats back."""
 
     def __init__(
         self,
@@ -210,68 +207,40 @@ class PathConnector:
         log: FilteringBoundLogger,
         rng: random.Random,
     ) -> None:
-        """
+        """Make one; ``run`` starts it.
+
         Args:
             topic: the copies' name on the target, ``A.heartbeats``.
             brokers: those of the target.
-            interval_s: how often somebody emits into the source, as far as the file knows.
+            interval_s: how often the source gets a heartbeat, by the file; None: it names no emitter.
         """
+        effect = "the path's proof and latency are unknown; records are copied"
+        super().__init__("path", effect=effect, clock=clock, rng=rng, log=log)
         self._flow = flow
         self._topic = topic
         self._brokers = brokers
-        self._clock = clock
-        self._log = log
         self._path = begin(interval_s, clock.monotonic())
         self._tail: _Tail | None = None
         self._unreadable_said = False
-        self._backoff = Backoff(rng, first_s=0.5, most_s=10.0)
-        self._trouble = Trouble(
-            "path", clock=clock, log=log, effect="the path's proof and latency are unknown; records are copied"
-        )
-        self._stopped = asyncio.Event()
-
-    async def run(self) -> None:
-        """Read until cancelled or drained."""
-        while not self._stopped.is_set():
-            pause_s = await self._round()
-            if pause_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), pause_s)
-
-    @property
-    def leaves_doubt(self) -> bool:
-        """What it writes stands for itself, whenever it comes."""
-        return False
-
-    async def drain(self) -> None:
-        """Read no more after the read that is under way."""
-        self._stopped.set()
 
     def status(self) -> PathStatus:
         return status_of(self._path, self._clock.wall_ms())
 
-    async def _round(self) -> float:
-        """Read once. Returns the pause before the next time."""
-        try:
-            if self._tail is None:
-                self._tail = await self._find()
-            if self._tail is None:  # nobody emits on the source, or its topic has not been found yet
-                self._trouble.over()
-                self._take(Looked(self._clock.monotonic()))
-                return self._backoff.next_s()
-            await self._read(self._tail)
-        except (KafkaError, CorruptBatch) as error:
-            self._tail = None
-            self._take(Blind(self._clock.monotonic()))
-            lasting_s = lasting_pause_s(error) if isinstance(error, KafkaError) else None
-            self._trouble.note(error, at_once=lasting_s is not None)
-            return self._backoff.next_s() if lasting_s is None else lasting_s
-        self._trouble.over()
-        self._backoff.reset()
+    async def _round(self) -> float | None:
+        if self._tail is None:
+            self._tail = await self._find()
+        if self._tail is None:
+            self._take(Looked(self._clock.monotonic()))
+            return None
+        await self._read(self._tail)
         return 0.0
 
+    def _round_failed(self, pause_s: float) -> None:
+        self._tail = None
+        self._take(Blind(self._clock.monotonic()))
+
     async def _find(self) -> _Tail | None:
-        """Return where to begin reading: near the end. None while there is no such topic."""
+        """Return where to start reading, near the end; None while there is no such topic."""
         topic = (await fetch_metadata(self._brokers, [self._topic], channel="path")).topics.get(self._topic)
         if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             return None
@@ -294,12 +263,12 @@ class PathConnector:
         reply = await self._brokers.send(tail.leader, request, channel="path")
         if reply.error_code:
             raise self._refused("Reading", reply.error_code)
-        if not reply.partitions:  # in a fetch session: nothing is new
+        if not reply.partitions:  # a fetch session answers only news
             self._take(Looked(self._clock.monotonic()))
             return
         part = reply.partitions[0]
         if part.error_code == OFFSET_OUT_OF_RANGE:
-            self._tail = None  # cut back, or cleaned away: begin near the end anew
+            self._tail = None  # the log was truncated or cleaned: start near its end again
             return
         if part.error_code:
             raise self._refused("Reading", part.error_code)
@@ -324,7 +293,7 @@ class PathConnector:
                         "path.silent",
                         why=f"{'no further' if ever else 'no'} heartbeat has come into {self._topic}",
                         newest_age_s=None if age_s is None else round(age_s, 1),
-                        remedy=f"See whether {self._flow} copies, and whether anybody emits heartbeats into"
+                        remedy=f"See whether {self._flow} copies, and whether heartbeats are emitted into"
                         f" {self._flow.source}: pairs *->{self._flow.source}, with --clusters {self._flow.source}.",
                     )
 
