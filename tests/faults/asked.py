@@ -25,7 +25,7 @@ from kio.schema.describe_quorum.v1.request import DescribeQuorumRequest, Partiti
 from kio.schema.describe_quorum.v1.response import DescribeQuorumResponse
 from kio.schema.list_transactions.v0.request import ListTransactionsRequest
 from kio.schema.list_transactions.v0.response import ListTransactionsResponse
-from kio.schema.request_header.v2.coordinatorer import RequestHeader
+from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import f64, i16, i32, i32Timedelta

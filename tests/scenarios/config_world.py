@@ -40,16 +40,16 @@ def file_of(settings: Mapping[str, str]) -> SettingsFile:
     return SettingsFile(Path("mm2.properties"), Properties(entries), ())
 
 
-class Begun(TopicWriter):
-    """One that may write."""
+class ReadyWriter(TopicWriter):
+    """A writer whose incarnation has a producer id."""
 
     async def begin(self) -> None:
-        """It has begun."""
+        """Nothing to do: the incarnation has its producer id."""
 
 
 async def writer_of(
     world: World, name: str, through: Callable[[Brokers], Brokers] | None = None, topic: str = TOPIC
-) -> Begun:
+) -> ReadyWriter:
     incarnation = Incarnation(
         world.target,
         lambda number: f"mm2py-{name}-{number}",
@@ -60,7 +60,7 @@ async def writer_of(
     )
     await incarnation.start()
     brokers = world.target if through is None else cast("Brokers", through(world.target))
-    return Begun(brokers, topic, incarnation, rng=random.Random(1), timeout_ms=1_000)
+    return ReadyWriter(brokers, topic, incarnation, rng=random.Random(1), timeout_ms=1_000)
 
 
 async def log_of(
@@ -73,7 +73,7 @@ async def log_of(
 
 
 async def put(world: World, *records: tuple[bytes, bytes | None]) -> None:
-    """Write as somebody else."""
+    """Write records as a process that is not a worker of the flow."""
     writer = await writer_of(world, f"other-{world.rng.random()}")
     await writer.write({0: [NewRecord(key, value, world.clock.wall_ms()) for key, value in records]})
 
@@ -83,14 +83,14 @@ async def put_as_mm2(world: World, properties: dict[str, str]) -> None:
 
 
 async def stored_in(world: World) -> FlowConfig | None:
-    """Return what a newcomer reads."""
+    """Return the settings that a worker which starts now would read."""
     table = ConfigTable(world.target, TOPIC)
     await table.read_patiently(random.Random(1))
     return table.config
 
 
 class FlowWorker:
-    """A worker that runs the flow by its file and by what is stored, and notes what it is told."""
+    """A worker that runs the flow by its file and the stored settings, and records each change it is told of."""
 
     def __init__(self, world: World, name: str, settings: Mapping[str, str], *, apply: bool = False) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Spoils what a cluster answers in one reply."""
+"""Damages the reply of a cluster to one read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.batch import read_header, split
 
 Spoil = Callable[[bytearray], bool]
-"""Changes the records of one partition's part of a reply; returns whether it did."""
+"""Change the records of one partition in a reply; return whether they were changed."""
 
 
 class Spoiler:
-    """Between a worker and a cluster: lets one read of ``topic`` on ``channel`` come spoiled."""
+    """Stands between a worker and a cluster, and damages one read of ``topic`` on ``channel``."""
 
     def __init__(self, channel: str, topic: str, spoil: Spoil, *, times: int = 1) -> None:
         self.struck = 0
@@ -49,7 +49,7 @@ class _Spoiled:
 
 
 def flip(number: int, bit: int) -> Spoil:
-    """Flip a bit of one batch, counted over all that a read brings; negative: from its end."""
+    """Return a damage that flips one bit of one batch. Batches are counted over the whole read, or from its end."""
 
     def spoil(records: bytearray) -> bool:
         starts = starts_of(records)
@@ -62,7 +62,7 @@ def flip(number: int, bit: int) -> Spoil:
 
 
 def flip_holder_of(offset: int, bit: int) -> Spoil:
-    """Flip a bit of the batch that holds a record."""
+    """Return a damage that flips one bit of the batch which holds a record."""
 
     def spoil(records: bytearray) -> bool:
         for start in starts_of(records):

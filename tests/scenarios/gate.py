@@ -1,4 +1,4 @@
-"""What holds a worker's requests back, as a frozen process or a stuck network does, and lets them go later."""
+"""Holds back requests of a worker, as a frozen process or a blocked network does, and sends them later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Request = FetchRequest | ProduceRequest | Payload
 
 
 class Gate:
-    """Stands between a worker and a cluster; see ``World.worker``. ``holds`` picks what waits while it is shut."""
+    """Stands between a worker and a cluster (``World.worker``). While it is shut, requests that ``holds`` names
+    wait.
+    """
 
     def __init__(self, holds: Callable[[Request], bool] = lambda _: True) -> None:
         self._holds = holds

@@ -1,4 +1,4 @@
-"""Several workers of one group on one broker model, each with connections and a clock of its own."""
+"""Several workers of one group on one broker model. Each has its own connections and its own clock."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ RecordT = TypeVar("RecordT", bound=ControlRecord)
 
 
 class Wire:
-    """Between one worker and the cluster: it may be cut, and it stands still while the worker does."""
+    """The connections of one worker to the cluster. They can be cut, and they stop while the worker is frozen."""
 
     def __init__(self, name: str, cluster: ClusterModel) -> None:
         self.runs = asyncio.Event()
         self.runs.set()
         self.is_cut = False
         self.held = ""
-        """Requests on channels that begin so are not sent."""
+        """Requests on channels whose name starts with one of these are not sent."""
         self.holds_appends = False
-        """Nothing short is appended to the control log, which is read on."""
+        """No small batch is appended to the control log; reads still work."""
         self._name = name
         self._cluster = cluster
 
@@ -74,7 +74,7 @@ class Wire:
 
 
 class Election:
-    """A backend that says what the test wants."""
+    """An election backend whose answers the test sets."""
 
     def __init__(self) -> None:
         self.state = CandidateState.MAY_LEAD
@@ -128,7 +128,7 @@ class Worker:
         self.joined: dict[str, object] = {"flows": (FLOW,), "cluster_id": "B-id", **joined}
         self.group = GroupOfOne(self)
         self.releases = asyncio.Event()
-        """Its connector lets go at once of what it owns no more; while this is not set, it takes its time."""
+        """Its connector releases revoked partitions at once. While this is not set, releasing takes time."""
         self.releases.set()
         self.task = asyncio.create_task(self.group.run(), name=name)
         self._connector = asyncio.create_task(self._release(), name=f"{name} connector")
@@ -166,7 +166,7 @@ class Worker:
         return self.member.ownership(flow)
 
     async def kill(self) -> None:
-        """End it as kill -9 does: nothing is said."""
+        """End the worker as kill -9 does: it announces nothing."""
         self.wire.runs.clear()
         self.task.cancel()
         self._connector.cancel()
@@ -199,7 +199,7 @@ class GroupWorld:
 
     @contextlib.asynccontextmanager
     async def running(self, count: int) -> AsyncIterator[list[Worker]]:
-        """Workers of which all know each other, and one leads."""
+        """Run workers until they know each other and have one leader."""
         workers = [self.add(f"w{number}") for number in range(1, count + 1)]
         try:
             await self.until(lambda: all(self.agree(workers)))
@@ -208,7 +208,7 @@ class GroupWorld:
             await asyncio.gather(*(worker.kill() for worker in self.workers))
 
     def agree(self, workers: list[Worker]) -> list[bool]:
-        """Whether each of them knows all, and the same leader among them."""
+        """Whether each worker knows all members, and they know the same leader, which is one of them."""
         if not all(worker.members for worker in workers):
             return [False]
         views = [worker.member.view for worker in workers]
@@ -216,7 +216,7 @@ class GroupWorld:
         return [view.members.keys() == ids and view.leader in ids and view.leader == views[0].leader for view in views]
 
     async def until(self, reached: Callable[[], bool], *, within_s: float = 20.0) -> float:
-        """Wait for something, and return how long it took."""
+        """Wait for a condition, and return how long that took."""
         begun_s = self.clock.monotonic()
         while not reached():
             if self.clock.monotonic() - begun_s > within_s:
@@ -234,27 +234,27 @@ class GroupWorld:
         return [worker for worker in workers if not worker.member.is_leader]
 
     async def list_topic(self, workers: list[Worker], partitions: int, topic: str = "orders") -> None:
-        """Let the flow's head list a topic, and wait until each partition may be copied by somebody."""
+        """Let the flow coordinator list a topic, and wait until each partition has a worker that may copy it."""
         await self.until(lambda: any(worker.ownership().is_coordinator for worker in workers))
         head = next(worker for worker in workers if worker.ownership().is_coordinator)
         await head.ownership().list_partitions({topic: partitions}, {}, {})
         await self.until(lambda: self.copied(workers, topic) == list(range(partitions)))
 
     def copied(self, workers: list[Worker], topic: str = "orders") -> list[int]:
-        """Return the partitions of a topic that workers may copy just now, once for each who may."""
+        """Return the partitions of a topic that workers may copy now; a partition is repeated for each such worker."""
         return sorted(
             number for worker in workers for number in range(30) if worker.ownership().may_copy((topic, number))
         )
 
     async def writes(self, worker: Worker, transactional_id: str) -> ProducerIdentity:
-        """Let a worker announce a producer, and return it."""
+        """Let a worker announce a producer, and return its record."""
         producer = OwnProducer(worker.brokers, transactional_id, rng=worker.rng)
         identity = await producer.begin()
         await worker.ownership().announce(identity)
         return identity
 
     def written(self, kind: type[RecordT]) -> list[RecordT]:
-        """Return what stands in the control log of one kind."""
+        """Return the records of one kind in the control log."""
         found = []
         for record in self.cluster.records(LOG, 0):
             with contextlib.suppress(NewerFormat):
@@ -262,7 +262,7 @@ class GroupWorld:
         return [record for record in found if isinstance(record, kind)]
 
     def markers(self, producer_id: int, topic: str = OFFSETS) -> list[int]:
-        """Return the partitions of a topic that have a marker of a producer."""
+        """Return the partitions of a topic that have a marker of this producer."""
         partitions = range(len(self.cluster.topics[topic].partitions))
         return [
             number

@@ -1,4 +1,4 @@
-"""A network in which a request gets stuck: whoever sent it gives up, and it arrives much later."""
+"""A network that delays a request until long after its sender has given it up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.scenarios.gate import Request
 
 
 class StuckRequests:
-    """Stands between a worker and a cluster; see ``World.worker``. Keeps the next ``wanted`` of those it is told of."""
+    """Stands between a worker and a cluster (``World.worker``), and keeps the next ``wanted`` requests."""
 
     def __init__(self, holds: Callable[[Request], bool]) -> None:
         self._holds = holds
@@ -32,7 +32,7 @@ class StuckRequests:
         return True
 
     async def arrive(self) -> list[int]:
-        """Let them arrive; returns what the partitions of all of them answer."""
+        """Deliver the kept requests; return what the partitions of all of them answer."""
         stuck, self._stuck = self._stuck, []
         replies = [await cluster.send(broker, request, channel="late") for cluster, broker, request in stuck]
         return [answer.error_code for reply in replies for answer in reply.partitions]

@@ -1,4 +1,6 @@
-"""One worker as ``mm2py FILE`` starts it, between two cluster models: begun, frozen, cut off, stopped and killed."""
+"""One worker as ``mm2py FILE`` starts it, between two cluster models. A test can start, freeze, cut off, stop and kill
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ if TYPE_CHECKING:
     from tests.scenarios.world import World
 
 AT_LEAST_ONCE = ("writer.unfenced", "producer.degraded", "member.unfenced")
-"""What a worker says that cannot promise that each record is there once."""
+"""Log events by which a worker says that it cannot guarantee exactly-once."""
 
 
 class MachineClock:
-    """The clock of a worker whose machine may sleep: meanwhile its monotonic clock stands still."""
+    """The clock of a worker whose machine may be suspended: its monotonic clock stands still meanwhile."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -50,7 +52,7 @@ class MachineClock:
         self._readings = 0
 
     def monotonic(self) -> float:
-        self._readings += 1  # a clock moves on: else who sleeps for a rest that rounding left would never wake
+        self._readings += 1  # a clock must advance: a sleep for the rest that rounding leaves would never end
         return self._clock.monotonic() - self.slept_s + self._readings * 1e-10
 
     def boottime(self) -> float:
@@ -61,7 +63,7 @@ class MachineClock:
 
 
 class Wire:
-    """One worker's way to one cluster, on connections of its own. A ``Brokers``."""
+    """The connections of one worker to one cluster. A ``Brokers``."""
 
     def __init__(self, process: Process, cluster: ClusterModel, channels: str, timeout_s: float) -> None:
         self.name = cluster.name
@@ -109,14 +111,14 @@ class Wire:
 
     async def _pass(self) -> None:
         if self._process.life.dead:
-            await asyncio.get_running_loop().create_future()  # whoever is dead waits for the cancellation under way
+            await asyncio.get_running_loop().create_future()  # a killed worker waits until its cancellation is complete
         if self._cluster.name in self._process.cut_off_from:
             await asyncio.sleep(self._timeout_s)
             raise BrokerUnreachable(self._cluster.name, "no way there")
 
 
 class LogStream(io.StringIO):
-    """Takes JSON lines, and passes them on as the text that an operator reads."""
+    """Turns JSON log lines into the text that an operator reads."""
 
     def __init__(self, text: TextIO) -> None:
         super().__init__()
@@ -129,7 +131,7 @@ class LogStream(io.StringIO):
 
 
 class Process:
-    """One worker: a process with a clock, connections and a log of its own."""
+    """One worker: a process with its own clock, connections and log."""
 
     def __init__(
         self,
@@ -142,16 +144,19 @@ class Process:
         through: Callable[[Wire], Brokers] = lambda wire: wire,
         clock: Clock | None = None,
     ) -> None:
-        """``through``: what stands between this worker and a cluster. ``clock``: another one than the world's."""
+        """Args:
+        through: what stands between this worker and a cluster.
+        clock: its own clock, instead of the world's.
+        """
         self.number = number
         self.name = f"w{number}"
         self.life = Life(number)
         self.clock = MachineClock(world.clock)
         self.cut_off_from: set[str] = set()
         self.late_s: Callable[[str, Request], float] = lambda *_: 0.0
-        """How long a request is on its way, by the cluster's name. It arrives also when the worker is gone by then."""
+        """Delay of a request, by the cluster's name. The request arrives even if the worker is gone by then."""
         self.slow_s: Callable[[str, Request], float] = lambda *_: 0.0
-        """How long a request takes to get there that is answered then."""
+        """Delay until a request arrives which is then answered at once."""
         self.under_way: list[asyncio.Task[None]] = []
         self.budget = MemoryBudget(world.memory_max_bytes)
         self._world = world
@@ -186,7 +191,7 @@ class Process:
 
         return Side(ClusterAlias(cluster.alias), brokers, identify)
 
-    # What it is
+    # What the worker is
 
     @property
     def is_up(self) -> bool:
@@ -194,13 +199,13 @@ class Process:
 
     @property
     def member(self) -> Member | None:
-        """The member that it is of its group, if its group knows it."""
+        """This worker as its group knows it, or None."""
         member = None if self.group is None else self.group.member
         return member if member is not None and member.takes_part else None
 
     @property
     def member_id(self) -> str:
-        """As it stands in its transactional ids: the id of the member that it is, or was last."""
+        """The member id in its transactional ids: that of its membership now, or of the last one."""
         assert self.group is not None and self.group.member is not None
         return self.group.member.id
 
@@ -233,10 +238,10 @@ class Process:
             text.startswith("at-least-once") for text in guarantees
         )
 
-    # What is done to it
+    # What a test does to the worker
 
     def kill(self) -> None:
-        """End it as kill -9 does: what it had sent may still arrive."""
+        """End the worker as kill -9 does: what it has sent may still arrive."""
         if self.is_up:
             self.life.die(asyncio.get_running_loop())
             for cluster in self._clusters.values():
@@ -244,7 +249,7 @@ class Process:
 
     @property
     def connector(self) -> SourceConnector | None:
-        """The source connector that runs just now, or ran last."""
+        """The source connector that runs now, or ran last."""
         connector = self.herder.connectors[0].connector
         assert connector is None or isinstance(connector, SourceConnector)
         return connector
@@ -254,7 +259,7 @@ class Process:
         return None if self.connector is None else self.connector._task
 
     def freeze(self, *, suspended: bool = False) -> None:
-        """Stop its process; or suspend its machine, and with it one of its clocks."""
+        """Stop the process, or suspend its machine; a suspended machine also stops one of its clocks."""
         if self.is_up and self._frozen_at_s is None:
             self._frozen_at_s, self._suspended = self._world.clock.monotonic(), suspended
             self.life.pause()
@@ -267,7 +272,7 @@ class Process:
             self.life.go_on(asyncio.get_running_loop())
 
     async def stop(self) -> int:
-        """Stop it as SIGTERM does, and return its exit code."""
+        """Stop the worker as SIGTERM does, and return its exit code."""
         self.herder.stop()
         assert self.life.task is not None
         await asyncio.wait({self.life.task}, timeout=120)

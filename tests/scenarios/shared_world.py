@@ -1,4 +1,4 @@
-"""Whole workers that share a flow, each held in one hand: begun, frozen, cut off, stopped and killed at any time."""
+"""Workers that share a flow. A test can start, freeze, cut off, stop and kill each of them at any time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(scenario: Coroutine[Any, Any, None], seed: int = 1, *, limit_s: float = 
 
 
 class SharedWorld(World):
-    """Two clusters, and workers that share the flow between them."""
+    """Two clusters and the workers that replicate between them."""
 
     def __init__(self, seed: int = 1, *, nodes: int = 3, extra: Mapping[str, str] | None = None, **more: Any) -> None:
         replicas = str(min(3, nodes))
@@ -40,7 +40,7 @@ class SharedWorld(World):
         self.flow = self.settings.flow
         self.number = 0
         self.pauses: dict[TopicPartition, float] = {}
-        """By remote topic and partition: the longest time in which nothing was copied, while traffic was on."""
+        """The longest time without a copied record while traffic was on, by remote topic and partition."""
 
     def another_cluster(self, name: str) -> ClusterModel:
         return ClusterModel(name, self.clock, random.Random(self.rng.random()), nodes=3)
@@ -90,7 +90,7 @@ class SharedWorld(World):
         return [process for process in self.processes if process.is_up]
 
     def keys(self) -> set[TopicPartition]:
-        """All partitions that are to be copied."""
+        """All partitions that must be copied."""
         return {
             (name, partition.index)
             for name, topic in self.source.topics.items()
@@ -105,8 +105,8 @@ class SharedWorld(World):
                 found.setdefault(key, []).append(process.name)
         return found
 
-    def is_shared_out(self) -> bool:
-        """Whether each partition is copied by one worker, and all by some."""
+    def is_fully_assigned(self) -> bool:
+        """Whether each partition has exactly one owner, and together they own all."""
         owners = self.owners()
         members = {process.member.id for process in self.up if process.member is not None}
         agreed = all(
@@ -118,7 +118,7 @@ class SharedWorld(World):
         return all(self._is_copied(name, f"A.{name}") for name, _ in self.keys())
 
     async def until(self, reached: Callable[[], bool], *, within_s: float = 60.0) -> float:
-        """Wait for something, and return how long it took."""
+        """Wait for a condition, and return how long that took."""
         begun_s = self.clock.monotonic()
         while not reached():
             if self.clock.monotonic() - begun_s > within_s:
@@ -140,7 +140,7 @@ class SharedWorld(World):
         return all(process.promises_once for process in self.processes)
 
     def findings(self, *, exact: bool | None = None) -> list[str]:
-        """Return all that is wrong with the copy, and with who made it."""
+        """Return all faults of the copy, and of the workers that made it."""
         exact = self.promises_once if exact is None else exact
         wrong = [f"complaint: {it!r}" for cluster in (self.source, self.target) for it in cluster.complaints]
         for name in sorted({name for name, _ in self.keys()}):
@@ -157,8 +157,8 @@ class SharedWorld(World):
         return wrong
 
     async def finish(self, *, within_s: float = 120.0) -> None:
-        """Wait until all is shared out and copied, and judge."""
-        await self.until(lambda: self.is_shared_out() and self.is_copied(), within_s=within_s)
+        """Wait until all partitions are assigned and copied, and judge."""
+        await self.until(lambda: self.is_fully_assigned() and self.is_copied(), within_s=within_s)
         await asyncio.sleep(2.0)
         wrong = self.findings()
         assert not wrong, f"seed {self.seed}: {wrong[:10]}\n{self.logs()}"

@@ -1,4 +1,4 @@
-"""A world whose settings and ACLs of topics follow every minute, and how to look at what was said and asked there."""
+"""A world in which topic settings and ACLs are synced every minute, and helpers to read its log and its requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], bool], *, deadline_s: float = 5 * MINUTE
 
 
 def times_of(cluster: ClusterModel, channel: str, api: str) -> list[float]:
-    """Return when workers sent such requests on one of their channels."""
+    """Return the times at which workers sent such requests on one of their channels."""
     return [at_s for at_s, _, on, what, _ in cluster.trace if what == api and on.endswith(f" {channel}")]
 
 

@@ -1,4 +1,4 @@
-"""A stopped partition goes on where no position names its earlier lives any more: they are shut out before that."""
+"""A loss is accepted and no position names the previous incarnations: they are fenced before copying resumes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def is_copy(request: Request) -> bool:
 
 
 @asynccontextmanager
-async def frozen_with_a_request(world: World) -> AsyncIterator[Gate]:
-    """A life that has copied 0 to 9 and is frozen while 10 to 14 are on their way; the gate lets only them arrive."""
+async def frozen_with_request_in_flight(world: World) -> AsyncIterator[Gate]:
+    """An incarnation that has copied 0 to 9 is frozen while 10 to 14 are in flight. Opening the gate delivers only
+    them.
+    """
     request, life = Gate(is_copy), Gate()
 
     def through(cluster: ClusterModel) -> ClusterModel:
@@ -69,17 +71,17 @@ async def nothing_more_arrives(world: World, request: Gate, *expected: str) -> N
 
 
 def markers(world: World) -> set[int]:
-    """Whose markers stand in the remote partition."""
+    """Return the producers whose markers stand in the remote partition."""
     return {batch.producer_id for batch in world.target.batches("A.orders", 0) if batch.control}
 
 
 @pytest.mark.parametrize("left", [0, 7])
-def test_what_a_frozen_life_has_on_its_way_is_not_stored_once_an_operator_has_accepted_the_loss(left: int) -> None:
-    """The end was gone before the younger life had put up a fence, and it did not put up one behind that."""
+def test_a_late_request_of_a_frozen_incarnation_is_not_stored_after_the_loss_was_accepted(left: int) -> None:
+    """The end was lost before the next incarnation had written its fence, so no fence stood after the loss."""
 
     async def scenario() -> None:
         world = World(1)
-        async with frozen_with_a_request(world) as request:
+        async with frozen_with_request_in_flight(world) as request:
             world.target.truncate("A.orders", 0, left)
             remaining = texts(world)
             async with world.worker() as younger:
@@ -91,10 +93,10 @@ def test_what_a_frozen_life_has_on_its_way_is_not_stored_once_an_operator_has_ac
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_a_frozen_life_has_on_its_way_is_not_stored_where_a_lost_copy_is_made_once_more() -> None:
+def test_a_late_request_of_a_frozen_incarnation_is_not_stored_when_a_lost_copy_is_copied_again() -> None:
     async def scenario() -> None:
         world = World(2, extra=RECOPY)
-        async with frozen_with_a_request(world) as request:
+        async with frozen_with_request_in_flight(world) as request:
             world.target.truncate("A.orders", 0, 0)
             async with world.worker():
                 await nothing_more_arrives(world, request, *numbers(0, 14))
@@ -102,13 +104,13 @@ def test_what_a_frozen_life_has_on_its_way_is_not_stored_where_a_lost_copy_is_ma
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_a_frozen_life_has_on_its_way_is_not_stored_in_a_remote_topic_made_anew() -> None:
-    """Brokers before 4.1 know the topic of a batch by its name alone."""
+def test_a_late_request_of_a_frozen_incarnation_is_not_stored_in_a_recreated_remote_topic() -> None:
+    """Brokers before 4.1 identify the topic of a batch by its name only."""
 
     async def scenario() -> None:
         world = World(3)
         world.target.produce_by_topic_id = False
-        async with frozen_with_a_request(world) as request:
+        async with frozen_with_request_in_flight(world) as request:
             world.target.recreate_topic("A.orders")
             async with world.worker():
                 await seen(world, ("target-deleted", 0, None, 9, "stopped"))
@@ -118,10 +120,10 @@ def test_what_a_frozen_life_has_on_its_way_is_not_stored_in_a_remote_topic_made_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_fence_that_was_lost_with_the_end_is_there_again_before_copying_goes_on() -> None:
+def test_a_fence_that_was_lost_with_the_end_is_written_again_before_copying_resumes() -> None:
     async def scenario() -> None:
         world = World(4)
-        async with frozen_with_a_request(world) as request, world.worker():
+        async with frozen_with_request_in_flight(world) as request, world.worker():
             await world.copied(ORDERS)
             await asyncio.sleep(5)
             assert markers(world)
@@ -135,7 +137,7 @@ def test_a_fence_that_was_lost_with_the_end_is_there_again_before_copying_goes_o
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_life_that_has_drained_is_not_shut_out_when_a_loss_is_accepted() -> None:
+def test_a_drained_incarnation_is_not_fenced_when_a_loss_is_accepted() -> None:
     async def scenario() -> None:
         world = World(5)
         world.source.create_topic("orders", 1)
@@ -156,10 +158,12 @@ def test_a_life_that_has_drained_is_not_shut_out_when_a_loss_is_accepted() -> No
 
 
 @pytest.mark.parametrize("extra", [{}, ENABLED], ids=["disabled", "enabled"])
-def test_an_earlier_life_that_cannot_be_shut_out_lowers_the_guarantee_or_stops_the_flow(extra: dict[str, str]) -> None:
+def test_a_previous_incarnation_that_cannot_be_fenced_lowers_the_guarantee_or_stops_the_flow(
+    extra: dict[str, str],
+) -> None:
     async def scenario() -> None:
         world = World(6, extra=extra)
-        async with frozen_with_a_request(world):
+        async with frozen_with_request_in_flight(world):
             world.target.truncate("A.orders", 0, 0)
             async with world.worker() as younger:
                 await until(lambda: bool(gaps(world)))
@@ -178,10 +182,10 @@ def test_an_earlier_life_that_cannot_be_shut_out_lowers_the_guarantee_or_stops_t
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_an_accepted_partition_waits_for_a_leader_that_can_shut_earlier_lives_out() -> None:
+def test_an_accepted_partition_waits_for_a_leader_that_can_take_the_fence() -> None:
     async def scenario() -> None:
         world = World(7)
-        async with frozen_with_a_request(world) as request:
+        async with frozen_with_request_in_flight(world) as request:
             world.target.truncate("A.orders", 0, 0)
             async with world.worker():
                 await until(lambda: bool(gaps(world)))
@@ -192,7 +196,7 @@ def test_an_accepted_partition_waits_for_a_leader_that_can_shut_earlier_lives_ou
                 known = len(kept(world))
                 asked = world.target.counts["request Metadata"]
                 await asyncio.sleep(60)
-                assert len(kept(world)) == known, "it is not answered yet"
+                assert len(kept(world)) == known, "the command is not answered yet"
                 assert world.target.counts["request Metadata"] - asked < 250
                 remote.elect(1, [1], now_s=world.clock.monotonic())
                 assert (await answer_to(world, one)).carried_out
@@ -201,13 +205,13 @@ def test_an_accepted_partition_waits_for_a_leader_that_can_shut_earlier_lives_ou
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_while_no_marker_comes_that_is_said_and_other_partitions_are_begun() -> None:
-    """The coordinator hangs."""
+def test_a_missing_marker_is_logged_and_other_partitions_start_meanwhile() -> None:
+    """The transaction coordinator hangs."""
 
     async def scenario() -> None:
         world = World(8)
         held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and "A.orders" in str(request))
-        async with frozen_with_a_request(world) as request:
+        async with frozen_with_request_in_flight(world) as request:
             world.target.truncate("A.orders", 0, 0)
             held.shut()
             async with world.worker(through=held):
@@ -226,11 +230,11 @@ def test_while_no_marker_comes_that_is_said_and_other_partitions_are_begun() -> 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_topic_that_is_recopied_waits_for_a_leader_that_can_shut_earlier_lives_out() -> None:
+def test_a_recopied_topic_waits_for_a_leader_that_can_take_the_fence() -> None:
     async def scenario() -> None:
         world = World(9)
-        async with frozen_with_a_request(world) as request:
-            world.source.truncate("orders", 0, 5)  # the position fits no more: --allow-recopy is the way out
+        async with frozen_with_request_in_flight(world) as request:
+            world.source.truncate("orders", 0, 5)  # the position no longer fits the log: --allow-recopy is the way out
             remote = world.target.partition("A.orders", 0)
             remote.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
             async with world.worker(allow_recopy=frozenset({"orders"})):

@@ -1,4 +1,4 @@
-"""ACLs of topics follow their source on schedule: who is denied is denied, and nobody gets more than upstream."""
+"""ACLs follow their source topics on a schedule: denials come first, and nobody gets more rights than upstream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_acls_are_printed_then_created_and_later_ones_at_the_next_interval() -> 
             await world.copied({"orders": "A.orders"})
             await until(lambda: len(lines(world, "topic_acls.created")) == 2, deadline_s=10.0)
             assert world.target.acls == expected
-            # Nothing was copied yet in the first round: DENYs are there before the topic, rights come soon after it.
+            # Nothing was copied before the first round: DENY ACLs precede the topic, ALLOW ACLs follow soon after it.
             for number, kind in enumerate(("DENY", "ALLOW")):
                 names = lines(world, "topic_acls.named")[number]
                 assert names.count(kind) == names.count("User:") > 0
@@ -56,7 +56,7 @@ def test_acls_are_printed_then_created_and_later_ones_at_the_next_interval() -> 
             world.source.acls.add(acl("bills"))
             world.source.acls.discard(acl("orders", Operation.ALL))
             await asyncio.sleep(5 * MINUTE_S)
-            assert world.target.acls == {*expected, acl("A.bills")}  # none is ever deleted
+            assert world.target.acls == {*expected, acl("A.bills")}  # ACLs are never deleted
             assert len(lines(world, "topic_acls.left_out")) == 2
             asked_s = times_of(world.source, "sync.acls", "DescribeAcls")
             assert [at_s - asked_s[0] for at_s in asked_s] == pytest.approx(
@@ -67,7 +67,7 @@ def test_acls_are_printed_then_created_and_later_ones_at_the_next_interval() -> 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_under_the_identity_policy_what_is_denied_on_many_topics_is_denied_on_each_copied_one() -> None:
+def test_under_the_identity_policy_a_denial_on_many_topics_is_created_for_each_copied_topic() -> None:
     async def scenario() -> None:
         world = world_with("orders", "bills", **IDENTITY)
         eve = {"principal": "User:eve"}
@@ -89,7 +89,7 @@ def test_under_the_identity_policy_what_is_denied_on_many_topics_is_denied_on_ea
 
 
 @pytest.mark.parametrize("without", ["A", "B"])
-def test_a_cluster_without_an_authorizer_is_said_once_and_noticed_when_it_gets_one(without: str) -> None:
+def test_a_cluster_without_an_authorizer_is_logged_once_and_noticed_when_it_gets_one(without: str) -> None:
     async def scenario() -> None:
         world = world_with("orders")
         world.source.acls, world.target.acls = {acl("orders")}, set()
@@ -110,7 +110,7 @@ def test_a_cluster_without_an_authorizer_is_said_once_and_noticed_when_it_gets_o
 @pytest.mark.parametrize(
     ("denied", "right"), [("A", "Grant DESCRIBE on the cluster resource of A"), ("B", "Grant ALTER on the cluster")]
 )
-def test_the_right_on_the_cluster_that_is_missing_is_named_once(denied: str, right: str) -> None:
+def test_the_missing_right_on_the_cluster_is_named_once(denied: str, right: str) -> None:
     async def scenario() -> None:
         world = world_with("orders")
         world.source.acls, world.target.acls = {acl("orders")}, set()
@@ -144,10 +144,12 @@ def test_a_dry_run_asks_for_the_right_to_read_acls_only() -> None:
 
 
 @pytest.mark.parametrize("policy", [{}, IDENTITY])
-def test_rights_on_topics_that_are_not_copied_stay_behind_until_they_are(policy: dict[str, str]) -> None:
-    """Under the identity policy B's own topics bear the names that A's ACLs are about: who reads A's must not read B's.
+def test_rights_on_topics_are_withheld_until_the_topics_are_copied(policy: dict[str, str]) -> None:
+    """Under the identity policy, topics of B can have the names that A's ACLs are about. A reader of A's topic must not
+    get to read B's.
 
-    A's ``salaries`` is refused, for B has one with records of its own; ``payroll`` is on B only.
+    The copy of ``salaries`` is refused, because B has a topic of that name with its own records; ``payroll`` exists
+    only on B.
     """
 
     async def scenario() -> None:
@@ -175,7 +177,7 @@ def test_rights_on_topics_that_are_not_copied_stay_behind_until_they_are(policy:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_under_the_identity_policy_a_later_denial_of_many_topics_reaches_copies_of_topics_that_are_gone() -> None:
+def test_under_the_identity_policy_a_later_denial_of_many_topics_reaches_copies_of_deleted_topics() -> None:
     async def scenario() -> None:
         world = world_with("orders", "old", **IDENTITY)
         world.target.create_topic("own", 1)
@@ -191,8 +193,8 @@ def test_under_the_identity_policy_a_later_denial_of_many_topics_reaches_copies_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_an_acl_whose_remote_name_is_too_long_keeps_no_denial_from_being_created() -> None:
-    """Brokers take no text over 32,767 bytes: they close the connection, and all that was in the request is lost."""
+def test_an_acl_with_a_too_long_remote_name_does_not_prevent_the_creation_of_a_denial() -> None:
+    """Brokers close the connection on a string over 32,767 bytes, and everything else in the request is lost."""
 
     async def scenario() -> None:
         world = world_with("orders")
@@ -225,7 +227,7 @@ def cut_off_by_acl_for(principal: str) -> Callable[[object], bool]:
 
 
 @pytest.mark.parametrize("permission", Permission)
-def test_after_a_request_that_failed_the_others_are_sent(permission: Permission) -> None:
+def test_after_a_failed_request_the_other_requests_are_sent(permission: Permission) -> None:
     async def scenario() -> None:
         world = world_with("orders")
         world.source.acls = {
@@ -248,8 +250,8 @@ def test_after_a_request_that_failed_the_others_are_sent(permission: Permission)
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_nobody_gets_a_right_before_all_denials_are_in_place() -> None:
-    """Everybody may read but zed. The ACLs took two requests, the first with the right, and the second was lost."""
+def test_no_right_is_granted_before_all_denials_are_in_place() -> None:
+    """All but zed may read. The ACLs took two requests: the first had the grant, and the second was lost."""
 
     async def scenario() -> None:
         world = world_with("orders")
@@ -275,8 +277,8 @@ def test_nobody_gets_a_right_before_all_denials_are_in_place() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_denial_that_the_target_refuses_holds_rights_back_and_is_said_once() -> None:
-    """The one that is refused first is another in each round."""
+def test_a_denial_that_the_target_refuses_holds_grants_back_and_is_logged_once() -> None:
+    """Each round has a different denial that is refused first."""
 
     async def scenario() -> None:
         world = world_with("orders")
@@ -297,7 +299,7 @@ def test_a_denial_that_the_target_refuses_holds_rights_back_and_is_said_once() -
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_failure_that_lasts_is_said_once_whichever_broker_it_is() -> None:
+def test_a_lasting_failure_is_logged_once_whichever_broker_reports_it() -> None:
     async def scenario() -> None:
         world = World(7, nodes=5, extra=EVERY_MINUTE)
         world.source.create_topic("orders", 1)
@@ -315,7 +317,7 @@ def test_a_failure_that_lasts_is_said_once_whichever_broker_it_is() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_an_acl_that_was_deleted_on_the_target_by_hand_is_named_again_before_it_is_written_again() -> None:
+def test_an_acl_that_was_deleted_by_hand_on_the_target_is_logged_before_it_is_created_again() -> None:
     async def scenario() -> None:
         world = world_with("orders")
         world.source.acls, world.target.acls = {acl("orders")}, set()
@@ -331,7 +333,7 @@ def test_an_acl_that_was_deleted_on_the_target_by_hand_is_named_again_before_it_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_hostile_source_makes_no_more_rights_than_the_flow_may_have_whatever_it_comes_up_with_next() -> None:
+def test_a_hostile_source_cannot_create_more_grants_than_the_flow_may_have() -> None:
     """S23. Denials are created nonetheless."""
 
     async def scenario() -> None:
@@ -356,7 +358,7 @@ def test_a_hostile_source_makes_no_more_rights_than_the_flow_may_have_whatever_i
 
 
 @pytest.mark.parametrize("dry_run", ["false", "true"])
-def test_ten_thousand_acls_go_in_requests_of_bounded_size_and_each_is_named_in_few_lines(dry_run: str) -> None:
+def test_ten_thousand_acls_are_sent_in_requests_of_bounded_size_and_logged_in_few_lines(dry_run: str) -> None:
     async def scenario() -> None:
         world = world_with("orders", **{"sync.topic.acls.dry.run": dry_run})
         principals = [f"User:{number:05}" for number in range(10_000)]

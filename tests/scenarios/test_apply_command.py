@@ -24,7 +24,7 @@ from tests.scenarios.world import World
 
 
 class Link:
-    """A connection of the command to a cluster; ``meets`` hears of each request, and may raise."""
+    """A connection of the command to a cluster. ``meets`` is called with each request, and may raise."""
 
     def __init__(self, cluster: Brokers, meets: Callable[[Request], None]) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Link:
 
 
 class Shell:
-    """Runs the command with a file."""
+    """Runs the command with a settings file."""
 
     def __init__(self, world: World, folder: Path, *, meets: Callable[[Request], None] = lambda _: None) -> None:
         self.out = ""
@@ -86,7 +86,7 @@ def writes(world: World) -> int:
     return len(world.target.records(TOPIC, 0)) if TOPIC in world.target.topics else 0
 
 
-def test_a_difference_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
+def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(1)
         worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
@@ -105,7 +105,7 @@ def test_a_difference_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_the_last_change_is_taken_back_and_back_again(tmp_path: Path) -> None:
+def test_the_last_change_can_be_undone_and_redone(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(2)
         worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
@@ -121,12 +121,12 @@ def test_the_last_change_is_taken_back_and_back_again(tmp_path: Path) -> None:
         await shell.run({}, "--previous")
         await asyncio.sleep(2)
         assert worker.settings is not None and worker.settings.topic_filter.should_replicate("two")
-        assert [version for version, _, _ in worker.heard] == [4], "what came and went within a moment is not news"
+        assert [version for version, _, _ in worker.heard] == [4], "an undone change is not reported"
 
     run(scenario())
 
 
-def test_what_mirrormaker_2_stored_can_be_had_back_without_its_secrets(tmp_path: Path) -> None:
+def test_settings_that_mirrormaker_2_stored_can_be_restored_without_their_secrets(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(3)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
@@ -145,7 +145,7 @@ def test_what_mirrormaker_2_stored_can_be_had_back_without_its_secrets(tmp_path:
 
 
 @pytest.mark.parametrize("way", ["--dry-run", "no"])
-def test_without_a_yes_nothing_is_stored(tmp_path: Path, way: str) -> None:
+def test_without_confirmation_nothing_is_stored(tmp_path: Path, way: str) -> None:
     async def scenario() -> None:
         world = World(4)
         shell = Shell(world, tmp_path)
@@ -160,7 +160,7 @@ def test_without_a_yes_nothing_is_stored(tmp_path: Path, way: str) -> None:
     run(scenario())
 
 
-def test_a_flow_that_the_file_switches_off_is_switched_off(tmp_path: Path) -> None:
+def test_a_flow_that_the_file_disables_is_switched_off(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(5)
         worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
@@ -178,7 +178,7 @@ def test_a_flow_that_the_file_switches_off_is_switched_off(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_what_begins_the_flow_anew_is_said_before(tmp_path: Path) -> None:
+def test_a_change_that_restarts_the_flow_is_announced_as_such(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(6)
         worker, shell = FlowWorker(world, "w1", {}), Shell(world, tmp_path)
@@ -191,7 +191,7 @@ def test_what_begins_the_flow_anew_is_said_before(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_who_changed_it_between_the_question_and_the_answer_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_change_between_the_question_and_the_answer_is_not_overwritten(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(7)
         worker, other = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path / "other")
@@ -227,7 +227,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_wrong_files_and_arguments_are_refused_as_always(tmp_path: Path) -> None:
+def test_wrong_files_and_arguments_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         shell = Shell(World(9), tmp_path)
         with pytest.raises(ConfigError, match="line 6: topics"):

@@ -1,4 +1,4 @@
-"""What brokers do that one would not expect, met by a whole flow: docs/broker-facts.md, fact by fact."""
+"""Surprising broker behaviour, met by a whole flow: docs/broker-facts.md, fact by fact."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tests.scenarios.world import World
 
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS])
-def test_answers_lost_around_a_clean_restart_of_a_broker_repeat_nothing(age_ms: int) -> None:
-    """H1: a restarted broker knows one batch of each producer, and answers 45 for the others. C1: of old ones none."""
+def test_answers_lost_around_a_clean_broker_restart_cause_no_duplicates(age_ms: int) -> None:
+    """H1: a restarted broker knows one batch of each producer, and answers 45 for the others. C1: of old records it
+    knows none.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(16)
@@ -38,8 +40,8 @@ def test_answers_lost_around_a_clean_restart_of_a_broker_repeat_nothing(age_ms: 
     run_virtual(scenario(), limit_s=900)
 
 
-def test_a_first_batch_that_is_refused_lets_none_behind_it_in() -> None:
-    """H2: of a producer that it does not know a broker takes any sequence."""
+def test_a_refused_first_batch_prevents_later_batches_from_being_stored() -> None:
+    """H2: a broker accepts any first sequence of a producer that it does not know."""
 
     async def scenario() -> None:
         world, source, witness = make(17, A__B_copy_mode="pass")
@@ -59,9 +61,10 @@ def test_a_first_batch_that_is_refused_lets_none_behind_it_in() -> None:
     run_virtual(scenario(), limit_s=900)
 
 
-def test_a_restarted_broker_that_knows_only_the_last_of_what_it_stored_makes_nothing_come_twice() -> None:
-    """H1: five batches are stored and their answers lost. After a clean restart the oldest is refused with 45: a higher
-    epoch alone, as Java's producer would take it, would store all of them once more."""
+def test_a_restarted_broker_that_knows_only_the_last_batch_causes_no_duplicates() -> None:
+    """H1: five batches are stored and their answers lost. After a clean restart the oldest is refused with 45. Java's
+    producer would raise its epoch and store all of them again.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(30, A__B_copy_mode="pass")
@@ -83,15 +86,16 @@ def test_a_restarted_broker_that_knows_only_the_last_of_what_it_stored_makes_not
             source.fill(5)
             await all_copied(world)
             first, *_, last = [batch for batch in world.target.batches("A.orders", 0) if not batch.control]
-            assert last.producer_id != first.producer_id, "copying goes on under another id"
+            assert last.producer_id != first.producer_id, "copying resumes under another producer id"
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_first_batch_that_is_refused_before_its_size_could_be_known_lets_none_behind_it_in() -> None:
-    """H2, E13b: the limit is lowered under a running worker. Its first batch under a new producer id is refused, and of
-    a producer that it does not know the broker would take the next ones, if they were on their way."""
+def test_a_first_batch_that_is_too_large_prevents_later_batches_from_being_stored() -> None:
+    """H2, E13b: the size limit is lowered under a running worker. Its first batch under a new producer id is refused.
+    The broker does not know that producer, so it would store later batches if they were in flight.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(31, A__B_copy_mode="pass", sync_topic_configs_enabled="false")
@@ -113,8 +117,10 @@ def test_a_first_batch_that_is_refused_before_its_size_could_be_known_lets_none_
 
 
 @pytest.mark.parametrize("mode", ["pass", "repack"])
-def test_a_delete_stays_for_slow_readers_of_the_copy_although_the_source_is_done_with_it(mode: str) -> None:
-    """H6: the source's cleaner has marked the batch with a time (attribute bit 6) from which its tombstone may go."""
+def test_a_tombstone_stays_for_slow_readers_of_the_copy_after_the_source_has_removed_it(mode: str) -> None:
+    """H6: the source's cleaner has stamped the batch with the time (attribute bit 6) from which its tombstone may be
+    removed.
+    """
 
     async def scenario() -> None:
         compacted = {"cleanup.policy": "compact"}
@@ -133,6 +139,8 @@ def test_a_delete_stays_for_slow_readers_of_the_copy_although_the_source_is_done
         assert [(record.key, record.value) for record in copies(world)] == [(b"k", None), (b"other", b"2")]
         await asyncio.sleep(2 * DAY_MS / 1000)
         world.target.compact("A.orders")
-        assert [(record.key, record.value) for record in copies(world)] == [(b"other", b"2")], "a day later it goes"
+        assert [(record.key, record.value) for record in copies(world)] == [(b"other", b"2")], (
+            "a day later it is removed"
+        )
 
     run_virtual(scenario(), limit_s=10 * DAY_MS / 1000)

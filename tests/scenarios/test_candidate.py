@@ -1,4 +1,4 @@
-"""Workers of one group whose leader an election backend allows, when the control log is away and comes back."""
+"""Workers of a group with an election backend, while the control log is unavailable and after it has come back."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
     run_virtual(scenario, seed=seed, limit_s=40_000)
 
 
-class InLine(Election):
-    """A backend with a line of candidates, like ZooKeeper's: the first may claim; to come and to go takes time."""
+class Queue(Election):
+    """An election backend with a queue of candidates, like ZooKeeper's: the first may lead. Joining and leaving take
+    time.
+    """
 
     def __init__(self, line: list[object], rng: random.Random) -> None:
         self._line = line
@@ -50,10 +52,10 @@ class InLine(Election):
 
 @asynccontextmanager
 async def running(world: GroupWorld, line: list[object]) -> AsyncIterator[list[Worker]]:
-    """Three workers that stand in ``line``."""
+    """Three workers that are candidates in ``line``."""
     workers = [world.add(f"w{number}", election="zookeeper") for number in (1, 2, 3)]
     for worker in workers:
-        worker.election = InLine(line, world.rng)
+        worker.election = Queue(line, world.rng)
     try:
         await world.until(lambda: all(world.agree(workers)))
         await world.list_topic(workers, 12)
@@ -64,7 +66,7 @@ async def running(world: GroupWorld, line: list[object]) -> AsyncIterator[list[W
 
 @asynccontextmanager
 async def outage(world: GroupWorld, *, at_least_s: float) -> AsyncIterator[None]:
-    """The control log takes nothing and gives nothing."""
+    """The control log refuses appends and reads."""
     partition = world.cluster.partition(LOG, 0)
     leader, partition.leader = partition.leader, -1
     await asyncio.sleep(at_least_s)
@@ -84,7 +86,7 @@ def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: flo
             await asyncio.sleep(3 * SESSION_S)
             assert leader.member.is_leader
             assert (len(world.written(Claim)), world.written(Resigned), world.written(Evicted)) == (1, [], [])
-            assert leader.election.state is CandidateState.MAY_LEAD, "it stands first again, and leads on"
+            assert leader.election.state is CandidateState.MAY_LEAD, "it is first in the queue again, and still leads"
             dead = world.others(workers)[0]
             await dead.kill()
             await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=SESSION_S + PATIENCE_S)
@@ -93,7 +95,7 @@ def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: flo
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_died_in_an_outage_of_the_control_log_is_followed_a_session_after_it(seed: int) -> None:
+def test_a_leader_that_died_in_an_outage_of_the_control_log_is_replaced_one_session_after_it(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with running(world, []) as workers:
@@ -109,7 +111,7 @@ def test_a_leader_that_died_in_an_outage_of_the_control_log_is_followed_a_sessio
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_session_and_does_nothing_before(
+def test_a_leader_that_lost_its_place_in_an_outage_does_nothing_and_resigns_after_a_session(
     seed: int,
 ) -> None:
     async def scenario() -> None:
@@ -118,13 +120,13 @@ def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_sessio
         async with running(world, line) as workers:
             leader, (dead, other) = world.leader(workers), world.others(workers)
             async with outage(world, at_least_s=9.0):
-                line.append("somebody else")
+                line.append("another worker")
                 await dead.kill()
             await world.until(lambda: leader.member.gate.is_fresh)
             await asyncio.sleep(SESSION_S - BEAT_S)
             assert not world.written(Resigned)
             await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)
-            line.remove("somebody else")
+            line.remove("another worker")
             await world.until(lambda: world.copied([leader, other]) == list(range(12)))
             assert {evicted.leader_epoch for evicted in world.written(Evicted)} == {2}
 
@@ -132,7 +134,7 @@ def test_a_leader_that_does_not_come_to_stand_first_again_resigns_after_a_sessio
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_alone_cannot_reach_the_control_log_stands_in_nobodys_way(seed: int) -> None:
+def test_a_leader_that_alone_cannot_reach_the_control_log_does_not_block_a_new_election(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with running(world, []) as workers:

@@ -1,4 +1,4 @@
-"""The settings that the workers of a flow share: who stores them, who hears of a change, and two writers at once."""
+"""The shared settings of a flow: which worker stores them, how a change reaches all workers, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_first_worker_stores_its_file_and_the_next_one_runs_by_it() -> None:
     run(scenario())
 
 
-def test_a_change_reaches_all_workers_within_two_seconds_and_says_what_it_touches() -> None:
+def test_a_change_reaches_all_workers_within_two_seconds_with_the_settings_it_changes() -> None:
     async def scenario() -> None:
         world = World(2)
         workers = [FlowWorker(world, f"w{number}", {"topics": "one"}) for number in range(3)]
@@ -86,7 +86,7 @@ def test_a_change_reaches_all_workers_within_two_seconds_and_says_what_it_touche
     run(scenario())
 
 
-def test_of_two_that_begin_at_once_with_different_files_one_is_stored_and_both_run_by_it() -> None:
+def test_two_workers_that_start_at_once_with_different_files_store_one_and_both_run_by_it() -> None:
     async def scenario(seed: int) -> None:
         world = World(seed)
         first, second = FlowWorker(world, "w1", {"topics": "one"}), FlowWorker(world, "w2", {"topics": "two"})
@@ -103,7 +103,7 @@ def test_of_two_that_begin_at_once_with_different_files_one_is_stored_and_both_r
         run(scenario(seed))
 
 
-def test_a_credential_that_somebody_wrote_under_our_key_is_in_no_record_of_ours() -> None:
+def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ours() -> None:
     async def scenario() -> None:
         world = World(4)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
@@ -112,9 +112,9 @@ def test_a_credential_that_somebody_wrote_under_our_key_is_in_no_record_of_ours(
         config = FlowConfig({"enabled": "true", "topics": "one"} | strays, Writer.APPLY, 2, write_id="b", at_ms=1)
         await put(world, (FLOW_KEY, encode_flow(replace(config, previous=before))))
         worker = FlowWorker(world, "w1", {"topics": "two"})
-        await worker.start(runners=("w0",))  # notes its file
+        await worker.start(runners=("w0",))  # records its file
         await put(world, (FLOW_KEY, None))
-        await asyncio.sleep(5)  # stores again what was lost
+        await asyncio.sleep(5)  # stores the lost settings again
         log = await log_of(world, "operator")
         await log.read_patiently(world.rng)
         stored = log.config
@@ -132,7 +132,7 @@ def test_a_credential_that_somebody_wrote_under_our_key_is_in_no_record_of_ours(
     run(scenario())
 
 
-def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_had_back() -> None:
+def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_restored() -> None:
     async def scenario() -> None:
         world = World(3)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
@@ -154,8 +154,8 @@ def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_had_back() -> None:
     run(scenario())
 
 
-def test_an_mm2_that_only_emits_heartbeats_keeps_its_records() -> None:
-    """Were they overwritten, it would begin to copy beside us, or fail."""
+def test_the_records_of_an_mm2_that_only_emits_heartbeats_are_kept() -> None:
+    """If they were overwritten, MirrorMaker 2 would start to copy beside us, or fail."""
 
     async def scenario() -> None:
         world = World(4)
@@ -167,14 +167,14 @@ def test_an_mm2_that_only_emits_heartbeats_keeps_its_records() -> None:
         assert len(stored_under(world, SOURCE_KEY)) == 1
         await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
         await asyncio.sleep(5)
-        assert len(stored_under(world, FLOW_KEY)) == 1, "what it writes is no news to us"
+        assert len(stored_under(world, FLOW_KEY)) == 1, "a record of MirrorMaker 2 is not a change"
         assert worker.heard == []
 
     run(scenario())
 
 
 @pytest.mark.parametrize("harm", ["overwritten", "deleted", "older"])
-def test_what_somebody_overwrote_or_deleted_while_it_runs_is_stored_again(harm: str) -> None:
+def test_settings_that_were_overwritten_or_deleted_at_run_time_are_stored_again(harm: str) -> None:
     async def scenario() -> None:
         world = World(5)
         worker = FlowWorker(world, "w1", {"topics": "one"})
@@ -190,13 +190,13 @@ def test_what_somebody_overwrote_or_deleted_while_it_runs_is_stored_again(harm: 
         assert stored is not None
         assert (stored.properties["topics"], stored.by, stored.worker) == ("one", "file", "w1")
         assert stored.version == 2
-        assert worker.heard == [], "it never stopped running by it"
+        assert worker.heard == [], "it ran by these settings all the time"
         assert world.log_text.getvalue().count("config.restored") == 1
 
     run(scenario())
 
 
-def test_a_topic_that_was_deleted_is_made_again_with_what_runs() -> None:
+def test_a_deleted_settings_topic_is_recreated_with_the_running_settings() -> None:
     async def scenario() -> None:
         world = World(6)
         worker = FlowWorker(world, "w1", {"topics": "one"})
@@ -209,7 +209,7 @@ def test_a_topic_that_was_deleted_is_made_again_with_what_runs() -> None:
     run(scenario())
 
 
-def test_a_worker_that_comes_back_alone_with_an_old_file_runs_what_the_operator_stored() -> None:
+def test_a_worker_that_returns_alone_with_an_old_file_runs_by_the_stored_settings() -> None:
     async def scenario() -> None:
         world = World(7)
         worker = FlowWorker(world, "w1", {"topics": "one"})
@@ -230,7 +230,7 @@ def test_a_worker_that_comes_back_alone_with_an_old_file_runs_what_the_operator_
     run(scenario())
 
 
-def test_with_apply_a_worker_makes_all_others_run_by_its_file() -> None:
+def test_a_worker_started_with_apply_makes_all_others_run_by_its_file() -> None:
     async def scenario() -> None:
         world = World(8)
         first = FlowWorker(world, "w1", {"topics": "one"})
@@ -245,7 +245,7 @@ def test_with_apply_a_worker_makes_all_others_run_by_its_file() -> None:
     run(scenario())
 
 
-def test_settings_that_cannot_be_run_stop_nobody_who_runs_and_let_nobody_begin() -> None:
+def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts() -> None:
     async def scenario() -> None:
         world = World(9)
         worker = FlowWorker(world, "w1", {"topics": "one"})
@@ -261,7 +261,7 @@ def test_settings_that_cannot_be_run_stop_nobody_who_runs_and_let_nobody_begin()
     run(scenario())
 
 
-def test_a_flow_that_is_switched_off_is_told_so() -> None:
+def test_a_worker_of_a_disabled_flow_is_told_so() -> None:
     async def scenario() -> None:
         world = World(10)
         worker = FlowWorker(world, "w1", {"topics": "one"})
@@ -277,7 +277,7 @@ def test_a_flow_that_is_switched_off_is_told_so() -> None:
     run(scenario())
 
 
-def test_heartbeats_follow_what_is_stored_also_while_the_flow_is_off() -> None:
+def test_heartbeats_follow_the_stored_settings_also_while_the_flow_is_disabled() -> None:
     file = file_of({"topics": "one"})
     for enabled in ("true", "false"):
         stored = of({"enabled": enabled, "emit.heartbeats.interval.seconds": "7"})
@@ -287,7 +287,7 @@ def test_heartbeats_follow_what_is_stored_also_while_the_flow_is_off() -> None:
         assert (merged(file, FLOW, stored) is None) is (enabled == "false")
 
 
-def test_what_a_younger_mm2py_says_must_not_be_passed_over_stops_the_worker() -> None:
+def test_a_mandatory_record_of_a_newer_mm2py_stops_the_worker() -> None:
     async def scenario() -> None:
         world = World(11)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
@@ -299,10 +299,10 @@ def test_what_a_younger_mm2py_says_must_not_be_passed_over_stops_the_worker() ->
     run(scenario())
 
 
-# --- two writers ------------------------------------------------------------------------------------------------------
+# --- concurrent writers -----------------------------------------------------------------------------------------------
 
 
-def test_who_has_not_read_the_newest_version_writes_nothing() -> None:
+def test_a_writer_that_has_not_read_the_newest_version_writes_nothing() -> None:
     async def scenario() -> None:
         world = World(20)
         first, second = await log_of(world, "w1"), await log_of(world, "w2")
@@ -316,8 +316,10 @@ def test_who_has_not_read_the_newest_version_writes_nothing() -> None:
     run(scenario())
 
 
-def test_whose_write_arrives_behind_another_one_has_lost_and_puts_the_winners_back() -> None:
-    """Both have read the same; the second one's record is stuck until the first one was told that its own counts."""
+def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_winners_record() -> None:
+    """Both have read the same version. The second record is delayed until the first writer was told that its own
+    counts.
+    """
 
     async def scenario() -> None:
         world = World(21)
@@ -345,7 +347,7 @@ def test_whose_write_arrives_behind_another_one_has_lost_and_puts_the_winners_ba
 
 
 @pytest.mark.parametrize("writers", [2, 3, 5])
-def test_of_writers_at_once_one_is_told_that_it_counts_and_it_does(writers: int) -> None:
+def test_exactly_one_of_several_concurrent_writers_is_told_that_it_won_and_it_did(writers: int) -> None:
     async def scenario(seed: int) -> None:
         world = World(seed, nodes=3, latency_s=(0.0, 0.05))
         logs = [await log_of(world, f"w{number}") for number in range(writers)]
@@ -367,7 +369,7 @@ def test_of_writers_at_once_one_is_told_that_it_counts_and_it_does(writers: int)
         run(scenario(seed))
 
 
-def test_if_the_loser_dies_before_it_can_put_anything_back_the_last_writer_wins() -> None:
+def test_if_the_loser_dies_before_it_restores_the_winners_record_the_last_writer_wins() -> None:
     async def scenario() -> None:
         world = World(22)
         gate = Gate(lambda request: isinstance(request, ProduceRequest))
@@ -386,13 +388,15 @@ def test_if_the_loser_dies_before_it_can_put_anything_back_the_last_writer_wins(
         await asyncio.sleep(SETTLE_S)
         stored = await stored_in(world)
         assert stored is not None and (stored.properties, stored.worker) == (TWO, "w2")
-        assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), "it hears of it then"
+        assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), (
+            "it is told of the change then"
+        )
 
     run(scenario())
 
 
 class Overwriting:
-    """Stands before a cluster: what is stored through it is overwritten at once, by one who dies of it."""
+    """Stands before a cluster: another writer overwrites at once what is stored through it, and dies."""
 
     def __init__(self, world: World, cluster: Brokers, dead: FlowConfig) -> None:
         self._world = world
@@ -406,7 +410,7 @@ class Overwriting:
         return reply
 
 
-def test_who_is_overwritten_before_it_has_read_its_own_back_waits_and_is_told() -> None:
+def test_a_writer_that_was_overwritten_before_it_read_its_record_back_waits_and_is_told() -> None:
     async def scenario() -> None:
         world = World(23)
         base = await (await log_of(world, "w0")).write(of({"topics": "base"}), instead_of=None)
@@ -423,7 +427,7 @@ def test_who_is_overwritten_before_it_has_read_its_own_back_waits_and_is_told() 
 # --- the topic --------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_with_several_partitions_keeps_no_order_and_is_refused() -> None:
+def test_a_settings_topic_with_several_partitions_is_refused() -> None:
     async def scenario() -> None:
         world = World(30)
         world.target.create_topic(TOPIC, 2, {"cleanup.policy": "compact"})
@@ -433,7 +437,7 @@ def test_a_topic_with_several_partitions_keeps_no_order_and_is_refused() -> None
     run(scenario())
 
 
-def test_a_topic_whose_records_expire_is_refused() -> None:
+def test_a_settings_topic_whose_records_expire_is_refused() -> None:
     async def scenario() -> None:
         world = World(31)
         world.target.create_topic(TOPIC, 1, {"cleanup.policy": "delete"})
@@ -443,7 +447,7 @@ def test_a_topic_whose_records_expire_is_refused() -> None:
     run(scenario())
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_start() -> None:
+def test_a_recreated_settings_topic_is_read_from_its_start() -> None:
     async def scenario() -> None:
         world = World(32)
         table = ConfigTable(world.target, TOPIC)
@@ -458,7 +462,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start() -> None:
     run(scenario())
 
 
-def test_records_of_connect_that_cannot_be_understood_hinder_nobody() -> None:
+def test_unreadable_records_of_connect_do_no_harm() -> None:
     async def scenario() -> None:
         world = World(33)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))

@@ -14,7 +14,7 @@ SEEDS = range(2)
 async def settled(world: SharedWorld, workers: int) -> None:
     for _ in range(workers):
         world.start()
-    await world.until(world.is_shared_out)
+    await world.until(world.is_fully_assigned)
 
 
 @pytest.mark.walk(SEEDS)
@@ -81,7 +81,7 @@ def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_se
         await asyncio.sleep(3)
         for process in world.processes[:2]:
             assert await process.stop() == 0
-            await world.until(world.is_shared_out, within_s=3)
+            await world.until(world.is_fully_assigned, within_s=3)
             await asyncio.sleep(3)
         for task in tasks:
             task.cancel()

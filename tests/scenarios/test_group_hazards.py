@@ -29,7 +29,7 @@ HEARTBEATS = ConnectorName(parse_flow("A->B"), Kind.HEARTBEAT)
 
 async def settled(world: SharedWorld, workers: int) -> list[Process]:
     begun = [world.start() for _ in range(workers)]
-    await world.until(lambda: world.is_shared_out() and world.is_copied())
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied())
     return begun
 
 
@@ -147,7 +147,7 @@ def test_a_dead_worker_whose_id_the_target_has_forgotten_lowers_the_guarantee_on
         if not may:
             world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         dead.kill()
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         for name in names:
             world.write(name)
         await world.until(world.is_copied)
@@ -172,7 +172,7 @@ def test_a_dead_worker_whose_earlier_id_may_still_write_positions_lowers_the_gua
             world.start()
         await world.until(lambda: dead.herder.connectors[0].lives > 1, within_s=60)
         dead.late_s = lambda *_: 0.0
-        await world.until(lambda: world.is_shared_out() and world.is_copied())
+        await world.until(lambda: world.is_fully_assigned() and world.is_copied())
         await asyncio.sleep(5)
         assert dead.member is not None
         known = world.target.coordinator.transactional_ids
@@ -180,7 +180,7 @@ def test_a_dead_worker_whose_earlier_id_may_still_write_positions_lowers_the_gua
             del known[earlier]
         world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         dead.kill()
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         await world.until(lambda: all(text.startswith("at-least-once (") for text in guarantees(world)), within_s=1)
 
     run(scenario())
@@ -254,7 +254,7 @@ def test_partitions_that_move_away_and_back_in_one_life_go_on_where_the_other_wo
             await world.until(lambda second=second: len(second.owns(world.flow)) >= 2)  # type: ignore[misc]
             await asyncio.sleep(2)
             assert await second.stop() == 0
-            await world.until(world.is_shared_out)
+            await world.until(world.is_fully_assigned)
         traffic.cancel()
         assert first.herder.connectors[0].lives == 1
         await world.finish()
@@ -352,7 +352,7 @@ def test_a_flow_that_a_worker_refuses_after_it_has_copied_is_copied_on_by_the_ot
         (name,) = world.make_topics(1, 6)
         for _ in range(2):
             world.start(C=other)
-        await world.until(lambda: world.is_shared_out() and world.is_copied())
+        await world.until(lambda: world.is_fully_assigned() and world.is_copied())
         refused, left = world.processes
         if unanswered:
             refused.late_s = late("A.t0", 20.0)
@@ -448,17 +448,17 @@ def test_under_latest_a_new_topic_of_several_workers_begins_at_its_end_and_what_
         (name,) = world.make_topics(1, 6)
         for _ in range(3):
             world.start()
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         await asyncio.sleep(3)
         world.source.create_topic("t1", 6)
         world.write("t1", 3)
-        await world.until(lambda: world.is_shared_out() and "A.t1" in world.target.topics)
+        await world.until(lambda: world.is_fully_assigned() and "A.t1" in world.target.topics)
         await asyncio.sleep(3)
         assert all(not producers(world, f"A.{name}", number) for name in ("t0", "t1") for number in range(6))
         world.source.add_partitions("t1", 9)
         for number in (6, 7, 8):
             world.source.append("t1", number, [b"first"])
-        await world.until(lambda: world.is_shared_out() and len(world.target.topics["A.t1"].partitions) == 9)
+        await world.until(lambda: world.is_fully_assigned() and len(world.target.topics["A.t1"].partitions) == 9)
         world.write(name)
         world.write("t1")
         await world.until(world.is_copied)
@@ -565,7 +565,7 @@ def test_workers_with_plain_producer_ids_copy_all_and_say_that_records_may_be_th
         names = world.make_topics(2, 3)
         for _ in range(3):
             world.start()
-        await world.until(world.is_shared_out, within_s=300)
+        await world.until(world.is_fully_assigned, within_s=300)
         traffic = asyncio.create_task(world.traffic(names))
         await asyncio.sleep(5)
         world.up[0].kill()

@@ -48,7 +48,7 @@ def led_by(world: SharedWorld, topic: str, broker: int) -> set[int]:
 
 async def settled(world: SharedWorld, workers: int, **clusters: object) -> list[Process]:
     begun = [world.start(**clusters) for _ in range(workers)]  # type: ignore[arg-type]
-    await world.until(lambda: world.is_shared_out() and world.is_copied())
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied())
     return begun
 
 
@@ -138,7 +138,7 @@ def test_what_is_copied_no_more_and_was_left_unanswered_moves_in_doubt_too() -> 
             assert task.unsettled == world.keys()
             world.start()
             await world.until(lambda: bool(connector._ownership.to_release()))
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         assert first.herder.connectors[0].lives == 2
         await asyncio.gather(*first.under_way)
         await world.finish()

@@ -64,7 +64,7 @@ class GroupStorm:
         for _ in range(rng.randint(1, 3)):
             self.join()
         if rng.random() < 0.7:
-            await world.until(world.is_shared_out)
+            await world.until(world.is_fully_assigned)
         for cluster in (world.source, world.target):
             cluster.inject(self.faults)
         traffic = asyncio.create_task(world.traffic(self.names, 0.2))

@@ -216,7 +216,7 @@ def test_another_number_of_tasks_moves_partitions_and_begins_no_flow_anew() -> N
         world = world_of()
         world.make_topics(2, 3)
         workers = await started(world, 2)
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         assert all(process.owns(FLOW) for process in workers)
         await reach_all(world, await apply(world, **{"tasks.max": "1"}))
         await world.until(lambda: sorted(len(process.owns(FLOW)) for process in workers) == [0, 6], within_s=5)

@@ -135,7 +135,7 @@ def test_answers_are_forgotten_after_a_day() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 30])
-def test_a_topic_that_was_made_anew_is_read_from_its_start(records: int) -> None:
+def test_a_recreated_settings_topic_is_read_from_its_start(records: int) -> None:
     """Also where it is longer by now than the old one was."""
 
     async def scenario() -> None:

@@ -1,6 +1,7 @@
-"""A batch is stored, its answer is lost, and it can only be sent again when the target no longer knows it (C1).
+"""A batch is stored, its answer is lost, and it cannot be resent before the target has forgotten its producer.
 
-Other brokers answer all the while, so the worker is not out of touch; only this partition stands still.
+Producer state expires by record time (docs/broker-facts.md#c1). Other brokers answer meanwhile, so the worker stays in
+touch; only this partition waits.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
 EXPIRY_S = 600
-"""The target forgets whose a batch was when its records are so old; batches are covered for half of that."""
+"""The target forgets the producer of a batch once its records are this old; a resend is safe for half of that time."""
 
 
 class LostAnswers:
-    """Stands between a worker and a cluster; see ``World.worker``. Answers to the next ``wanted`` batches of the first
-    partition are lost, and ``then`` happens."""
+    """Stands between a worker and a cluster (``World.worker``). Loses the answers to the next ``wanted`` batches of the
+    first partition, and calls ``then``.
+    """
 
     def __init__(self, then: Callable[[], None]) -> None:
         self.wanted = 0
@@ -62,7 +64,7 @@ class _Losing:
 
 
 class Doubled:
-    """A network that keeps a copy of each batch of the first partition, and can deliver the last one once more."""
+    """A network that keeps a copy of each batch of the first partition, and can deliver the last one again."""
 
     def __init__(self) -> None:
         self._last: tuple[Brokers, BrokerId, ProduceRequest] | None = None
@@ -94,7 +96,7 @@ class _Doubling:
 
 
 def three_brokers() -> tuple[World, Source, Witness]:
-    """Return two clusters of three brokers each, whose partitions have one replica."""
+    """Return two clusters of three brokers each; each partition has one replica."""
     world = World(
         1,
         nodes=3,
@@ -113,9 +115,12 @@ def three_brokers() -> tuple[World, Source, Witness]:
 
 
 @pytest.mark.parametrize(("away", "for_s"), [("target", 30), ("target", 900), ("source", 30), ("source", 1900)])
-def test_a_batch_in_doubt_is_sent_again_only_while_the_target_would_surely_know_it(away: str, for_s: int) -> None:
-    """The story: the broker that leads the remote partition goes away with the answer, or the source's broker goes
-    before the batch was read again. After half a minute a resend settles it, after hours it would be stored twice."""
+def test_a_batch_of_unknown_outcome_is_resent_only_while_the_target_surely_knows_its_producer(
+    away: str, for_s: int
+) -> None:
+    """The broker that leads the remote partition stops with the answer, or the source broker stops before the batch was
+    read again. After half a minute a resend settles the batch; after hours it would be stored twice.
+    """
 
     async def scenario() -> None:
         world, source, witness = three_brokers()
@@ -149,9 +154,10 @@ def test_a_batch_in_doubt_is_sent_again_only_while_the_target_would_surely_know_
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_records_of_our_own_that_stand_where_nobody_knew_of_any_are_named(foreign: bool) -> None:
-    """The story: a batch of old records is acknowledged, the target forgets whose it was, and the network delivers the
-    request once more. No fence keeps that out (C1); the next batch shows that something stands between."""
+def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> None:
+    """A batch of old records is acknowledged, the target forgets its producer, and the network delivers the request
+    again. No fence prevents that (docs/broker-facts.md#c1); the offset of the next batch reveals it.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(3)
@@ -180,8 +186,8 @@ def test_records_of_our_own_that_stand_where_nobody_knew_of_any_are_named(foreig
     run_virtual(scenario(), limit_s=4000)
 
 
-def test_exactly_once_enabled_stops_a_partition_in_which_records_stand_twice() -> None:
-    """As above. No restart lets it go on, only an operator who accepts the gap; what stands there stays."""
+def test_exactly_once_enabled_stops_a_partition_that_has_duplicate_records() -> None:
+    """As above. No restart resumes the partition, only an operator who accepts the gap. The duplicates stay."""
 
     async def scenario() -> None:
         world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})

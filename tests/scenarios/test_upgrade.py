@@ -63,7 +63,7 @@ def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: 
         names = world.make_topics(5, 3)
         younger.add(3)
         processes = [world.start() for _ in range(3)]
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         members, owners = [process.member for process in processes], world.owners()
         tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
         await asyncio.sleep(2)
@@ -93,7 +93,7 @@ def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_g
         names = world.make_topics(5, 3)
         younger.add(3)
         older, new = [world.start(), world.start()], world.start()
-        await world.until(world.is_shared_out)
+        await world.until(world.is_fully_assigned)
         tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
         await asyncio.sleep(2)
         world.pauses.clear()

@@ -76,7 +76,7 @@ class Judge:
         stuck = _stuck(self.lasts)
         return [f"{plan.name}-{number}" for plan, number in self._partitions() if self._lacks(plan, number, stuck)]
 
-    def is_shared_out(self) -> bool:
+    def is_fully_assigned(self) -> bool:
         """Whether each partition is one of the last workers', and no other's (I10)."""
         owned: Counter[TopicPartition] = Counter()
         for last in self.lasts:

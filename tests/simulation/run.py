@@ -213,7 +213,7 @@ class Simulation:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not (self.judge.is_copied() and all(last.is_settled for last in lasts) and owned_s is not None):
-                    if owned_s is None and self.judge.is_shared_out():
+                    if owned_s is None and self.judge.is_fully_assigned():
                         owned_s = asyncio.get_running_loop().time() - begun_s
                     await asyncio.sleep(0.5)
                     for at, last in enumerate(lasts):
