@@ -246,7 +246,7 @@ def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: 
         run(scenario())
 
 
-def test_a_topic_that_was_made_anew_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
+def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:

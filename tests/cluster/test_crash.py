@@ -21,7 +21,7 @@ from tests.cluster.running import Mm2py, one_way_properties, wait_until
 # Workers
 
 
-def test_a_clean_stop_repeats_nothing(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
+def test_a_clean_stop_causes_no_duplicates(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
     """F02, F03: SIGTERM under load, three times over; the copy is exact."""
     loads = Loads(source_cluster, new_name("stopped"))
     run = Mm2py(one_way_properties(source_cluster, target_cluster, **{"A->B.topics": ",".join(loads.topics)}))

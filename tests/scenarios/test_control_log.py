@@ -1,4 +1,6 @@
-"""The control log on the broker model: the same records in the same order for everybody, or word that they are gone."""
+"""The control log on the broker model: every reader sees the same records in the same order, or learns that they are
+gone.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ W1 = MemberId("w1")
 
 
 class Scene:
-    """A target cluster and the workers that read its control log."""
+    """A target cluster, and the workers that read its control log."""
 
     def __init__(self, seed: int = 1, *, nodes: int = 3) -> None:
         self.rng = random.Random(seed)
@@ -67,7 +69,7 @@ class Scene:
         return [line for line in self.log_text.getvalue().splitlines() if f" {event} " in line]
 
     def fill(self, records: Sequence[ControlRecord], *, a_batch: int = 50) -> None:
-        """Let records stand in the log, as others have written them."""
+        """Append records to the log, as other workers would."""
         for at in range(0, len(records), a_batch):
             self.cluster.append(NAME, 0, [Record(encode(record)) for record in records[at : at + a_batch]])
 
@@ -88,7 +90,7 @@ def snapshot(covers: int, name: str = "s1", state: str = "{}", part: int = 0, pa
 
 
 async def append_each(log: ControlLog, records: Sequence[ControlRecord]) -> None:
-    """Append each in a batch of its own: a log is cut back between batches only."""
+    """Append each record in a batch of its own, since logs are truncated between batches only."""
     for record in records:
         await log.append([record])
 
@@ -142,7 +144,7 @@ def test_all_readers_see_the_same_records_in_the_same_order_with_the_time_of_the
     run(scenario())
 
 
-def test_a_reader_waits_for_records_and_hears_of_one_at_once_and_of_silence_after_its_poll() -> None:
+def test_a_reader_hears_of_a_record_at_once_and_of_silence_after_its_poll() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -159,7 +161,7 @@ def test_a_reader_waits_for_records_and_hears_of_one_at_once_and_of_silence_afte
     run(scenario())
 
 
-def test_append_returns_the_offset_of_the_last_and_large_lists_go_in_batches_that_any_broker_takes() -> None:
+def test_append_returns_the_last_offset_and_splits_large_lists_into_batches_that_any_broker_takes() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -171,7 +173,7 @@ def test_append_returns_the_offset_of_the_last_and_large_lists_go_in_batches_tha
     run(scenario())
 
 
-def test_no_beat_waits_behind_a_snapshot() -> None:
+def test_no_heartbeat_waits_behind_a_snapshot() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -186,7 +188,7 @@ def test_no_beat_waits_behind_a_snapshot() -> None:
 
 
 @pytest.mark.walk(range(2))
-def test_through_a_storm_every_append_is_there_none_is_read_out_of_order_and_duplicates_are_seen_by_all_alike(
+def test_in_a_storm_no_append_is_lost_or_read_out_of_order_and_all_readers_see_the_same_duplicates(
     seed: int,
 ) -> None:
     async def scenario() -> None:
@@ -233,7 +235,7 @@ def test_through_a_storm_every_append_is_there_none_is_read_out_of_order_and_dup
     run(scenario())
 
 
-def test_a_leader_that_is_away_for_20_s_costs_20_s_and_nothing_else() -> None:
+def test_a_log_without_a_leader_for_20_s_costs_20_s_and_nothing_else() -> None:
     async def scenario() -> None:
         scene = Scene(nodes=1)
         log, _ = await scene.opened()
@@ -253,7 +255,7 @@ def test_a_leader_that_is_away_for_20_s_costs_20_s_and_nothing_else() -> None:
     run(scenario())
 
 
-def test_while_too_few_replicas_are_in_sync_nothing_is_appended_and_then_all_is() -> None:
+def test_appends_wait_while_too_few_replicas_are_in_sync() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -282,12 +284,12 @@ async def read_to_silence(log: ControlLog, seconds: float) -> list[Entry]:
 
 
 @pytest.mark.parametrize("leader_goes", [False, True])
-def test_a_right_that_is_taken_away_is_named_once_and_waited_for(leader_goes: bool) -> None:
+def test_a_revoked_right_is_named_once_and_waited_for(leader_goes: bool) -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
         scene.cluster.deny(NAME)
-        if leader_goes:  # who asks for the next one is not told so much as the topic's id
+        if leader_goes:  # a client without the right is not even told the topic's id
             scene.cluster.stop_broker(scene.cluster.partition(NAME, 0).leader)
         appending = asyncio.create_task(log.append(beats(1)))
         assert await read_to_silence(log, 20) == []
@@ -301,9 +303,10 @@ def test_a_right_that_is_taken_away_is_named_once_and_waited_for(leader_goes: bo
     run(scenario())
 
 
-def test_a_reader_notices_that_the_log_is_led_by_another_broker_than_the_one_that_was_cut_off() -> None:
-    """The story: the leader loses the controller and its followers, not its clients. It answers every read with
-    nothing new, while others lead, and says nothing of it."""
+def test_a_reader_notices_that_another_broker_has_replaced_a_log_leader_that_was_cut_off() -> None:
+    """The leader loses the controller and its followers, but not its clients. It answers every read with no records
+    while another broker leads the log.
+    """
 
     async def scenario() -> None:
         scene = Scene()
@@ -324,7 +327,7 @@ def test_a_reader_notices_that_the_log_is_led_by_another_broker_than_the_one_tha
 
 
 class _LeaderForEver:
-    """One broker answers reads as a leader to whom nobody told that it leads no more."""
+    """One broker answers reads as the leader, because it has not learnt of its replacement."""
 
     def __init__(self, cluster: ClusterModel, leader: BrokerId) -> None:
         self._cluster = cluster
@@ -338,7 +341,7 @@ class _LeaderForEver:
         return await self._cluster.send(broker, request, channel=channel)
 
 
-def test_an_append_that_was_cancelled_may_be_there_and_hurts_no_later_one() -> None:
+def test_a_cancelled_append_may_be_stored_and_does_not_harm_later_ones() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -354,8 +357,10 @@ def test_an_append_that_was_cancelled_may_be_there_and_hurts_no_later_one() -> N
     run(scenario())
 
 
-def test_it_takes_no_transaction_coordinator() -> None:
-    """M8: a target with too few brokers for its transaction log has none, and workers must still agree."""
+def test_the_control_log_needs_no_transaction_coordinator() -> None:
+    """A target with too few brokers for its transaction log has no coordinator (docs/broker-facts.md#m8), and workers
+    must still agree.
+    """
 
     async def scenario() -> None:
         scene = Scene(nodes=1)
@@ -370,7 +375,7 @@ def test_it_takes_no_transaction_coordinator() -> None:
 # Opening
 
 
-def test_the_topic_is_made_for_three_brokers_as_the_design_says() -> None:
+def test_the_topic_is_created_for_three_brokers_with_the_designed_settings() -> None:
     async def scenario() -> None:
         scene = Scene()
         _, opening = await scene.opened()
@@ -394,7 +399,9 @@ def test_the_topic_is_made_for_three_brokers_as_the_design_says() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "replicas", "min_isr"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2")])
-def test_fewer_brokers_hold_fewer_replicas_and_that_is_said(nodes: int, replicas: int, min_isr: str) -> None:
+def test_on_fewer_brokers_the_topic_has_fewer_replicas_and_that_is_logged(
+    nodes: int, replicas: int, min_isr: str
+) -> None:
     async def scenario() -> None:
         scene = Scene(nodes=nodes)
         await scene.log().open()
@@ -414,7 +421,7 @@ def test_fewer_brokers_hold_fewer_replicas_and_that_is_said(nodes: int, replicas
         ({"message.timestamp.type": "CreateTime"}, "message.timestamp.type=LogAppendTime"),
     ],
 )
-def test_a_topic_whose_readers_could_disagree_is_turned_down_with_the_command_that_mends_it(
+def test_a_topic_whose_readers_could_disagree_is_refused_with_the_command_that_repairs_it(
     configs: dict[str, str], named: str
 ) -> None:
     async def scenario() -> None:
@@ -428,7 +435,7 @@ def test_a_topic_whose_readers_could_disagree_is_turned_down_with_the_command_th
     run(scenario())
 
 
-def test_a_topic_of_several_partitions_is_turned_down() -> None:
+def test_a_topic_of_several_partitions_is_refused() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 2, TOPIC.configs)
@@ -438,7 +445,7 @@ def test_a_topic_of_several_partitions_is_turned_down() -> None:
     run(scenario())
 
 
-def test_settings_that_weaken_it_are_named_and_borne() -> None:
+def test_settings_that_weaken_it_are_named_and_tolerated() -> None:
     async def scenario() -> None:
         scene = Scene()
         weak = {"retention.ms": "1000", "unclean.leader.election.enable": "true"}
@@ -450,7 +457,7 @@ def test_settings_that_weaken_it_are_named_and_borne() -> None:
     run(scenario())
 
 
-def test_without_rights_the_remedy_names_them_and_settings_that_are_hidden_are_judged_by_the_records() -> None:
+def test_missing_rights_are_named_and_hidden_settings_are_judged_by_the_records() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.deny(NAME)
@@ -467,7 +474,7 @@ def test_without_rights_the_remedy_names_them_and_settings_that_are_hidden_are_j
     run(scenario())
 
 
-def test_a_target_that_is_away_is_waited_for() -> None:
+def test_an_unavailable_target_is_waited_for() -> None:
     async def scenario() -> None:
         scene = Scene(nodes=1)
         scene.cluster.stop_broker(1, clean=False)
@@ -482,7 +489,7 @@ def test_a_target_that_is_away_is_waited_for() -> None:
     run(scenario())
 
 
-def test_many_workers_that_open_it_at_once_make_one_topic() -> None:
+def test_many_workers_that_open_it_at_once_create_one_topic() -> None:
     async def scenario() -> None:
         scene = Scene()
         openings = await asyncio.gather(*(scene.log().open() for _ in range(10)))
@@ -495,7 +502,7 @@ def test_many_workers_that_open_it_at_once_make_one_topic() -> None:
 # Snapshots
 
 
-def test_a_joiner_reads_from_the_newest_snapshot_on_and_little_before_it() -> None:
+def test_a_new_member_reads_from_the_newest_snapshot_and_little_before_it() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -514,7 +521,7 @@ def test_a_joiner_reads_from_the_newest_snapshot_on_and_little_before_it() -> No
 
 
 @pytest.mark.parametrize("ago", [0, 1, FIRST_WINDOW_RECORDS - 1, FIRST_WINDOW_RECORDS, 2500, 8000])
-def test_a_snapshot_is_found_however_far_back_it_is(ago: int) -> None:
+def test_a_snapshot_is_found_at_any_distance_from_the_end(ago: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -532,7 +539,7 @@ def test_a_snapshot_is_found_however_far_back_it_is(ago: int) -> None:
     run(scenario())
 
 
-def test_a_snapshot_counts_when_all_its_parts_are_there_though_others_stand_between_and_some_twice() -> None:
+def test_a_snapshot_is_valid_when_all_its_parts_are_there_even_interleaved_and_repeated() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -546,7 +553,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_though_others_stand_betw
     run(scenario())
 
 
-def test_without_a_snapshot_all_is_read_and_what_retention_has_taken_is_told() -> None:
+def test_without_a_snapshot_all_is_read_and_records_that_retention_removed_are_reported() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -562,7 +569,7 @@ def test_without_a_snapshot_all_is_read_and_what_retention_has_taken_is_told() -
     run(scenario())
 
 
-def test_a_snapshot_whose_next_records_are_gone_is_none() -> None:
+def test_a_snapshot_whose_following_records_are_gone_is_invalid() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -578,9 +585,10 @@ def test_a_snapshot_whose_next_records_are_gone_is_none() -> None:
 
 
 @pytest.mark.parametrize("others", [20, 3 * FIRST_WINDOW_RECORDS])
-def test_a_snapshot_of_records_that_were_cut_off_since_is_not_believed(others: int) -> None:
-    """The story: a leader has read to 9. The log is cut back to 6 and grows again; before the leader notices, it
-    appends a snapshot of what is gone. Only the leader epoch tells that what stands at 8 now is another record."""
+def test_a_snapshot_of_records_that_were_truncated_since_is_invalid(others: int) -> None:
+    """A leader has read to 9. The log is truncated to 6 and grows again. Before the leader notices, it appends a
+    snapshot of the lost records. Only the leader epoch shows that offset 8 now holds another record.
+    """
 
     async def scenario() -> None:
         scene = Scene()
@@ -599,7 +607,7 @@ def test_a_snapshot_of_records_that_were_cut_off_since_is_not_believed(others: i
     run(scenario())
 
 
-def test_a_snapshot_of_a_log_that_was_made_anew_since_is_not_believed() -> None:
+def test_a_snapshot_of_a_log_that_was_recreated_since_is_invalid() -> None:
     async def scenario() -> None:
         scene = Scene(nodes=1)
         leader, _ = await scene.opened()
@@ -616,7 +624,7 @@ def test_a_snapshot_of_a_log_that_was_made_anew_since_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("covers", range(11))
-def test_a_snapshot_of_what_several_leaders_took_is_believed(covers: int) -> None:
+def test_a_snapshot_of_records_of_several_leader_epochs_is_valid(covers: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -632,8 +640,10 @@ def test_a_snapshot_of_what_several_leaders_took_is_believed(covers: int) -> Non
     run(scenario())
 
 
-def test_a_snapshot_by_one_who_began_with_another_one_is_believed() -> None:
-    """It has not read the last record that the snapshot covers, and so cannot tell that record's epoch."""
+def test_a_snapshot_by_a_member_that_started_from_a_snapshot_is_valid() -> None:
+    """The member has not read the last record that its snapshot covers, so it does not know that record's leader
+    epoch.
+    """
 
     async def scenario() -> None:
         scene = Scene()
@@ -649,12 +659,12 @@ def test_a_snapshot_by_one_who_began_with_another_one_is_believed() -> None:
     run(scenario())
 
 
-# A log that is another one
+# A log that was replaced
 
 
 @pytest.mark.parametrize("grows_again", [0, 3, 30])
-def test_a_log_that_was_cut_back_is_lost_for_its_readers_however_long_it_is_by_now(grows_again: int) -> None:
-    """H7: two members would give the same leader epoch to two claims."""
+def test_a_truncated_log_is_lost_for_its_readers_even_after_it_has_grown_again(grows_again: int) -> None:
+    """Otherwise two members could give two candidates the same leader epoch (docs/broker-facts.md#h7)."""
 
     async def scenario() -> None:
         scene = Scene()
@@ -679,7 +689,7 @@ def test_a_log_that_was_cut_back_is_lost_for_its_readers_however_long_it_is_by_n
     run(scenario())
 
 
-def test_a_joiner_reads_on_behind_a_strangers_marker_of_a_later_leader() -> None:
+def test_a_new_member_reads_past_a_foreign_marker_of_a_later_leader() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -696,7 +706,7 @@ def test_a_joiner_reads_on_behind_a_strangers_marker_of_a_later_leader() -> None
     run(scenario())
 
 
-def test_what_is_appended_while_a_joiner_opens_comes_once() -> None:
+def test_a_record_appended_while_a_member_opens_the_log_is_read_once() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -720,7 +730,7 @@ def test_what_is_appended_while_a_joiner_opens_comes_once() -> None:
     run(scenario())
 
 
-def test_a_log_that_was_cut_back_between_opening_and_reading_is_lost() -> None:
+def test_a_log_that_was_truncated_between_opening_and_reading_is_lost() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.cluster.create_topic(NAME, 1, TOPIC.configs)
@@ -733,7 +743,7 @@ def test_a_log_that_was_cut_back_between_opening_and_reading_is_lost() -> None:
     run(scenario())
 
 
-def test_what_was_cut_off_before_anybody_read_it_is_not_missed() -> None:
+def test_records_that_were_truncated_before_any_read_are_not_missed() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -747,7 +757,7 @@ def test_what_was_cut_off_before_anybody_read_it_is_not_missed() -> None:
     run(scenario())
 
 
-def test_an_append_that_lands_where_was_read_before_tells_of_the_cut() -> None:
+def test_an_append_at_an_offset_that_was_read_before_reveals_the_truncation() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -764,7 +774,7 @@ def test_an_append_that_lands_where_was_read_before_tells_of_the_cut() -> None:
     run(scenario())
 
 
-def test_a_log_that_moves_to_another_leader_without_loss_is_read_on() -> None:
+def test_a_log_that_moves_to_another_leader_without_loss_is_still_read() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -779,7 +789,7 @@ def test_a_log_that_moves_to_another_leader_without_loss_is_read_on() -> None:
 
 @pytest.mark.parametrize("records", [0, 3, 30])
 @pytest.mark.parametrize("by_topic_id", [True, False])
-def test_a_topic_that_was_made_anew_is_lost_for_its_readers(records: int, by_topic_id: bool) -> None:
+def test_a_recreated_topic_is_lost_for_its_readers(records: int, by_topic_id: bool) -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -794,7 +804,7 @@ def test_a_topic_that_was_made_anew_is_lost_for_its_readers(records: int, by_top
     run(scenario())
 
 
-def test_a_topic_that_was_deleted_is_lost_after_a_while_and_made_by_the_next_to_open_it() -> None:
+def test_a_deleted_topic_is_lost_after_a_while_and_recreated_by_the_next_worker_that_opens_it() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -809,7 +819,7 @@ def test_a_topic_that_was_deleted_is_lost_after_a_while_and_made_by_the_next_to_
     run(scenario())
 
 
-def test_a_sleeper_whose_place_has_expired_meanwhile_has_to_join_anew() -> None:
+def test_a_sleeping_member_whose_read_position_has_expired_must_join_again() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -822,7 +832,7 @@ def test_a_sleeper_whose_place_has_expired_meanwhile_has_to_join_anew() -> None:
     run(scenario())
 
 
-# Records that are none of ours, or from a younger version
+# Foreign records, and records of a newer version
 
 
 def junk() -> list[Record]:
@@ -837,7 +847,7 @@ def junk() -> list[Record]:
     ]
 
 
-def test_what_a_stranger_writes_is_passed_over_by_all_alike_and_said_once() -> None:
+def test_foreign_records_are_skipped_by_all_readers_and_logged_once() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -862,7 +872,7 @@ def future(*, skippable: bool) -> Record:
     return Record(json.dumps(fields).encode())
 
 
-def test_a_record_of_a_younger_version_is_passed_on_if_it_may_be_skipped_and_stops_the_reader_if_not() -> None:
+def test_an_optional_record_of_a_newer_version_is_passed_on_and_a_mandatory_one_stops_the_reader() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -882,9 +892,7 @@ def test_a_record_of_a_younger_version_is_passed_on_if_it_may_be_skipped_and_sto
     run(scenario())
 
 
-def test_records_without_append_time_end_the_reading_and_whoever_joins_once_it_is_mended_counts_them_as_timeless() -> (
-    None
-):
+def test_records_without_append_time_end_the_reading_and_are_timeless_to_those_who_join_after_the_repair() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -912,7 +920,7 @@ def test_a_topic_that_became_compacted_refuses_appends_and_the_remedy_names_the_
     run(scenario())
 
 
-def test_a_hole_in_the_log_is_never_read_over() -> None:
+def test_a_hole_in_the_log_is_never_skipped() -> None:
     async def scenario() -> None:
         scene = Scene()
         log, _ = await scene.opened()
@@ -928,7 +936,7 @@ def test_a_hole_in_the_log_is_never_read_over() -> None:
     run(scenario())
 
 
-def test_nobody_reads_on_without_having_opened_it() -> None:
+def test_the_log_must_be_opened_before_it_is_read() -> None:
     async def scenario() -> None:
         log = Scene().log()
         for call in (log.read(), log.append(beats(1))):

@@ -1,4 +1,4 @@
-"""Whole flows between two cluster models: whatever goes wrong, nothing is lost, nothing overtakes, bytes are equal."""
+"""Whole flows between two cluster models: under any fault no record is lost or reordered, and bytes are equal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORM = Faults(
 
 
 def fill(world: World, topic: str, rng: random.Random, batches: int) -> None:
-    """Append batches of every shape to a topic's partitions; some in transactions that are aborted."""
+    """Append batches of every shape to the partitions of a topic; some transactions are aborted."""
     partitions = len(world.source.topics[topic].partitions)
     for number in range(batches):
         records = [
@@ -58,7 +58,7 @@ def assert_legal(world: World, topics: dict[str, str], *, exact: bool = False) -
 
 
 @pytest.mark.parametrize("committed", ["read_uncommitted", "read_committed"])
-def test_a_quiet_copy_is_exact_and_leaves_no_memory_held(committed: str) -> None:
+def test_a_copy_without_faults_is_exact_and_releases_all_memory(committed: str) -> None:
     async def scenario() -> None:
         world = World(1, extra={"A.consumer.isolation.level": committed})
         world.source.create_topic("orders", 3)
@@ -76,7 +76,7 @@ def test_a_quiet_copy_is_exact_and_leaves_no_memory_held(committed: str) -> None
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_clean_stop_repeats_nothing() -> None:
+def test_a_clean_stop_causes_no_duplicates() -> None:
     async def scenario() -> None:
         world = World(2)
         world.source.create_topic("orders", 4)
@@ -93,8 +93,8 @@ def test_a_clean_stop_repeats_nothing() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-@pytest.mark.walk([*range(4), 5028])  # 5028: a bit of a base offset flips, outside every checksum
-def test_storms_and_kills_lose_and_reorder_nothing(seed: int) -> None:
+@pytest.mark.walk([*range(4), 5028])  # 5028: one bit of a base offset flips; no checksum covers it
+def test_storms_and_kills_lose_and_reorder_no_record(seed: int) -> None:
     async def scenario() -> None:
         world = World(seed, nodes=3)
         topics = {"orders": "A.orders", "clicks": "A.clicks"}
@@ -103,14 +103,14 @@ def test_storms_and_kills_lose_and_reorder_nothing(seed: int) -> None:
             fill(world, name, world.rng, 60)
         world.source.inject(STORM)
         world.target.inject(STORM)
-        for _ in range(3):  # three lives, each killed
+        for _ in range(3):  # three incarnations, each of them killed
             async with world.worker():
                 for _ in range(4):
                     await asyncio.sleep(world.rng.uniform(1.0, 8.0))
                     for name in topics:
                         try:
                             fill(world, name, world.rng, 10)
-                        except Exception as refused:  # the model's source may have no leader just now
+                        except Exception as refused:  # the source partition may have no leader at this moment
                             assert "leader" in str(refused), refused
         world.source.heal()
         world.target.heal()
@@ -121,7 +121,7 @@ def test_storms_and_kills_lose_and_reorder_nothing(seed: int) -> None:
     run_virtual(scenario(), seed=seed, limit_s=3600)
 
 
-def test_growth_is_followed_from_the_first_record_on() -> None:
+def test_added_partitions_are_copied_from_their_first_record() -> None:
     async def scenario() -> None:
         world = World(3)
         world.source.create_topic("orders", 1)
@@ -140,7 +140,7 @@ def test_growth_is_followed_from_the_first_record_on() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_denied_topic_does_not_hold_the_others() -> None:
+def test_a_topic_without_rights_does_not_delay_the_other_topics() -> None:
     async def scenario() -> None:
         world = World(4)
         for name in ("open", "closed"):
@@ -175,7 +175,7 @@ def test_offsets_near_2_to_the_62_are_exact() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_expired_before_it_was_copied_is_reported_with_its_range() -> None:
+def test_records_that_expired_before_they_were_copied_are_reported_with_their_range() -> None:
     async def scenario() -> None:
         world = World(6)
         world.source.create_topic("orders", 1)
@@ -195,7 +195,7 @@ def test_what_expired_before_it_was_copied_is_reported_with_its_range() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_truncated_source_stops_its_partition_alone() -> None:
+def test_a_truncated_source_partition_stops_alone() -> None:
     async def scenario() -> None:
         world = World(7, nodes=3)
         for name in ("cut", "whole"):
@@ -215,7 +215,7 @@ def test_a_truncated_source_stops_its_partition_alone() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_remote_topic_made_anew_is_not_filled_in_silence() -> None:
+def test_a_recreated_remote_topic_is_not_filled_silently() -> None:
     async def scenario() -> None:
         world = World(8)
         world.source.create_topic("orders", 1)
@@ -235,7 +235,7 @@ def test_a_remote_topic_made_anew_is_not_filled_in_silence() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_allow_recopy_is_the_way_out_of_a_truncated_source_and_works_once() -> None:
+def test_allow_recopy_resumes_after_a_truncated_source_and_applies_once() -> None:
     async def scenario() -> None:
         world = World(9, nodes=3)
         world.source.create_topic("cut", 1)
@@ -249,7 +249,7 @@ def test_allow_recopy_is_the_way_out_of_a_truncated_source_and_works_once() -> N
             async with asyncio.timeout(60):
                 while "--allow-recopy A->B:cut" not in world.log_text.getvalue():
                     await asyncio.sleep(0.5)
-        for _ in range(2):  # given again, it does nothing
+        for _ in range(2):  # a second start with the flag changes nothing
             async with world.worker(allow_recopy=frozenset({"cut"})):
                 await asyncio.sleep(60)
         values = [record.value for record in world.target.records("A.cut", 0)]
@@ -259,7 +259,7 @@ def test_allow_recopy_is_the_way_out_of_a_truncated_source_and_works_once() -> N
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_partition_that_the_target_refuses_for_long_is_tried_ever_more_rarely() -> None:
+def test_a_partition_that_the_target_keeps_refusing_is_tried_less_and_less_often() -> None:
     async def scenario() -> None:
         world = World(10)
         world.source.create_topic("orders", 1)

@@ -1,6 +1,6 @@
-"""One flipped bit in what a broker answers while something is looked up: what an earlier life got to, and the like.
+"""A broker's answer to a lookup, for example of the last copied record, comes with one flipped bit.
 
-What came damaged is read again: nothing is left out, repeated or stopped.
+A damaged answer is read again: no record is skipped or repeated, and no partition stops.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
 BITS = [8 * 16 + 2, 8 * 17, 8 * 21 + 4, 8 * 26, 8 * 62]
-"""Of the magic byte, the checksum, the attributes, the number of offsets, and the records."""
+"""Places in the magic byte, the checksum, the attributes, the number of offsets, and the records."""
 
 
-async def _killed_life(world: World, source: Source) -> int:
-    """Have a life killed with some batches behind its stored position; return the last source offset copied."""
+async def _kill_past_position(world: World, source: Source) -> int:
+    """Kill an incarnation that has copied some batches past its stored position; return the last source offset it
+    copied.
+    """
     await killed_ahead(world, source, 3, 10)
     return world.source.records("orders", 0)[-1].offset
 
 
-async def _next_life(world: World, source: Source, witness: Witness, spoiler: Spoiler) -> None:
+async def _next_incarnation(world: World, source: Source, witness: Witness, spoiler: Spoiler) -> None:
     async with world.worker(through=spoiler):
         await until(lambda: bool(said(world, "partitions.reconciled")), world)
         source.fill(10)
@@ -47,30 +49,32 @@ async def _next_life(world: World, source: Source, witness: Witness, spoiler: Sp
 
 @pytest.mark.parametrize("bit", BITS)
 @pytest.mark.parametrize("back", [0, 4, -1])
-def test_a_source_batch_that_came_damaged_does_not_mislead_the_count_behind_a_killed_life(bit: int, back: int) -> None:
+def test_a_damaged_source_batch_does_not_mislead_the_count_after_a_kill(bit: int, back: int) -> None:
     async def scenario() -> None:
         world, source, witness = make(6)
-        last = await _killed_life(world, source)
+        last = await _kill_past_position(world, source)
         source.fill(30)
-        await _next_life(world, source, witness, Spoiler("reconcile", "orders", flip_holder_of(last - back, bit)))
+        await _next_incarnation(
+            world, source, witness, Spoiler("reconcile", "orders", flip_holder_of(last - back, bit))
+        )
 
     run_virtual(scenario(), limit_s=3000)
 
 
 @pytest.mark.parametrize("bit", BITS)
 @pytest.mark.parametrize("number", [0, -2, -1])
-def test_a_target_batch_that_came_damaged_does_not_mislead_it_either(bit: int, number: int) -> None:
+def test_a_damaged_target_batch_does_not_mislead_the_count_after_a_kill(bit: int, number: int) -> None:
     async def scenario() -> None:
         world, source, witness = make(7)
-        await _killed_life(world, source)
+        await _kill_past_position(world, source)
         source.fill(5)
-        await _next_life(world, source, witness, Spoiler("reconcile", "A.orders", flip(number, bit)))
+        await _next_incarnation(world, source, witness, Spoiler("reconcile", "A.orders", flip(number, bit)))
 
     run_virtual(scenario(), limit_s=3000)
 
 
 @pytest.mark.parametrize("bit", BITS)
-def test_the_record_that_was_refused_is_kept_and_no_other_one_in_its_place(bit: int) -> None:
+def test_the_refused_record_is_quarantined_and_no_other_in_its_place(bit: int) -> None:
     async def scenario() -> None:
         world = make_world(1)
         world.source.append("orders", 0, [poison(number) if number == 41 else good(number) for number in range(100)])

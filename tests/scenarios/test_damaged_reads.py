@@ -1,7 +1,6 @@
-"""One flipped bit in what a source broker sends, at every place of a batch that its checksum shows.
+"""One bit of a source broker's reply is flipped, at every place of a batch that its checksum covers.
 
-Once the reply is away the damage is gone: reading again brings the batch as it is. So nobody has to wait for an
-operator, and nothing may be missing, twice or in another place.
+The next reply brings the batch undamaged. So no operator is needed, and no record may be missing, repeated or moved.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 READS = [(1, 0), (4, 0), (4, 1), (4, 3)]
-"""How many batches there are, and which is damaged."""
+"""The number of batches, and the index of the damaged one."""
 RECORDS = 5
 DEADLINE_S = 10.0
 GIVEN_UP_S = 120.0
-"""Three times over a damaged batch is read again within a second; 30 s later what waits for an operator is."""
+"""A damaged batch is read again three times within a second; 30 s later a partition that waits for an operator is
+visible.
+"""
 FIELDS = [
     pytest.param(range(16, 17), id="magic"),
     pytest.param(range(17, 21), id="checksum"),
@@ -30,7 +31,7 @@ FIELDS = [
 
 
 class _OneBit:
-    """Spoils one bit of the first records that are read."""
+    """Flips one bit of the first records that are read."""
 
     def __init__(self, number: int, at: int, bit: int) -> None:
         self._number, self._at, self._bit = number, at, bit
@@ -46,7 +47,7 @@ class _OneBit:
 
 
 def _outcome(monkeypatch: pytest.MonkeyPatch, batches: int, number: int, at: int, bit: int) -> str:
-    """Spoil a bit of batch ``number``, at byte ``at``, and return what went wrong, or nothing."""
+    """Flip a bit of batch ``number`` at byte ``at``, and return what went wrong, or ""."""
 
     async def scenario() -> str:
         world = World(8 * at + bit)
@@ -72,7 +73,7 @@ def _outcome(monkeypatch: pytest.MonkeyPatch, batches: int, number: int, at: int
         if len(named) != 1:
             found.append(f"it is named {len(named)} times")
         if any("topic=orders" not in line or "partition=0" not in line for line in named):
-            found.append("nobody can tell where it was")
+            found.append("the log does not say where it was")
         (verdict,) = world.judge("orders", "A.orders", exact=True)
         return ", ".join(found + sorted(verdict.breaches))
 

@@ -1,4 +1,6 @@
-"""``exactly.once.source.support`` as MirrorMaker 2 is upgraded: first ``preparing`` everywhere, then ``enabled``."""
+"""``exactly.once.source.support`` in the order of MirrorMaker 2's upgrade: ``preparing`` everywhere, then
+``enabled``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def set_support(world: World, support: str) -> None:
 
 
 def write(world: World, source: Source) -> set[bytes]:
-    """Append plain records, some of transactions, and of aborted ones; return the ids of the latter."""
+    """Append plain records, committed transactions and aborted ones; return the ids of the aborted records."""
     aborted: set[bytes] = set()
     for at in range(8):
         source.fill(2)
@@ -44,8 +46,10 @@ def write(world: World, source: Source) -> set[bytes]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_over_both_steps_each_record_is_there_once_and_uncommitted_ones_until_the_second(is_killed: bool) -> None:
-    """A life that was killed is gone on behind, although the next reads the source otherwise."""
+def test_over_both_steps_each_record_is_copied_once_and_uncommitted_ones_only_before_the_second(
+    is_killed: bool,
+) -> None:
+    """The second step resumes after a killed incarnation, although the next one reads the source in another way."""
 
     async def scenario() -> None:
         world, source, witness = make(1)
@@ -78,8 +82,10 @@ def test_over_both_steps_each_record_is_there_once_and_uncommitted_ones_until_th
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_cannot_be_kept_is_said_in_the_first_step_and_refused_in_the_second() -> None:
-    """A killed life cannot be shut out: its id is forgotten, and the right to write markers is missing."""
+def test_a_guarantee_that_cannot_be_kept_is_logged_in_the_first_step_and_refused_in_the_second() -> None:
+    """A killed incarnation cannot be fenced: its transactional id has expired, and the right to write markers is
+    missing.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(2)
@@ -116,7 +122,9 @@ def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_d
             set_support(world, support)
             source.fill(5)
             async with world.worker() as herder:
-                await asyncio.sleep(60)  # a coordinator is waited for, once for the settings and once for the records
+                await asyncio.sleep(
+                    60
+                )  # the worker waits for a coordinator twice: for the settings and for the records
                 (status,) = herder.status()
                 if support == "enabled":
                     assert status.state == "refused"

@@ -1,4 +1,4 @@
-"""An earlier life is shut out before anything is believed: however it ended, it writes nothing more."""
+"""A previous incarnation is fenced before its positions are trusted: however it ended, it writes nothing more."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.scenarios.witness import stored_positions
 
 
 @pytest.mark.walk(range(3))
-def test_lives_that_are_killed_within_their_first_moments_repeat_nothing(seed: int) -> None:
-    """Also during the take-over itself, and with partitions that none of several lives came to own."""
+def test_incarnations_that_are_killed_within_their_first_moments_cause_no_duplicates(seed: int) -> None:
+    """Kills also hit the takeover itself, and partitions that several incarnations in a row never came to own."""
 
     async def scenario() -> None:
         world, source, witness = make(seed, partitions=4)
@@ -42,7 +42,7 @@ def test_lives_that_are_killed_within_their_first_moments_repeat_nothing(seed: i
     run_virtual(scenario(), limit_s=600)
 
 
-def test_two_processes_that_start_at_the_same_moment_shut_each_other_out_and_repeat_nothing() -> None:
+def test_two_processes_that_start_at_the_same_moment_fence_each_other_and_cause_no_duplicates() -> None:
     async def scenario() -> None:
         world, source, witness = make(3, partitions=3)
         for number in range(3):
@@ -57,10 +57,10 @@ def test_two_processes_that_start_at_the_same_moment_shut_each_other_out_and_rep
 
 
 @pytest.mark.parametrize("frozen_after_s", [0.004, 0.008, 0.012, 0.016, 0.02, 0.03, 0.05, 0.3, 5.0])
-def test_a_frozen_worker_that_wakes_after_the_take_over_writes_neither_records_nor_positions(
+def test_a_frozen_worker_that_wakes_after_the_takeover_writes_neither_records_nor_positions(
     frozen_after_s: float,
 ) -> None:
-    """Frozen with requests on their way, wherever it stands: it may not even have stored a first position."""
+    """It is frozen with requests in flight, at any step; it may not even have stored a first position."""
 
     async def scenario() -> None:
         world, source, witness = make(4, partitions=2)
@@ -88,7 +88,7 @@ def test_a_frozen_worker_that_wakes_after_the_take_over_writes_neither_records_n
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_worker_frozen_before_its_first_position_is_known_by_its_claim_and_shut_out() -> None:
+def test_a_worker_frozen_before_its_first_position_is_known_by_its_claim_and_fenced() -> None:
     async def scenario() -> None:
         world, source, witness = make(20)
         source.fill(40)
@@ -114,7 +114,7 @@ def test_a_worker_frozen_before_its_first_position_is_known_by_its_claim_and_shu
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_waits_for_an_earlier_life_to_be_shut_out_is_named_in_log_and_status() -> None:
+def test_a_takeover_that_waits_for_a_fence_is_named_in_log_and_status() -> None:
     """The coordinator hangs, so no marker comes."""
 
     async def scenario() -> None:
@@ -140,8 +140,10 @@ def test_what_waits_for_an_earlier_life_to_be_shut_out_is_named_in_log_and_statu
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_marker_left_out_for_want_of_a_leader_is_written_again_before_anything_is_believed() -> None:
-    """C3: the coordinator calls it done while the partition has none; the zombie writes until it is shut out."""
+def test_a_marker_that_is_missing_for_want_of_a_leader_is_written_again_before_positions_are_trusted() -> None:
+    """The coordinator reports the fence complete although one partition lacks its marker (docs/broker-facts.md#c3). The
+    zombie can write there until the marker is written again.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(8)
@@ -173,7 +175,9 @@ def test_a_marker_left_out_for_want_of_a_leader_is_written_again_before_anything
 
             async with world.worker(through=Gate(watch)):
                 await until(lambda: bool(said(world, "partitions.reconciled")), world)
-                assert part.high_watermark > before + 20, "the zombie wrote after the coordinator had said done"
+                assert part.high_watermark > before + 20, (
+                    "the zombie wrote after the coordinator had reported the fence complete"
+                )
                 await all_copied(world)
             assert asked.count("partition added") >= 2
         await finish(world, source, witness)
@@ -181,8 +185,10 @@ def test_a_marker_left_out_for_want_of_a_leader_is_written_again_before_anything
     run_virtual(scenario(), limit_s=600)
 
 
-def test_positions_are_believed_only_when_the_marker_behind_them_was_seen() -> None:
-    """C3, H5: the offsets topic has no leader for a moment while an earlier life is shut out of it."""
+def test_positions_are_trusted_only_after_their_marker_was_seen() -> None:
+    """The offsets topic has no leader for a moment while a previous incarnation is fenced there
+    (docs/broker-facts.md#c3, #h5).
+    """
 
     async def scenario() -> None:
         world, source, witness = make(21)
@@ -221,15 +227,17 @@ def test_positions_are_believed_only_when_the_marker_behind_them_was_seen() -> N
                 zombie.open()
                 await asyncio.sleep(5)
                 late = {producer for producer, (topic, *_) in written(world) - before if topic == OFFSETS}
-                assert not its_own & late, "a position of a life that was shut out"
+                assert not its_own & late, "a position of a fenced incarnation"
                 await all_copied(world)
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fenced() -> None:
-    """H8: one unknown topic in a transaction is refused together with all others of the request."""
+def test_a_remote_topic_that_was_deleted_meanwhile_does_not_prevent_the_fence_of_the_others() -> None:
+    """One unknown topic in AddPartitionsToTxn makes the broker refuse all topics of the request
+    (docs/broker-facts.md#h8).
+    """
 
     async def scenario() -> None:
         world, source, witness = make(9)
@@ -260,8 +268,10 @@ def test_a_remote_topic_deleted_meanwhile_does_not_keep_the_others_from_being_fe
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_remote_topic_that_may_be_written_to_no_more_does_not_keep_the_others_from_being_fenced() -> None:
-    """H8: the right was taken away between two lives. That topic waits until it is given back, and misses nothing."""
+def test_a_remote_topic_whose_write_right_was_revoked_does_not_prevent_the_fence_of_the_others() -> None:
+    """The right was revoked between two incarnations (docs/broker-facts.md#h8). That topic waits until it is granted
+    again, and loses no record.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(25)
@@ -296,14 +306,14 @@ def test_a_remote_topic_that_may_be_written_to_no_more_does_not_keep_the_others_
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_flow_that_cannot_shut_earlier_lives_out_of_the_positions_says_what_it_waits_for() -> None:
+def test_a_flow_that_cannot_fence_the_positions_topic_logs_what_it_waits_for() -> None:
     async def scenario() -> None:
         world, source, witness = make(24)
         source.fill(10)
         async with world.worker():
             await all_copied(world)
             await asyncio.sleep(2)
-        world.target.delete_topic("mm2-cluster.mm2py.internal")  # else the leader of the group would do it
+        world.target.delete_topic("mm2-cluster.mm2py.internal")  # otherwise the leader of the group would fence
         held = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest) and OFFSETS in str(request))
         held.shut()
         async with world.worker(through=held) as herder:
@@ -318,8 +328,10 @@ def test_a_flow_that_cannot_shut_earlier_lives_out_of_the_positions_says_what_it
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_position_that_arrives_while_its_writer_is_being_fenced_is_what_the_next_owner_begins_with() -> None:
-    """H5: w2 joins and reads the positions. Only then a position arrives that w1 sent before it was killed."""
+def test_a_late_position_of_a_fenced_worker_is_where_the_next_owner_starts() -> None:
+    """w2 joins and reads the positions. Only then a position arrives that w1 sent before it was killed
+    (docs/broker-facts.md#h5).
+    """
 
     async def scenario() -> None:
         world, source, witness = make(22, offset_flush_interval_ms="500")
@@ -344,7 +356,7 @@ def test_a_position_that_arrives_while_its_writer_is_being_fenced_is_what_the_ne
             fences.open()
             await until(lambda: bool(said(world, "partitions.reconciled")), world)
             (line,) = said(world, "partitions.reconciled")
-            assert "records=0 " in line, "there is nothing behind the later position"
+            assert "records=0 " in line, "nothing was copied past the later position"
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=900)

@@ -1,4 +1,4 @@
-"""No silent gap: each is in log, metrics and status topic, and goes on as policies and operators say."""
+"""No gap is silent: each is in log, metrics and status topic, and ends as policies and operators say."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(cluster: ClusterModel, *values: str, partition: int = 0, topic: str = 
 
 
 def kept(world: World) -> list[StatusRecord]:
-    """What stands in the status topic, as any reader of it finds it."""
+    """Return the records of the status topic, as any reader finds them."""
     table: dict[bytes, StatusRecord] = {}
     for number in range(len(world.target.topics[STATUS].partitions) if STATUS in world.target.topics else 0):
         for record in world.target.records(STATUS, number):
@@ -77,7 +77,7 @@ async def accept(world: World, position: int, *, partition: int = 0, command_id:
 
 
 async def seen(world: World, *wanted: tuple[str, int, int | None, int | None, str]) -> None:
-    """Wait for exactly these gaps to be in the status topic."""
+    """Wait until the status topic has exactly these gaps."""
     try:
         await until(lambda: gaps(world) == sorted(wanted))
     except TimeoutError:
@@ -89,7 +89,7 @@ def numbers(first: int, last: int) -> list[str]:
 
 
 async def expired_while_down(world: World) -> None:
-    """Let 0 to 9 be copied, 10 to 24 be deleted before they are, and 25 to 39 be there."""
+    """Copy 0 to 9, delete 10 to 24 before they are copied, and append 25 to 39."""
     world.source.create_topic("orders", 1)
     write(world.source, *numbers(0, 9))
     async with world.worker() as herder:
@@ -102,7 +102,7 @@ async def expired_while_down(world: World) -> None:
 # ---- expired
 
 
-def test_expired_records_are_passed_over_unless_told_and_named_everywhere() -> None:
+def test_expired_records_are_skipped_by_default_and_named_everywhere() -> None:
     async def scenario() -> None:
         world = World(1)
         await expired_while_down(world)
@@ -117,7 +117,7 @@ def test_expired_records_are_passed_over_unless_told_and_named_everywhere() -> N
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_where_expired_records_stop_a_partition_an_operator_lets_it_go_on() -> None:
+def test_a_partition_that_expired_records_have_stopped_resumes_when_an_operator_accepts() -> None:
     async def scenario() -> None:
         world = World(2, extra=STOP)
         await expired_while_down(world)
@@ -129,7 +129,7 @@ def test_where_expired_records_stop_a_partition_an_operator_lets_it_go_on() -> N
             assert answer.carried_out and "offset 25" in answer.text
             await world.copied(ORDERS)
             await seen(world, ("expired", 0, 10, 24, "accepted"))
-            assert not [one for one in kept(world) if isinstance(one, Command)], "a command that was answered has ended"
+            assert not [one for one in kept(world) if isinstance(one, Command)], "an answered command is complete"
             await asyncio.sleep(5)
         async with world.worker():
             write(world.source, "more")
@@ -140,7 +140,7 @@ def test_where_expired_records_stop_a_partition_an_operator_lets_it_go_on() -> N
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_restart_at_expired_records_copies_what_is_left() -> None:
+def test_restart_after_expired_records_copies_what_is_left() -> None:
     async def scenario() -> None:
         world = World(3, extra=RESTART)
         await expired_while_down(world)
@@ -152,11 +152,11 @@ def test_restart_at_expired_records_copies_what_is_left() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-# ---- cut back
+# ---- truncated
 
 
 async def cut_back(world: World) -> None:
-    """Let 0 to 9 be copied; then the log loses 5 to 9, and gets two others in their place."""
+    """Copy 0 to 9; then the log loses 5 to 9, and gets two other records in their place."""
     await world.copied(ORDERS)
     await asyncio.sleep(5)
     world.source.truncate("orders", 0, 5)
@@ -172,7 +172,7 @@ async def cut_back(world: World) -> None:
     ],
     ids=["default", "continue", "restart"],
 )
-def test_a_source_log_that_was_cut_back(extra: dict[str, str], done: str, after: list[str]) -> None:
+def test_a_truncated_source_log_is_handled_as_policy_says(extra: dict[str, str], done: str, after: list[str]) -> None:
     async def scenario() -> None:
         world = World(4, nodes=3, extra=extra)
         world.source.create_topic("orders", 1)
@@ -189,7 +189,7 @@ def test_a_source_log_that_was_cut_back(extra: dict[str, str], done: str, after:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_an_operator_lets_a_partition_go_on_behind_the_cut() -> None:
+def test_an_operator_can_resume_a_partition_after_the_truncation() -> None:
     async def scenario() -> None:
         world = World(5, nodes=3)
         world.source.create_topic("orders", 2)
@@ -208,7 +208,7 @@ def test_an_operator_lets_a_partition_go_on_behind_the_cut() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_recopy_by_the_command_line_ends_the_gap_as_well() -> None:
+def test_a_recopy_by_the_command_line_closes_the_gap_too() -> None:
     async def scenario() -> None:
         world = World(18, nodes=3)
         world.source.create_topic("orders", 1)
@@ -223,13 +223,13 @@ def test_a_recopy_by_the_command_line_ends_the_gap_as_well() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-# ---- made anew upstream
+# ---- recreated upstream
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("records", [3, 30], ids=["shorter", "longer"])
 @pytest.mark.parametrize("extra", [CONTINUE, RESTART], ids=["continue", "restart"])
-def test_a_topic_made_anew_is_copied_from_its_start_where_policy_says_so(
+def test_a_recreated_topic_is_copied_from_its_start_where_policy_says_so(
     extra: dict[str, str], records: int, down: bool
 ) -> None:
     async def scenario() -> None:
@@ -257,7 +257,7 @@ def test_a_topic_made_anew_is_copied_from_its_start_where_policy_says_so(
 
 
 @pytest.mark.parametrize("partitions", [2, 1], ids=["as wide", "narrower"])
-def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_partitions(partitions: int) -> None:
+def test_a_recreated_topic_stops_until_an_operator_has_accepted_each_of_its_partitions(partitions: int) -> None:
     async def scenario() -> None:
         world = World(7)
         world.source.create_topic("orders", 2)
@@ -273,11 +273,11 @@ def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_part
             assert first.carried_out
             await asyncio.sleep(60)
             if partitions == 1:
-                assert first.text == "it is copied from its first record on.", "the other one is not there any more"
+                assert first.text == "it is copied from its first record on.", "the other partition no longer exists"
                 assert texts(world) == [*numbers(0, 9), "new"]
             else:
                 assert "partition(s) 1" in first.text
-                assert texts(world) == numbers(0, 9), "no part of it before the whole is wanted"
+                assert texts(world) == numbers(0, 9), "no partition is copied before all are accepted"
             gone = await accept(world, 10, partition=1, command_id="c1")
             assert gone.carried_out, gone.text
             await until(lambda: texts(world) == [*numbers(0, 9), "new"])
@@ -292,7 +292,7 @@ def test_a_topic_made_anew_stops_until_an_operator_has_accepted_each_of_its_part
 
 
 def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
-    """The story: an operator lets the alias A stand for another cluster. A topic of the same name is there."""
+    """An operator lets the alias A stand for another cluster, which has a topic of the same name."""
 
     async def scenario() -> None:
         world = World(17)
@@ -302,7 +302,7 @@ def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
             await world.copied(ORDERS)
             await asyncio.sleep(5)
         world.source.cluster_id = "another"
-        world.target.delete_topic("mm2-cluster.mm2py.internal")  # else the group refuses the flow before
+        world.target.delete_topic("mm2-cluster.mm2py.internal")  # otherwise the group would refuse the flow first
         write(world.source, "a record of another cluster")
         async with world.worker():
             await seen(world, ("recreated", 0, 10, None, "stopped"))
@@ -313,7 +313,7 @@ def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_was_accepted_of_a_topic_is_remembered_across_a_crash() -> None:
+def test_an_accepted_gap_of_a_topic_is_remembered_across_a_crash() -> None:
     async def scenario() -> None:
         world = World(8)
         world.source.create_topic("orders", 2)
@@ -334,11 +334,11 @@ def test_what_was_accepted_of_a_topic_is_remembered_across_a_crash() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-# ---- gone
+# ---- deleted
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-def test_a_deleted_topic_is_a_gap_that_waits_for_nobody(down: bool) -> None:
+def test_a_deleted_topic_is_a_gap_that_needs_no_answer(down: bool) -> None:
     async def scenario() -> None:
         world = World(9)
         for topic in ("orders", "bills"):
@@ -366,7 +366,7 @@ def test_a_deleted_topic_is_a_gap_that_waits_for_nobody(down: bool) -> None:
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
-def test_a_lost_copy_is_made_once_more_where_policy_says_so(anew: bool, down: bool) -> None:
+def test_a_lost_copy_is_copied_again_where_policy_says_so(anew: bool, down: bool) -> None:
     async def scenario() -> None:
         world = World(10, extra=RECOPY)
         world.source.create_topic("orders", 1)
@@ -410,7 +410,7 @@ def test_a_lost_copy_stops_its_topic_until_an_operator_accepts_it() -> None:
 # ---- what is no gap
 
 
-def test_compaction_and_transaction_markers_raise_nothing() -> None:
+def test_compaction_and_transaction_markers_cause_no_gap() -> None:
     async def scenario() -> None:
         world = World(12, extra={"A.consumer.isolation.level": "read_committed", **STOP})
         world.source.create_topic("orders", 1, {"cleanup.policy": "compact"})
@@ -446,7 +446,7 @@ def test_compaction_and_transaction_markers_raise_nothing() -> None:
     ],
     ids=["moved on", "no such partition", "no such topic", "unknown", "not stopped"],
 )
-def test_a_command_that_does_not_fit_is_refused_and_says_why(one: Command, why: str) -> None:
+def test_a_command_that_does_not_fit_is_refused_with_the_reason(one: Command, why: str) -> None:
     async def scenario() -> None:
         world = World(13, nodes=3)
         world.source.create_topic("orders", 2)
@@ -468,7 +468,7 @@ def test_a_command_that_does_not_fit_is_refused_and_says_why(one: Command, why: 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_command_given_while_nobody_ran_is_carried_out_at_the_next_start_and_once() -> None:
+def test_a_command_given_while_no_worker_ran_is_carried_out_once_at_the_next_start() -> None:
     async def scenario() -> None:
         world = World(14, nodes=3)
         world.source.create_topic("orders", 1)
@@ -484,7 +484,7 @@ def test_a_command_given_while_nobody_ran_is_carried_out_at_the_next_start_and_o
             await asyncio.sleep(5)
         async with world.worker():
             command(world, one)
-            assert (await answer_to(world, one)).carried_out, "it was done before"
+            assert (await answer_to(world, one)).carried_out, "it was carried out before"
             await asyncio.sleep(30)
             assert texts(world) == [*numbers(0, 9), "other", "another"]
 
@@ -526,7 +526,7 @@ def test_without_a_status_topic_records_are_copied_and_gaps_are_in_log_and_metri
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_gap_that_was_met_while_the_status_topic_was_out_of_reach_is_kept_later() -> None:
+def test_a_gap_found_while_the_status_topic_was_unavailable_is_stored_later() -> None:
     async def scenario() -> None:
         world = World(17)
         world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
@@ -540,5 +540,5 @@ def test_a_gap_that_was_met_while_the_status_topic_was_out_of_reach_is_kept_late
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_is_done_is_a_word_that_operators_read() -> None:
+def test_the_action_of_a_gap_is_a_word_that_operators_read() -> None:
     assert {str(done) for done in Done} == {"continued", "restarted", "stopped", "accepted", "kept"}

@@ -1,4 +1,4 @@
-"""A gap is known to the next life: what stopped a partition still does, and what was passed over is on record."""
+"""The next incarnation knows a gap: a stopped partition stays stopped, and a skipped range stays on record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ LOST = ("target-truncated", 0, None, 9, "stopped")
 
 
 async def lost_and_grown_again(world: World) -> None:
-    """Let the copy of 0 to 9 be lost; a life stops at that, and somebody else writes as much there meanwhile."""
+    """Lose the copy of 0 to 9. One incarnation stops at that, and meanwhile another producer writes as many records
+    there.
+    """
     world.source.create_topic("orders", 2)
     write(world.source, *numbers(0, 9))
     async with world.worker() as herder:
@@ -45,7 +47,7 @@ async def lost_and_grown_again(world: World) -> None:
     write(world.source, "10")
 
 
-def test_a_lost_copy_stops_its_partition_in_every_life_until_an_operator_accepts_it() -> None:
+def test_a_lost_copy_stops_its_partition_after_every_restart_until_an_operator_accepts_it() -> None:
     async def scenario() -> None:
         world = World(1)
         await lost_and_grown_again(world)
@@ -68,8 +70,10 @@ def test_a_lost_copy_stops_its_partition_in_every_life_until_an_operator_accepts
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_cut_of_the_source_stops_its_partition_in_every_life_even_when_nothing_tells_of_it_any_more() -> None:
-    """What replaced the end of the log is deleted before the next life begins: it looks as if it had only expired."""
+def test_a_truncated_source_stops_its_partition_after_every_restart_even_when_its_log_shows_no_trace() -> None:
+    """The records that replaced the end of the log are deleted before the next start: they seem only to have
+    expired.
+    """
 
     async def scenario() -> None:
         world = World(3)
@@ -94,7 +98,7 @@ def test_a_cut_of_the_source_stops_its_partition_in_every_life_even_when_nothing
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_comes_to_say_so() -> None:
+def test_a_lost_copy_that_stopped_its_partition_is_copied_again_after_a_change_of_policy() -> None:
     async def scenario() -> None:
         world = World(2)
         await lost_and_grown_again(world)
@@ -108,9 +112,10 @@ def test_a_lost_copy_that_stopped_its_partition_is_made_once_more_when_policy_co
 
 
 @pytest.mark.parametrize("by", ["accepted", "continued"])
-def test_what_somebody_else_wrote_between_two_lives_stops_a_partition_that_is_to_be_exactly_once(by: str) -> None:
-    """A killed life left copies behind its position, and a stranger wrote behind those while nobody was there. Whoever
-    looks them up has to tell of it: no batch of the flow's own will ever meet them."""
+def test_foreign_records_written_between_two_incarnations_stop_an_exactly_once_partition(by: str) -> None:
+    """A killed incarnation left copies past its position, and a foreign writer appended records after them while no
+    worker ran. The reconciling worker must report them, since no batch of its own will ever meet them.
+    """
 
     async def scenario() -> None:
         world = World(5, extra={"B.exactly.once.source.support": "enabled"})
@@ -134,19 +139,19 @@ def test_what_somebody_else_wrote_between_two_lives_stops_a_partition_that_is_to
                 assert texts(world) == [*numbers(0, 19), *FOREIGN]
                 assert set(texts(world, 1)) == {"beside"}, "the others are copied"
         lines = [line for line in world.log_text.getvalue().splitlines() if " foreign.writer " in line]
-        assert len(lines) == 2, "each life says so"
+        assert len(lines) == 2, "each incarnation logs it"
         for line in lines:
             assert "has written 10 records to A.orders-0, at offsets 20 to 29; let nobody but mm2py write there" in line
             assert "or set B.exactly.once.source.support=disabled" in line
             assert line.endswith('remedy="Let it go on with mm2py gaps FILE accept A->B:orders:0."')
-        await let_go_on(world, by)
+        await resume(world, by)
         await until(lambda: gaps(world) == [(*met[:4], by)])
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-async def let_go_on(world: World, by: str) -> None:
-    """As one of the two remedies says: at once and in later lives all that was not copied yet comes."""
+async def resume(world: World, by: str) -> None:
+    """Apply one of the two remedies: all that was not copied comes now and after restarts."""
     if by == "continued":
         world.rewrite_file({})
     async with world.worker():
@@ -161,8 +166,10 @@ async def let_go_on(world: World, by: str) -> None:
 
 
 @pytest.mark.parametrize("held_s", [1.0, 60.0], ids=["slow", "stuck"])
-def test_what_expired_is_on_record_before_the_position_that_passes_it_over(held_s: float) -> None:
-    """Killed in between, the next life would find nothing missing. A stuck status topic is not waited for long."""
+def test_a_gap_of_expired_records_is_stored_before_the_position_that_skips_them(held_s: float) -> None:
+    """After a kill in between, the next incarnation would find nothing missing. A stuck status topic is not waited for
+    long.
+    """
 
     def is_gap(request: Request) -> bool:
         return (
@@ -187,8 +194,8 @@ def test_what_expired_is_on_record_before_the_position_that_passes_it_over(held_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_gap_that_waits_for_answers_is_said_when_a_drain_ends_without_them() -> None:
-    """A target that hangs is when an operator stops a worker: why it stands still would be in no log."""
+def test_a_drain_that_ends_without_answers_logs_the_gap_that_waits_for_them() -> None:
+    """Operators stop a worker when its target hangs; otherwise no log would say why the partition stopped."""
 
     def is_order(request: Request) -> bool:
         return isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders"
@@ -209,7 +216,7 @@ def test_a_gap_that_waits_for_answers_is_said_when_a_drain_ends_without_them() -
             write(world.source, *numbers(100, 130))
             world.source.stop_broker(led_before, clean=False)
             await asyncio.sleep(20)
-            assert "source.truncated" not in world.log_text.getvalue(), "what is on its way may be stored"
+            assert "source.truncated" not in world.log_text.getvalue(), "batches in flight may be stored"
             herder.stop()
             await until(lambda: "without an answer of the target" in world.log_text.getvalue())
             (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.truncated" in line]

@@ -1,4 +1,4 @@
-"""``mm2py gaps``: what it lists, and that a stopped partition goes on when its gap is accepted."""
+"""``mm2py gaps``: what it lists, and that a stopped partition resumes when its gap is accepted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def values(world: World) -> list[bytes | None]:
 
 
 async def cut_back(world: World) -> None:
-    """Begin a topic, let it be copied, and cut it back while the worker of the caller runs."""
+    """Copy a topic, and truncate it while the caller's worker runs."""
     world.source.create_topic("orders", 1)
     world.source.append("orders", 0, [b"0", b"1", b"2"])
     await world.copied({"orders": "A.orders"})
@@ -61,7 +61,7 @@ async def cut_back(world: World) -> None:
             await asyncio.sleep(0.5)
 
 
-def test_a_gap_is_listed_and_goes_on_when_it_is_accepted() -> None:
+def test_a_gap_is_listed_and_resumes_when_it_is_accepted() -> None:
     async def scenario() -> None:
         world = World(1, nodes=3)
         flow = world.settings.flow
@@ -82,7 +82,7 @@ def test_a_gap_is_listed_and_goes_on_when_it_is_accepted() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_where_no_gap_is_open_nothing_is_written() -> None:
+def test_without_an_open_gap_nothing_is_written() -> None:
     async def scenario() -> None:
         world = World(2)
         world.source.create_topic("orders", 1)
@@ -97,7 +97,7 @@ def test_where_no_gap_is_open_nothing_is_written() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_of_a_flow_that_never_ran_there_are_no_gaps() -> None:
+def test_a_flow_that_never_ran_has_no_gaps() -> None:
     async def scenario() -> None:
         world = World(3)
         assert await read_gaps(world.settings, world.target) == []
@@ -105,7 +105,7 @@ def test_of_a_flow_that_never_ran_there_are_no_gaps() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_command_that_nobody_answers_says_so_and_is_carried_out_later() -> None:
+def test_a_command_without_an_answer_is_reported_as_such_and_carried_out_later() -> None:
     async def scenario() -> None:
         world = World(4, nodes=3)
         async with world.worker():
@@ -123,7 +123,7 @@ def test_a_command_that_nobody_answers_says_so_and_is_carried_out_later() -> Non
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_the_table_has_a_line_for_each_gap_and_cannot_steer_a_terminal() -> None:
+def test_the_table_has_a_line_for_each_gap_and_cannot_control_the_terminal() -> None:
     flow = World(5).settings.flow
     gaps = [
         Gap(GapKind.EXPIRED, "orders", 3, 10, 19, Done.STOPPED, 10, "deleted \x1b[31mbefore", 1_700_000_000_000),
@@ -138,7 +138,7 @@ def test_the_table_has_a_line_for_each_gap_and_cannot_steer_a_terminal() -> None
     assert gaps_text([]) == "No gap is open.\n"
 
 
-def test_as_json_the_same_is_for_programs() -> None:
+def test_json_output_has_the_same_values_for_programs() -> None:
     flow = World(5).settings.flow
     gap = Gap(GapKind.EXPIRED, "orders", 3, 10, 19, Done.CONTINUED, 10, "deleted", 1_000)
     (row,) = json.loads(gaps_json([(flow, gap)]))
@@ -149,7 +149,7 @@ def test_as_json_the_same_is_for_programs() -> None:
 
 
 class Link:
-    """A connection of the command to a cluster; ``is_up`` tells of each request whether it gets through."""
+    """A connection of the command to a cluster; ``is_up`` decides for each request whether it arrives."""
 
     def __init__(self, cluster: Brokers, is_up: Callable[[Request], bool]) -> None:
         self._cluster = cluster
@@ -165,7 +165,7 @@ class Link:
 
 
 class Shell:
-    """Runs the command with a file of flows A->B and A->C, of which C cannot be reached."""
+    """Runs the command with a file of flows A->B and A->C; C is unreachable."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.out = ""
@@ -197,7 +197,7 @@ class Shell:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_cluster_that_cannot_be_reached_does_not_hide_the_gaps_of_the_others(form: str, tmp_path: Path) -> None:
+def test_an_unreachable_cluster_does_not_hide_the_gaps_of_the_others(form: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(6, nodes=3)
         shell = Shell(world, tmp_path)
@@ -211,7 +211,7 @@ def test_a_cluster_that_cannot_be_reached_does_not_hide_the_gaps_of_the_others(f
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_was_accepted_is_said_although_another_cluster_cannot_be_reached(tmp_path: Path) -> None:
+def test_an_accepted_gap_is_reported_although_another_cluster_is_unreachable(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(7, nodes=3)
         shell = Shell(world, tmp_path)
@@ -227,7 +227,7 @@ def test_what_was_accepted_is_said_although_another_cluster_cannot_be_reached(tm
 
 
 def test_a_command_whose_answer_cannot_be_read_is_among_the_outcomes() -> None:
-    """The right to read the status topic is revoked while the command is on its way."""
+    """The right to read the status topic is revoked while the command is in flight."""
 
     async def scenario() -> None:
         world = World(8, nodes=3)

@@ -1,4 +1,4 @@
-"""Workers that share a flow between two cluster models: what is copied while they come, stop and die."""
+"""Workers share a flow between two cluster models: what is copied while they join, stop and die."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_three_workers_copy_ten_topics_once_and_share_their_partitions_evenly(se
 
 @pytest.mark.parametrize("suspended", [None, False, True])
 @pytest.mark.parametrize("leads", [False, True])
-def test_what_a_killed_or_frozen_worker_copied_is_copied_again_a_second_after_its_session_ended(
+def test_partitions_of_a_killed_or_frozen_worker_are_copied_again_a_second_after_its_session_expired(
     leads: bool, suspended: bool | None
 ) -> None:
     async def scenario() -> None:
@@ -53,7 +53,7 @@ def test_what_a_killed_or_frozen_worker_copied_is_copied_again_a_second_after_it
         else:
             dead.freeze(suspended=suspended)
         await asyncio.sleep(8)
-        # Silence is told by two records of another member, a session apart: each comes up to one beat late.
+        # A session expires by two records of another member, a session apart; each comes up to one heartbeat late.
         most_s = SESSION_S + 2 * BEAT_S + 0.1
         assert all(world.pauses[f"A.{name}", number] < most_s for name, number in had), world.pauses
         moved = {key for process in others for key in process.owns(world.flow)}
@@ -69,7 +69,7 @@ def test_what_a_killed_or_frozen_worker_copied_is_copied_again_a_second_after_it
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_second(seed: int) -> None:
+def test_a_worker_that_joins_or_stops_in_order_pauses_no_partition_for_more_than_a_second(seed: int) -> None:
     async def scenario() -> None:
         world = SharedWorld(seed)
         names = world.make_topics(10, 2)
@@ -93,7 +93,7 @@ def test_a_worker_that_joins_or_stops_in_order_costs_no_partition_more_than_a_se
     run(scenario(), seed)
 
 
-def test_a_flow_whose_last_worker_has_stopped_goes_on_with_the_next() -> None:
+def test_a_flow_whose_last_worker_has_stopped_resumes_with_the_next() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         names = world.make_topics(4, 2)
@@ -113,7 +113,7 @@ def test_a_flow_whose_last_worker_has_stopped_goes_on_with_the_next() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4])
-def test_a_worker_that_is_stopped_while_it_begins_ends_in_order(after_s: float) -> None:
+def test_a_worker_that_is_stopped_while_it_starts_ends_in_order(after_s: float) -> None:
     async def scenario() -> None:
         world = SharedWorld()
         world.make_topics(2, 2)
@@ -140,9 +140,9 @@ def test_a_worker_that_is_stopped_while_the_target_does_not_answer_ends_in_order
 
 
 @pytest.mark.walk(range(2))
-def test_a_remote_topic_that_the_target_shows_late_is_not_forgotten_without_refresh(seed: int) -> None:
-    """The head had looked once, when the remote topic that it made was not in the target's metadata yet: it listed
-    nothing, nothing was anybody's, and without refresh nobody looked again.
+def test_a_remote_topic_that_the_target_shows_late_is_copied_without_refresh(seed: int) -> None:
+    """Once, the coordinator looked one time only, before the new remote topic was in the target's metadata. It listed
+    no partition, so none had an owner, and without refresh it never looked again.
     """
 
     async def scenario() -> None:
@@ -160,7 +160,7 @@ def without_refresh(**extra: str) -> SharedWorld:
     return SharedWorld(extra={"refresh.topics.enabled": "false", **extra})
 
 
-def test_a_remote_topic_that_was_deleted_is_copied_anew_without_refresh_where_policy_says_so() -> None:
+def test_a_deleted_remote_topic_is_copied_again_without_refresh_where_policy_says_so() -> None:
     async def scenario() -> None:
         world = without_refresh(**{"on.target.loss": "recopy"})
         for name in world.make_topics(2, 2):
@@ -174,9 +174,10 @@ def test_a_remote_topic_that_was_deleted_is_copied_anew_without_refresh_where_po
     run(scenario())
 
 
-def test_what_was_refused_is_looked_at_again_by_whoever_gets_partitions_without_refresh() -> None:
-    """The head refused a topic; until another one took its place the cause was gone. What it got of that topic from
-    the new head it passed over, as refused not long ago, and without refresh nobody looked again."""
+def test_a_refused_topic_is_checked_again_without_refresh_by_the_new_owner_of_its_partitions() -> None:
+    """A coordinator refused a topic; the cause was gone before another worker replaced it. Once, the old coordinator
+    still skipped its partitions of that topic as recently refused, and without refresh it never looked again.
+    """
 
     async def scenario() -> None:
         world = without_refresh()

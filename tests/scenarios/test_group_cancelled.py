@@ -1,4 +1,6 @@
-"""Workers of a group, cancelled at one await after the other: nothing of them goes on, nobody waits for them."""
+"""Workers of a group are cancelled at one await after the other: none of their tasks continues, and no member waits for
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from tests.scenarios.group_world import GroupWorld
 
 CANCELLED = 60
 STEP_S = 0.003
-"""So much later each time, and some turns of the event loop: until a worker has a part of the work."""
+"""Delays of the cancellation: some event loop cycles each, until a worker owns a part of the work."""
 
 
 @pytest.mark.walk(range(1))
 def test_a_worker_that_is_cancelled_at_any_await_leaves_no_task_and_no_partition_behind(seed: int) -> None:
-    """F81: while it opens the log, joins, beats, stands for election, and is given partitions."""
+    """F81: while it opens the log, joins, sends heartbeats, is a candidate, and is assigned partitions."""
 
     async def scenario() -> None:
         world = GroupWorld(seed)

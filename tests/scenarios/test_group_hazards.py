@@ -1,4 +1,4 @@
-"""What can go wrong between workers of a group, one story each: in doubt, unfenced, refused, stopped, moved back."""
+"""Hazards between workers of a group, one each test: unknown outcomes, missing fences, refusals, stops, moves back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def settled(world: SharedWorld, workers: int) -> list[Process]:
 
 
 def late(topic: str, after_s: float) -> Callable[[str, Request], float]:
-    """What is written to a topic arrives so late."""
+    """Deliver requests that write to a topic so late."""
 
     def late_s(cluster: str, request: Request) -> float:
         return after_s if isinstance(request, ProduceRequest) and request.topics[0].name == topic else 0.0
@@ -55,12 +55,12 @@ def producers(world: SharedWorld, topic: str, partition: int) -> list[int]:
     return [batch.producer_id for batch in world.target.batches(topic, partition) if not batch.control]
 
 
-# B1, B10: in doubt
+# Unknown outcomes
 
 
 @pytest.mark.parametrize("ends", ["stopped", "killed", "frozen"])
 @pytest.mark.parametrize("topic", ["A.t0", OFFSETS])
-def test_what_a_worker_sent_and_heard_no_answer_to_is_shut_out_before_others_go_on(topic: str, ends: str) -> None:
+def test_unanswered_requests_of_a_worker_are_fenced_before_other_workers_resume(topic: str, ends: str) -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 4)
@@ -87,7 +87,7 @@ def test_what_a_worker_sent_and_heard_no_answer_to_is_shut_out_before_others_go_
     run(scenario())
 
 
-def test_a_life_that_failed_with_something_unanswered_is_shut_out_of_what_moves_from_its_process() -> None:
+def test_unanswered_requests_of_a_failed_attempt_are_fenced_before_its_partitions_move() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 6)
@@ -106,7 +106,7 @@ def test_a_life_that_failed_with_something_unanswered_is_shut_out_of_what_moves_
     run(scenario())
 
 
-def test_a_worker_that_is_evicted_while_it_drains_does_not_come_back() -> None:
+def test_a_worker_that_is_evicted_while_it_drains_does_not_return() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 4)
@@ -131,11 +131,11 @@ def test_a_worker_that_is_evicted_while_it_drains_does_not_come_back() -> None:
     run(scenario())
 
 
-# B2, B3: who cannot be fenced
+# Workers that cannot be fenced
 
 
 @pytest.mark.parametrize("may", [True, False])
-def test_a_dead_worker_whose_id_the_target_has_forgotten_lowers_the_guarantee_only_if_nobody_may_fence(
+def test_a_dead_worker_with_an_expired_id_lowers_the_guarantee_only_without_the_right_to_fence(
     may: bool,
 ) -> None:
     async def scenario() -> None:
@@ -161,7 +161,7 @@ def test_a_dead_worker_whose_id_the_target_has_forgotten_lowers_the_guarantee_on
     run(scenario())
 
 
-def test_a_dead_worker_whose_earlier_id_may_still_write_positions_lowers_the_guarantee() -> None:
+def test_a_dead_worker_whose_previous_id_may_still_write_positions_lowers_the_guarantee() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 6)
@@ -186,7 +186,7 @@ def test_a_dead_worker_whose_earlier_id_may_still_write_positions_lowers_the_gua
     run(scenario())
 
 
-def test_where_exactly_once_is_a_must_a_dead_worker_that_cannot_be_fenced_stops_the_flow() -> None:
+def test_where_exactly_once_is_required_a_dead_worker_that_cannot_be_fenced_stops_the_flow() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"B.exactly.once.source.support": "enabled"})
         names = world.make_topics(2, 3)
@@ -202,10 +202,10 @@ def test_where_exactly_once_is_a_must_a_dead_worker_that_cannot_be_fenced_stops_
     run(scenario())
 
 
-# B4: recopies
+# Recopies
 
 
-def test_what_a_dead_worker_sent_does_not_land_among_records_that_policy_has_copied_once_more() -> None:
+def test_late_requests_of_a_dead_worker_do_not_land_among_recopied_records() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"on.target.loss": "recopy"})
         (name,) = world.make_topics(1, 3)
@@ -224,10 +224,10 @@ def test_what_a_dead_worker_sent_does_not_land_among_records_that_policy_has_cop
     run(scenario())
 
 
-# B7, B9, B12, B13: heads and moves
+# Coordinators and moves
 
 
-def test_a_new_head_keeps_configurations_in_step_at_once() -> None:
+def test_a_new_coordinator_syncs_topic_configurations_at_once() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"sync.topic.configs.interval.seconds": "3600"})
         (name,) = world.make_topics(1, 3)
@@ -243,7 +243,7 @@ def test_a_new_head_keeps_configurations_in_step_at_once() -> None:
     run(scenario())
 
 
-def test_partitions_that_move_away_and_back_in_one_life_go_on_where_the_other_worker_was() -> None:
+def test_partitions_that_move_away_and_back_in_one_incarnation_resume_where_the_other_worker_was() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         (name,) = world.make_topics(1, 6)
@@ -287,10 +287,10 @@ def test_members_of_the_group_are_no_foreign_writers(killed: bool) -> None:
     run(scenario())
 
 
-# B8: what cannot be read
+# Positions that cannot be read
 
 
-def test_partitions_that_wait_for_a_partition_of_the_offsets_topic_say_so_and_begin_when_it_is_back() -> None:
+def test_partitions_that_wait_for_a_partition_of_the_offsets_topic_are_named_and_start_when_it_is_back() -> None:
     async def scenario() -> None:
         world = SharedWorld()
         world.make_topics(1, 6)
@@ -309,7 +309,7 @@ def test_partitions_that_wait_for_a_partition_of_the_offsets_topic_say_so_and_be
     run(scenario())
 
 
-# B14: a flow that one worker may not run
+# A flow that one worker must not run
 
 
 TWO_FLOWS = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true"}
@@ -345,7 +345,7 @@ def test_a_flow_that_one_worker_refuses_is_copied_by_the_others(first: bool) -> 
 
 
 @pytest.mark.parametrize("unanswered", [True, False])
-def test_a_flow_that_a_worker_refuses_after_it_has_copied_is_copied_on_by_the_others(unanswered: bool) -> None:
+def test_a_flow_that_a_worker_refuses_at_run_time_is_copied_by_the_others(unanswered: bool) -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={**TWO_FLOWS, "B.exactly.once.source.support": "enabled"})
         other = world.another_cluster("C")
@@ -380,10 +380,10 @@ async def raise_refused(world: SharedWorld) -> None:
     raise ExactlyOnceImpossible(world.flow, "somebody took a right away")
 
 
-# B15: heartbeats
+# Heartbeats
 
 
-def test_heartbeats_are_emitted_by_one_worker_and_by_another_when_it_is_gone() -> None:
+def test_one_worker_emits_heartbeats_and_another_replaces_it() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"emit.heartbeats.enabled": "true", "emit.heartbeats.interval.seconds": "1"})
         world.make_topics(1, 3)
@@ -409,7 +409,7 @@ def test_heartbeats_are_emitted_by_one_worker_and_by_another_when_it_is_gone() -
     run(scenario())
 
 
-def test_a_worker_that_the_control_log_does_not_hear_emits_no_heartbeats_after_its_session() -> None:
+def test_a_worker_that_cannot_append_to_the_control_log_emits_no_heartbeats_after_its_session() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"emit.heartbeats.enabled": "true", "emit.heartbeats.interval.seconds": "1"})
         world.make_topics(1, 3)
@@ -439,10 +439,10 @@ def test_a_worker_that_the_control_log_does_not_hear_emits_no_heartbeats_after_i
     run(scenario())
 
 
-# B16: latest
+# Starting at the end
 
 
-def test_under_latest_a_new_topic_of_several_workers_begins_at_its_end_and_what_is_added_at_its_start() -> None:
+def test_under_latest_a_new_topic_of_several_workers_starts_at_its_end_and_added_partitions_at_their_start() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"A.consumer.auto.offset.reset": "latest", "topics.watch.interval.ms": "1000"})
         (name,) = world.make_topics(1, 6)
@@ -469,7 +469,7 @@ def test_under_latest_a_new_topic_of_several_workers_begins_at_its_end_and_what_
     run(scenario())
 
 
-# B17: gaps
+# Gaps
 
 
 def kept(world: SharedWorld) -> list[StatusRecord]:
@@ -498,7 +498,7 @@ def answers(world: SharedWorld) -> list[Answer]:
 
 
 @pytest.mark.parametrize("moves", ["killed", "stopped", "joined", "stays"])
-def test_a_stopped_partition_that_moves_stays_stopped_and_goes_on_once_when_its_owner_is_told(moves: str) -> None:
+def test_a_stopped_partition_that_moves_stays_stopped_and_resumes_once_when_its_owner_is_told(moves: str) -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"on.source.gap": "stop"})
         (name,) = world.make_topics(1, 4)
@@ -533,7 +533,7 @@ def test_a_stopped_partition_that_moves_stays_stopped_and_goes_on_once_when_its_
     run(scenario())
 
 
-def test_a_topic_that_is_made_anew_stops_on_all_workers_and_each_partition_goes_on_when_it_is_accepted() -> None:
+def test_a_recreated_topic_stops_on_all_workers_and_each_partition_resumes_when_it_is_accepted() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"on.source.gap": "stop", "topics.watch.interval.ms": "1000"})
         (name,) = world.make_topics(1, 4)
@@ -555,10 +555,10 @@ def test_a_topic_that_is_made_anew_stops_on_all_workers_and_each_partition_goes_
     run(scenario())
 
 
-# B20: plain producer ids
+# Plain producer ids
 
 
-def test_workers_with_plain_producer_ids_copy_all_and_say_that_records_may_be_there_twice() -> None:
+def test_workers_with_plain_producer_ids_copy_all_and_warn_of_possible_duplicates() -> None:
     async def scenario() -> None:
         world = SharedWorld(nodes=3)
         world.target.transactions_available = False
@@ -580,7 +580,7 @@ def test_workers_with_plain_producer_ids_copy_all_and_say_that_records_may_be_th
     run(scenario())
 
 
-# the end
+# The end
 
 
 def left_in_doubt(world: SharedWorld) -> dict[MemberId, bool]:
@@ -590,8 +590,8 @@ def left_in_doubt(world: SharedWorld) -> dict[MemberId, bool]:
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
-def test_workers_that_meet_a_record_they_must_not_pass_over_leave_as_soon_as_they_are_drained(unanswered: bool) -> None:
-    """Some worker was updated; what they let go drained nobody has to fence, nor to wait for."""
+def test_workers_that_meet_a_mandatory_unknown_record_leave_as_soon_as_they_are_drained(unanswered: bool) -> None:
+    """One worker was upgraded. The partitions that the others release drained need no fence and no waiting."""
 
     async def scenario() -> None:
         world = SharedWorld()
@@ -614,7 +614,7 @@ def test_workers_that_meet_a_record_they_must_not_pass_over_leave_as_soon_as_the
     run(scenario())
 
 
-def test_a_worker_none_of_whose_flows_may_run_leaves_its_group() -> None:
+def test_a_worker_that_may_run_none_of_its_flows_leaves_its_group() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={"emit.heartbeats.enabled": "false"})
         world.make_topics(1, 3)

@@ -1,5 +1,6 @@
-"""Stopped partitions go on so that nothing is left out and nothing comes twice: whatever was on its way when they
-stopped, and whatever else is stopped beside them."""
+"""Stopped partitions resume without a lost or repeated record, whatever was in flight when they stopped and whichever
+other partitions are stopped.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ THREE = {f"{what}replication.factor": "3" for what in ("", "offset.storage.", "s
 
 
 class Answers:
-    """Holds answers to batches of ``A.orders`` back, or loses them; the target has stored what they answer."""
+    """Delays or loses answers to batches of ``A.orders``; the target has stored these batches."""
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
@@ -83,7 +84,7 @@ class Answers:
 
 
 async def accept_all(world: World) -> list[Outcome]:
-    """As ``mm2py gaps FILE accept A->B:orders`` does."""
+    """Accept all gaps of the topic, as ``mm2py gaps FILE accept A->B:orders`` does."""
     return await accept_by_command(
         world.settings,
         world.target,
@@ -93,11 +94,11 @@ async def accept_all(world: World) -> list[Outcome]:
     )
 
 
-# ---- what was on its way
+# ---- batches in flight
 
 
 async def cut_back_with_batches_in_flight(world: World, answers: Answers) -> None:
-    """Let 10 to 19 be stored and not be acknowledged when the source loses 18 and 19 and gets two others."""
+    """10 to 19 are stored and not acknowledged when the source loses 18 and 19 and gets two others."""
     await world.copied(ORDERS)
     await asyncio.sleep(5)
     answers.free.clear()
@@ -113,9 +114,12 @@ async def cut_back_with_batches_in_flight(world: World, answers: Answers) -> Non
 
 @pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])
 @pytest.mark.parametrize("extra", [{}, CONTINUE], ids=["an operator", "policy"])
-def test_what_was_on_its_way_when_a_cut_stopped_its_partition_comes_once(extra: dict[str, str], lost: bool) -> None:
-    """The cut shows while two batches are stored and not acknowledged; both stand before it. The partition went on at
-    the first of them, and the gap named a position that was passed a moment later: no accept fitted it any more."""
+def test_batches_in_flight_when_a_truncation_stopped_their_partition_are_copied_once(
+    extra: dict[str, str], lost: bool
+) -> None:
+    """The truncation shows while two batches are stored and not acknowledged; both precede it. Once, the partition
+    resumed at the first of them, and the gap named a position that was passed a moment later: no accept fitted it.
+    """
 
     async def scenario() -> None:
         world = World(5, nodes=3, extra={**PASS, **extra})
@@ -139,8 +143,8 @@ def test_what_was_on_its_way_when_a_cut_stopped_its_partition_comes_once(extra: 
 
 
 @pytest.mark.walk(range(2))
-def test_an_accept_behind_answers_that_were_lost_repeats_nothing(seed: int) -> None:
-    """Somebody else writes to the copy, which stops it while answers get lost: what they would have told is stored."""
+def test_an_accept_after_lost_answers_causes_no_duplicates(seed: int) -> None:
+    """A foreign writer appends to the copy, which stops it while answers get lost: their batches are stored."""
 
     async def scenario() -> None:
         world, source, witness = make(seed, **{"B.exactly.once.source.support": "enabled", **PASS})
@@ -153,7 +157,7 @@ def test_an_accept_behind_answers_that_were_lost_repeats_nothing(seed: int) -> N
             answers.free.clear()
             source.fill(8)
             await asyncio.sleep(0.1)
-            answers.let_one_arrive()  # that one shows the stranger
+            answers.let_one_arrive()  # this batch reveals the foreign writer
             await asyncio.sleep(1)
             answers.are_lost = True
             answers.free.set()
@@ -172,7 +176,7 @@ def test_an_accept_behind_answers_that_were_lost_repeats_nothing(seed: int) -> N
 
 
 @pytest.mark.walk(range(2))
-def test_a_gap_that_is_met_under_load_can_be_accepted_as_it_is_listed(seed: int) -> None:
+def test_a_gap_found_under_load_can_be_accepted_as_it_is_listed(seed: int) -> None:
     async def scenario() -> None:
         world, source, _ = make(seed, **{"B.exactly.once.source.support": "enabled", **PASS})
         source.fill(10)
@@ -196,7 +200,7 @@ def test_a_gap_that_is_met_under_load_can_be_accepted_as_it_is_listed(seed: int)
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_an_accept_that_comes_before_all_is_settled_waits_for_it() -> None:
+def test_an_accept_that_comes_before_all_batches_are_settled_waits_for_them() -> None:
     async def scenario() -> None:
         world = World(5, nodes=3, extra=PASS)
         world.source.create_topic("orders", 1)
@@ -204,7 +208,7 @@ def test_an_accept_that_comes_before_all_is_settled_waits_for_it() -> None:
         answers = Answers()
         async with world.worker(through=answers):
             await cut_back_with_batches_in_flight(world, answers)
-            assert gaps(world) == [], "nobody knows yet where it stands"
+            assert gaps(world) == [], "the outcome of its batches is unknown"
             early = Command("early", "orders", 0, 20, 1)
             command(world, early)
             await asyncio.sleep(10)
@@ -219,8 +223,8 @@ def test_an_accept_that_comes_before_all_is_settled_waits_for_it() -> None:
 # ---- one gap after another
 
 
-def test_a_second_gap_at_a_position_that_was_accepted_before_is_accepted_as_well() -> None:
-    """The copy is cut back, and that is accepted; nothing comes, and then the remote topic is deleted."""
+def test_a_second_gap_at_a_position_that_was_accepted_before_can_be_accepted_too() -> None:
+    """The copy is truncated, and that is accepted; no record comes, and then the remote topic is deleted."""
 
     async def scenario() -> None:
         world = World(1, nodes=3)
@@ -241,7 +245,7 @@ def test_a_second_gap_at_a_position_that_was_accepted_before_is_accepted_as_well
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_what_expired_further_until_it_was_accepted_does_not_stop_the_partition_again() -> None:
+def test_records_that_expired_before_the_accept_do_not_stop_the_partition_again() -> None:
     async def scenario() -> None:
         world = World(2, extra=STOP)
         await expired_while_down(world)
@@ -256,8 +260,8 @@ def test_what_expired_further_until_it_was_accepted_does_not_stop_the_partition_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_topic_that_is_made_anew_again_and_again_is_counted_each_time() -> None:
-    """Each time it had as many records as before, so its partition stood where the gap before was met."""
+def test_a_topic_that_is_recreated_repeatedly_is_a_gap_each_time() -> None:
+    """Each time it had as many records as before, so its partition stopped at the position of the gap before."""
 
     async def scenario() -> None:
         world = World(6, extra=RESTART)
@@ -281,8 +285,8 @@ def test_a_topic_that_is_made_anew_again_and_again_is_counted_each_time() -> Non
 # ---- beside others
 
 
-def test_a_partition_that_cannot_go_on_yet_holds_up_no_other() -> None:
-    """The copies of two partitions are cut back, and the first has no leader on the source that tells its start."""
+def test_a_partition_that_cannot_resume_yet_delays_no_other() -> None:
+    """The copies of two partitions are truncated. The first has no leader on the source to ask for its start."""
 
     async def scenario() -> None:
         world = World(5, nodes=3, extra={**RECOPY, **THREE})
@@ -308,7 +312,7 @@ def test_a_partition_that_cannot_go_on_yet_holds_up_no_other() -> None:
 
 
 def test_many_partitions_are_accepted_together() -> None:
-    """300 of them took 39 s, one after the other, and 40 positions of others were stored for each."""
+    """One after the other, 300 of them took 39 s, and 40 positions of other partitions were stored for each."""
 
     async def scenario() -> None:
         world = World(1, nodes=3, latency_s=(0.012, 0.013))
@@ -334,10 +338,10 @@ def test_many_partitions_are_accepted_together() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-# ---- how many are kept
+# ---- how many gaps are kept
 
 
-def test_of_each_partition_the_last_few_gaps_are_kept() -> None:
+def test_the_last_few_gaps_of_each_partition_are_kept() -> None:
     async def scenario() -> None:
         world = World(7)
         world.source.create_topic("orders", 1)
@@ -352,6 +356,6 @@ def test_of_each_partition_the_last_few_gaps_are_kept() -> None:
             await world.stop(herder)
         found = [one for one in kept(world) if isinstance(one, Gap)]
         assert found and all(gap.done is Done.CONTINUED for gap in found)
-        assert len(found) <= 10, "what is over is not of interest for ever"
+        assert len(found) <= 10, "old gaps are removed"
 
     run_virtual(scenario(), limit_s=HOUR_S)
