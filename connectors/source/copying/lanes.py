@@ -1,20 +1,18 @@
-"""The lanes of one flow: which broker each partition is read from, and which it is written to, as leaders move.
+"""The lanes of one flow, one for each broker it reads from or writes to; and which of its partitions stand still.
 
 Answers to the connections of the consumer and the producer that each MirrorSourceTask of MirrorMaker 2 has for itself.
 Here one fetch lane serves all partitions that a source broker leads, and one produce lane all of a target broker.
 
-Which partitions of a flow stand still for ``stall.timeout.ms``, and what they wait for; and when that is over.
-
-One line for each topic and reason: a dead target broker stalls thousands of partitions at the same moment. A reason is
-said once. Another one that shows later is said as well, after ``stall.timeout.ms`` again: a target that lacks replicas
-first just does not answer.
+MirrorMaker 2 does not say that a partition stands still. ``Stalls`` says it after ``stall.timeout.ms``, with the
+reason, in one line for each topic and reason: a target broker that fails stalls thousands of partitions at once.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from math import inf
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -32,7 +30,7 @@ from mm2py.replication.sending import ProduceLane
 
 
 class Lanes:
-    """Begun as brokers are met, and kept until the flow's task ends."""
+    """Started when a partition first needs them, and kept until the flow's task ends."""
 
     def __init__(
         self,
@@ -52,7 +50,7 @@ class Lanes:
         """Make it, without lanes.
 
         Args:
-            stale: is told that a broker was lost, so that others may lead its partitions.
+            stale: called when a broker was lost: others may lead its partitions by now.
             start: runs a lane under a name, until the flow's task ends.
         """
         self._settings = settings
@@ -69,7 +67,7 @@ class Lanes:
         self._fetch: dict[BrokerId, FetchLane] = {}
         self._produce: dict[BrokerId, ProduceLane] = {}
         self._accounts: dict[BrokerId, MemoryAccount] = {}
-        """What is read and not acknowledged yet, by target broker."""
+        """The memory for what is read and not acknowledged yet, by target broker."""
         self._rate = RateLimit(settings.bytes_per_second_max)
         self._part_of_rate = 1.0
         self._reading = _reading(settings)
@@ -88,13 +86,13 @@ class Lanes:
             fetch_lane.wake()
 
     def take_part_of_rate(self, part: float) -> None:
-        """Read no faster than this part of ``bytes.per.second.max``: other workers read the rest."""
+        """Read at most this part of ``bytes.per.second.max``: other workers of the flow have the rest."""
         self._part_of_rate = part
         most = self._settings.bytes_per_second_max
         self._rate.change(None if most is None else max(1, int(most * part)), self._clock.monotonic())
 
     def change(self, settings: FlowSettings) -> None:
-        """Take other settings up; reads under way are answered as they were asked for."""
+        """Use other settings from the next read on."""
         self._settings = settings
         self._reading = _reading(settings)
         for lane in self._fetch.values():
@@ -102,17 +100,17 @@ class Lanes:
         self.take_part_of_rate(self._part_of_rate)
 
     def offer_read(self, part: CopiedPartition) -> None:
-        """It may be read."""
+        """Take in that it may be read."""
         if part.source_leader is not None:
             self._fetch[part.source_leader].offer(part)
 
     def offer_batches(self, part: CopiedPartition) -> None:
-        """It may have batches to send."""
+        """Take in that it may have batches to send."""
         if part.copier.has_batches and part.target_leader is not None:
             self._produce[part.target_leader].offer(part)
 
     def forget(self, part: CopiedPartition) -> None:
-        """It is copied no more."""
+        """Stop reading it."""
         if part.source_leader in self._fetch:
             self._fetch[part.source_leader].partitions.pop(part.key, None)
 
@@ -123,13 +121,22 @@ class Lanes:
 
     def circumstances(self, part: CopiedPartition) -> Circumstances:
         """Return what is known of a partition just now."""
+        copier = part.copier
+        source = None if part.source_leader is None else self._fetch.get(part.source_leader)
+        target = None if part.target_leader is None else self._produce.get(part.target_leader)
         account = None if part.target_leader is None else self._accounts.get(part.target_leader)
-        return circumstances_of(
-            part,
-            fetch_lanes=self._fetch,
-            produce_lanes=self._produce,
+        return Circumstances(
+            lacks_leader=part.lacks_leader,
+            reason=copier.kind_of_reason if isinstance(copier.state, _SAYS_WHY) else "",
+            is_storing=isinstance(copier.state, Storing),
+            position_problem=part.position_problem,
+            has_unacknowledged=not copier.is_idle,
+            hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
+            target_problem=None if target is None else target.problem.text,
+            source_problem=None if source is None else source.problem.text,
             throttled_s=self._rate.wait_s(self._clock.monotonic()),
             memory_is_full=account is not None and account.is_waited_for,
+            is_reading=part.reading is not None,
         )
 
     def _fetch_lane(self, broker: BrokerId) -> FetchLane:
@@ -201,16 +208,8 @@ _ENDING = (Draining, Drained)
 _SAYS_WHY = (Reconciling, Waiting, Stalled)
 
 
-@dataclass(slots=True)
-class _Said:
-    """What was said of a partition since it stands still."""
-
-    reasons: set[str] = field(default_factory=set)
-    at_s: float = float("-inf")
-
-
 class Stalls:
-    """Looked at every second by the flow's task."""
+    """Which partitions of a flow stand still, and why. The flow's task looks every second."""
 
     def __init__(self, flow: Flow, timeout_s: float, metrics: Metrics, log: FilteringBoundLogger) -> None:
         self._flow = flow
@@ -218,8 +217,6 @@ class Stalls:
         self._metrics = metrics
         self._log = log
         self._watches: dict[CopiedPartition, Watch] = {}
-        self._said: dict[CopiedPartition, _Said] = {}
-        """Of those that stand still."""
 
     def look(
         self,
@@ -227,27 +224,27 @@ class Stalls:
         now_s: float,
         circumstances: Callable[[CopiedPartition], Circumstances],
     ) -> None:
-        """Compare with the last look, and say what began and what is over; ``part.stalled`` is kept up to date."""
-        watches, self._watches = self._watches, {}
-        said, self._said = self._said, {}
+        """Keep ``part.stalled`` up to date, and say what stands still and what moves again.
+
+        Each reason is said once while a partition stands still, and another reason after ``stall.timeout.ms`` again: a
+        target that lacks replicas at first just does not answer.
+        """
+        self._watches = {part: self._watches.get(part) or Watch() for part in partitions}
         fresh: dict[tuple[str, str], dict[int, float]] = {}
-        for part in partitions:
-            watch = self._watches[part] = watches.get(part) or Watch()
+        over: Counter[str] = Counter()
+        for part, watch in self._watches.items():
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
             if waited_s < self.timeout_s or isinstance(part.copier.state, _ENDING):
+                over[part.source_topic] += bool(watch.said)
+                watch.said.clear()
                 continue
             part.stalled = why_stalled(circumstances(part))
-            known = self._said[part] = said.get(part) or _Said()
-            if part.stalled not in known.reasons and now_s - known.at_s >= self.timeout_s:
-                known.reasons.add(part.stalled)
-                known.at_s = now_s
+            if part.stalled not in watch.said and now_s - max(watch.said.values(), default=-inf) >= self.timeout_s:
+                watch.said[part.stalled] = now_s
                 fresh.setdefault((part.source_topic, part.stalled), {})[part.partition] = waited_s
-        over: dict[str, int] = {}
-        for part in said.keys() - self._said.keys():
-            over[part.source_topic] = over.get(part.source_topic, 0) + (part in self._watches)
-        self._metrics.set_stalled(self._flow, len(self._said))
+        self._metrics.set_stalled(self._flow, sum(bool(part.stalled) for part in self._watches))
         for (topic, why), waited in fresh.items():
             self._log.error(
                 "partition.stalled",
@@ -260,30 +257,3 @@ class Stalls:
         for topic, count in sorted(over.items()):
             if count:
                 self._log.info("partition.moving", topic=topic, partitions=count)
-
-
-def circumstances_of(
-    part: CopiedPartition,
-    *,
-    fetch_lanes: Mapping[BrokerId, FetchLane],
-    produce_lanes: Mapping[BrokerId, ProduceLane],
-    throttled_s: float,
-    memory_is_full: bool,
-) -> Circumstances:
-    """Return what is known of a partition just now."""
-    copier = part.copier
-    source = None if part.source_leader is None else fetch_lanes.get(part.source_leader)
-    target = None if part.target_leader is None else produce_lanes.get(part.target_leader)
-    return Circumstances(
-        lacks_leader=part.lacks_leader,
-        reason=copier.kind_of_reason if isinstance(copier.state, _SAYS_WHY) else "",
-        is_storing=isinstance(copier.state, Storing),
-        position_problem=part.position_problem,
-        has_unacknowledged=not copier.is_idle,
-        hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
-        target_problem=None if target is None else target.problem.text,
-        source_problem=None if source is None else source.problem.text,
-        throttled_s=throttled_s,
-        memory_is_full=memory_is_full,
-        is_reading=part.reading is not None,
-    )

@@ -1,25 +1,10 @@
-"""How each remote topic is to be written to, by what the clusters say of its settings: how large, cleaned or not.
+"""What a flow asks brokers about its partitions while it copies them.
 
-Answers to what MM2 leaves to its producer and the brokers: a batch that the remote topic does not take fails the task.
-
-Where source partitions end that nobody reads just now: else nobody would know that records wait in them.
-
-The story: a partition is idle when the leader of its remote partition goes away. Reads go by target broker, so none
-names it any more; records that come then are seen by nobody, and ``partition.stalled`` would never be said. So it is
-with one that is being reconciled, or waits for its first position. MirrorMaker 2 reads on, and shows it as RUNNING.
-
-Whether remote partitions still hold all that was acknowledged (M4 of docs/broker-facts.md).
-
-The story: a replica that lacks records is elected, or a topic is made anew. Its leader may know no producer, and takes
-any sequence: the copy then goes on behind a hole. So before a batch is sent under another leader epoch the end of the
-partition is asked for; and now and then where nothing is sent. MirrorMaker 2 does not look.
-
-An end that is too low is looked at twice: right after an election the new leader's high watermark may lag.
-
-What a copier has asked of brokers before it goes on: offsets of the source log, limits of the remote topic.
-
-Answers to what MM2's consumer and producer settle out of sight, or not at all: there an offset out of range is reset,
-and a record too large fails the task. Here the copier decides, on the answers that come back to it as events.
+* ``RemoteRules``: how each remote topic is to be written to, by its settings. MirrorMaker 2 leaves that to its
+  producer: a batch that the remote topic does not take fails the task.
+* ``SourceEnds``: where source partitions end that are not read just now.
+* ``TargetEnds``: whether remote partitions still hold all that was acknowledged. MirrorMaker 2 does not look.
+* ``BrokerLookups``: what a copier needs before it goes on. MirrorMaker 2's consumer resets an offset out of range.
 """
 
 from __future__ import annotations
@@ -56,7 +41,7 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 
 
 class RemoteRules:
-    """Of one flow. Keeps nothing: partitions keep their own."""
+    """Looks up how remote topics of one flow are to be written to. It keeps nothing: each partition keeps its rules."""
 
     def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers) -> None:
         self._settings = settings
@@ -64,10 +49,10 @@ class RemoteRules:
         self._target = target
 
     async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
-        """Let partitions that are copied know that settings of their remote topics have changed.
+        """Give partitions that are copied new rules after settings of their remote topics have changed.
 
         Args:
-            settings_of: the remote topics, with those new values that are known; brokers may not show them yet.
+            settings_of: the remote topics, with the new values that are known; brokers may still show the old ones.
         """
         parts = [part for part in copied if part.target_topic in settings_of]
         upstreams = {part.target_topic: part.source_topic for part in parts}
@@ -92,7 +77,7 @@ class RemoteRules:
 
         Args:
             upstreams: the upstream topic of each remote topic.
-            known: settings of remote topics that count more than what the target says of them.
+            known: settings of remote topics; they take precedence over what the target answers.
         Raises: KafkaError.
         """
         compression = self._settings.compression
@@ -127,12 +112,17 @@ def _values(found: object) -> dict[str, str]:
 
 
 LOOK_EVERY_S: Final = 5.0
-"""How often each leader is asked, in one request for all its partitions that are not read."""
+"""How often the source is asked for the ends of partitions that are not read."""
 _ENDING: Final = (Draining, Drained)
 
 
 class SourceEnds:
-    """Keeps ``CopiedPartition.asked_end`` for the watchdog."""
+    """Keeps ``CopiedPartition.asked_end`` for partitions that are not read, so that their waiting records are noticed.
+
+    The story: a partition is idle when its remote partition loses its leader. Reads are made by target broker, so none
+    names the partition any more. Records that come then are not seen, and ``partition.stalled`` is never said. The same
+    holds for a partition that is being reconciled, or that waits for its first position.
+    """
 
     def __init__(
         self,
@@ -146,63 +136,53 @@ class SourceEnds:
 
         Args:
             partitions: those that are copied; it may change meanwhile.
-            fetch_max_wait_s: how long a read may wait at the source: so long nothing is heard of an idle partition.
+            fetch_max_wait_s: how long a read may wait at the source: an idle partition is not heard of for so long.
         """
         self._source = source
         self._partitions = partitions
         self.fetch_max_wait_s = fetch_max_wait_s
         self._clock = clock
-        self._asked: set[BrokerId] = set()
 
     async def run(self) -> None:
-        """Ask until cancelled. Raises: KafkaError; what no repetition mends."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await asyncio.sleep(LOOK_EVERY_S)
-                    for leader, parts in self._unread().items():
-                        if leader not in self._asked:  # one that does not answer is asked no more often
-                            self._asked.add(leader)
-                            tasks.create_task(self._ask(leader, parts), name=f"source ends on broker {leader}")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        """Ask until cancelled. Raises: KafkaError that no retry mends."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            unread = self._unread()
+            ends = await find_offsets(self._source, {part.key: part.source_leader for part in unread}, LATEST)
+            for part in unread:
+                part.asked_end = ends.get(part.key, part.asked_end)
 
-    def _unread(self) -> dict[BrokerId, list[CopiedPartition]]:
-        """Those of which nothing was heard for a while, and of which no records are known to wait; by their leaders."""
-        found: dict[BrokerId, list[CopiedPartition]] = {}
+    def _unread(self) -> list[CopiedPartition]:
+        """Return the partitions that were not read for a while, and that have no known records waiting."""
+        found: list[CopiedPartition] = []
         now_s = self._clock.monotonic()
-        unread_after_s = LOOK_EVERY_S + self.fetch_max_wait_s
         for part in self._partitions.values():
-            if now_s - part.read_at_s < unread_after_s:
+            if now_s - part.read_at_s < LOOK_EVERY_S + self.fetch_max_wait_s:
                 part.asked_end = 0
-                continue
-            known_end = max(part.copier.end_offset or 0, part.log_end)
-            if part.source_leader is None or isinstance(part.copier.state, _ENDING):
-                continue
-            if part.copier.position.source_offset >= known_end:
-                found.setdefault(part.source_leader, []).append(part)
+            elif not isinstance(part.copier.state, _ENDING):
+                known_end = max(part.copier.end_offset or 0, part.log_end)
+                if part.copier.position.source_offset >= known_end:
+                    found.append(part)
         return found
-
-    async def _ask(self, leader: BrokerId, parts: Sequence[CopiedPartition]) -> None:
-        try:
-            ends = await find_offsets(self._source, {part.key: leader for part in parts}, LATEST)
-        finally:
-            self._asked.discard(leader)
-        for part in parts:
-            part.asked_end = ends.get(part.key, part.asked_end)
 
 
 IDLE_EVERY_S: Final = 60.0
-"""How often those are looked at that got no acknowledgement meanwhile."""
+"""How often partitions are looked at that got no acknowledgement meanwhile."""
 END_PATIENCE_S: Final = 3.0
-"""How long a remote partition may seem shorter than what was stored in it until that is believed."""
+"""How long a remote partition may seem shorter than what was stored in it before that is believed: right after an
+election the new leader's high watermark may be behind."""
 GATHER_S: Final = 0.01
 AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0)
-"""How soon a leader is asked again after its first, second, ... time without an answer that settles all."""
+"""How soon a leader is asked again after its first, second, ... answer that left an end unverified."""
 
 
 class TargetEnds:
-    """Looks at the ends of a task's remote partitions, many in one request to each leader."""
+    """Looks at the ends of a task's remote partitions, many in one request to each leader.
+
+    The story: a replica that lacks records is elected, or a topic is deleted and created again. The new leader may know
+    no producer, and then takes any sequence: the copy would go on behind a hole (docs/broker-facts.md#m4). So before a
+    batch is sent under another leader epoch, and now and then while nothing is sent, the end is asked for.
+    """
 
     def __init__(
         self,
@@ -234,12 +214,12 @@ class TargetEnds:
         self._news = asyncio.Event()
 
     def look(self, part: CopiedPartition) -> None:
-        """Find out whether this partition is whole; it waits for that (``Copier.is_end_unverified``)."""
+        """Find out whether this partition holds all that was acknowledged; its copier sends nothing until then."""
         self._wanted[part] = None
         self._news.set()
 
     async def run(self) -> None:
-        """Look until cancelled. Raises: KafkaError; what no repetition mends."""
+        """Look until cancelled. Raises: KafkaError that no retry mends."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._look_at_idle(), name="ends of idle partitions")
@@ -248,7 +228,7 @@ class TargetEnds:
                     await asyncio.sleep(GATHER_S)
                     self._news.clear()
                     for leader, parts in _by_leader(self._wanted).items():
-                        if leader not in self._asked:  # one that does not answer holds up its own partitions only
+                        if leader not in self._asked:  # a leader that does not answer delays its own partitions only
                             self._asked.add(leader)
                             for part in parts:
                                 del self._wanted[part]
@@ -257,13 +237,13 @@ class TargetEnds:
             raise group.exceptions[0] from None
 
     async def _settle(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
-        """Ask about partitions whose end is unverified; soon once more about those of which it still is."""
+        """Ask about partitions whose end is unverified; soon ask again about those whose end still is."""
         try:
             await self._ask(leader, parts)
             again = [part for part in parts if part.copier.is_end_unverified and self._is_asked(part)]
             times = self._in_vain[leader] = self._in_vain.get(leader, -1) + 1 if again else -1
             if again:
-                if leader is not None:  # of those without a leader the watch takes care
+                if leader is not None:  # while there is no leader, the connector asks for metadata anyway
                     self._stale()
                 await asyncio.sleep(AGAIN_S[min(times, len(AGAIN_S) - 1)])
         finally:
@@ -273,7 +253,7 @@ class TargetEnds:
         self._news.set()
 
     async def _look_at_idle(self) -> None:
-        """Look at those that got no acknowledgement since the last time: what they got would have told."""
+        """Look at partitions that got no acknowledgement since the last look; an acknowledgement proves as much."""
         while True:
             await asyncio.sleep(IDLE_EVERY_S)
             before = self._seen
@@ -296,7 +276,7 @@ class TargetEnds:
         return self._partitions.get(part.key) is part and part.copier.vouched_offset is not None
 
     async def _ask(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
-        """Ask a leader, and tell the copiers; of some there may be no answer."""
+        """Ask a leader, and tell the copiers; the answer may lack some partitions."""
         if leader is None:
             return
         asked = {
@@ -338,7 +318,7 @@ def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[C
 
 
 class Inquiries:
-    """Of one flow's task, which sees to it that none is made twice at a time. Each raises KafkaError."""
+    """The look-ups that copiers ask for. The task makes each at most once at a time. Each raises KafkaError."""
 
     def __init__(
         self,
@@ -358,10 +338,10 @@ class Inquiries:
         self._handle = handle
         self._clock = clock
         self._looked_up: dict[CopiedPartition, int] = {}
-        """For which source offset the limits were last looked up before it went into quarantine."""
+        """The source offset of the last record for which limits were looked up before it went into quarantine."""
 
     def forget(self, part: CopiedPartition) -> None:
-        """It is copied no more."""
+        """Forget a partition that is not copied any more."""
         self._looked_up.pop(part, None)
 
     async def find_offsets(self, part: CopiedPartition) -> None:
@@ -373,7 +353,8 @@ class Inquiries:
         self._handle(part, OffsetsFound(first, last, self._clock.monotonic()))
 
     async def find_limits(self, part: CopiedPartition) -> None:
-        """Look up how large a batch the remote topic takes; a refusal of less counts more than what is said."""
+        """Look up how large a batch the remote topic takes. A size that the target has refused is too large, whatever
+        the settings say."""
         topic = part.target_topic
         limit = part.rules.max_message_bytes
         found = (await admin.describe_topic_configs(self._target, [topic], keys=["max.message.bytes"]))[topic]
@@ -394,7 +375,7 @@ class Inquiries:
         self._handle(part, Tick(self._clock.monotonic()))
 
     async def quarantine(self, part: CopiedPartition, poison: Poison) -> None:
-        """Keep a record that the target refuses; one that was not sent, only if its settings are still the same."""
+        """Keep a record that the target refuses. One that was not sent is tried again if the limits have changed."""
         if not poison.was_sent and self._looked_up.get(part) != poison.offset:
             self._looked_up[part] = poison.offset
             before = part.rules

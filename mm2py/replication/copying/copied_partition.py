@@ -100,11 +100,13 @@ NOT_STORED: Final = "its position is not stored on the target yet"
 class Watch:
     """Watches one partition. A partition with nothing to copy never stands still, however long that lasts."""
 
-    __slots__ = ("_acknowledged", "_since_s")
+    __slots__ = ("_acknowledged", "_since_s", "said")
 
     def __init__(self) -> None:
         self._acknowledged = -1
         self._since_s: float | None = None
+        self.said: dict[str, float] = {}
+        """Why it stands still, as far as that was logged, and when."""
 
     def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
         """Return for how long records have waited without any being acknowledged; 0 if none waits.
