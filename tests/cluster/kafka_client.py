@@ -1,6 +1,10 @@
 """What tests do to real clusters besides running mm2py: make topics, write, read, delete. All through librdkafka.
 
 Each call is complete when it returns: a topic can be written to, a deleted one is gone.
+
+Tests ask twenty times a second whether something has come true. A new client for each question would cost several
+milliseconds of CPU on both sides, which the workers need; so clients of a cluster of one node are kept as long as its
+object. Where there are several nodes each call has a new client: a kept one may wait for a broker that a test froze.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ import itertools
 import struct
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined, unused-ignore]
@@ -24,7 +29,13 @@ ANSWER_S: Final = 30.0
 _STILL_COMING_UP: Final = frozenset(
     {*MOVING, KafkaError._DESTROY_BROKER}  # librdkafka heard that a broker is gone while it was being asked
 )
+_ABSENT: Final = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_RECONNECT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
+"""Kept clients find a broker soon that was away for long."""
+T = TypeVar("T")
 _numbers = itertools.count(1)
+_admins: WeakKeyDictionary[KafkaCluster, tuple[str, AdminClient]] = WeakKeyDictionary()
+_idle_consumers: WeakKeyDictionary[KafkaCluster, list[tuple[str, Consumer]]] = WeakKeyDictionary()
 
 
 def new_name(stem: str) -> str:
@@ -33,7 +44,15 @@ def new_name(stem: str) -> str:
 
 
 def admin(cluster: KafkaCluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
+    """Return a client; with several nodes a new one, whose answers are lost with it."""
+    bootstrap = cluster.internal_bootstrap
+    kept = _admins.get(cluster)
+    if kept is not None and kept[0] == bootstrap:
+        return kept[1]
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **_RECONNECT})
+    if len(cluster.brokers) == 1:
+        _admins[cluster] = bootstrap, client
+    return client
 
 
 def topic_id(cluster: KafkaCluster, topic: str) -> uuid.UUID:
@@ -86,50 +105,18 @@ def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, p
 
 def offsets(cluster: KafkaCluster, topic: str, partition: int = 0) -> tuple[int, int]:
     """Return the first offset and the next one; (0, 0) for a topic that is not there."""
-    consumer = _consumer(cluster)
-    end_s = time.monotonic() + READ_S
-    try:
-        while True:
-            try:
-                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_S)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
-                    return 0, 0
-                if code not in _STILL_COMING_UP or time.monotonic() > end_s:
-                    raise
-                time.sleep(0.05)  # nothing announces a leader; the question costs the broker a microsecond
-    finally:
-        consumer.close()
+    return _asked(cluster, lambda consumer: _offsets(consumer, topic, partition))
 
 
 def record_count(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> int:
     """Return log end minus log start; 0 for a topic that is not there."""
-    ends = [offsets(cluster, topic, number) for number in partitions]
+    ends = _asked(cluster, lambda consumer: [_offsets(consumer, topic, number) for number in partitions])
     return sum(last - first for first, last in ends)
 
 
 def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[Message]:
     """Return all records, partition by partition in order, up to the ends as they are now."""
-    consumer = _consumer(cluster)
-    try:
-        messages: list[Message] = []
-        for number in partitions:
-            first, last = offsets(cluster, topic, number)
-            if first < last:
-                consumer.assign([TopicPartition(topic, number, first)])
-            while first < last:
-                message = consumer.poll(30)
-                assert message is not None, f"{topic}-{number} was not readable at {first}"
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    break  # what stands before the end are control records
-                messages.append(message)
-                first = (message.offset() or 0) + 1
-        return messages
-    finally:
-        consumer.close()
+    return _asked(cluster, lambda consumer: [*itertools.chain(*(_read(consumer, topic, one) for one in partitions))])
 
 
 def values(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
@@ -137,16 +124,85 @@ def values(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) 
     return [message.value() or b"" for message in read(cluster, topic, partitions)]
 
 
-def _consumer(cluster: KafkaCluster) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": cluster.internal_bootstrap,
+def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
+    """Ask through a consumer that nobody else has meanwhile; what a kept one cannot answer is asked of a new one."""
+    bootstrap = cluster.internal_bootstrap
+    idle = _idle_consumers.setdefault(cluster, [])
+    kept_for, consumer = idle.pop() if idle else ("", None)
+    if consumer is not None:
+        try:
+            if kept_for != bootstrap:
+                raise KafkaException(KafkaError(KafkaError._STATE))
+            answer = ask(consumer)
+        except KafkaException:  # such as: the leader epochs that it knows are those of a topic that was made anew since
+            consumer.close()
+        except BaseException:
+            consumer.close()
+            raise
+        else:
+            idle.append((bootstrap, consumer))
+            return answer
+    end_s = time.monotonic() + READ_S
+    while True:
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
             "group.id": "tests-read",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "log_level": 0,
+            **_RECONNECT,
         }
-    )
+        consumer = Consumer(settings)
+        try:
+            answer = ask(consumer)
+        except KafkaException as error:
+            consumer.close()
+            if error.args[0].code() not in _STILL_COMING_UP | _ABSENT or time.monotonic() > end_s:
+                raise
+            time.sleep(0.05)  # nothing announces a leader; the question costs the broker a microsecond
+        except BaseException:
+            consumer.close()
+            raise
+        else:
+            if len(cluster.brokers) == 1:
+                idle.append((bootstrap, consumer))
+            else:
+                consumer.close()
+            return answer
+
+
+def _offsets(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    place = TopicPartition(topic, partition)
+    try:
+        return consumer.get_watermark_offsets(place, timeout=READ_S)
+    except KafkaException as error:
+        if error.args[0].code() not in _ABSENT:
+            raise
+    # It remembers what was not there, until it asks for that topic by name.
+    if partition not in consumer.list_topics(topic, timeout=READ_S).topics[topic].partitions:
+        return 0, 0
+    return consumer.get_watermark_offsets(place, timeout=READ_S)
+
+
+def _read(consumer: Consumer, topic: str, partition: int) -> list[Message]:
+    messages: list[Message] = []
+    first, last = _offsets(consumer, topic, partition)
+    if first < last:
+        consumer.assign([TopicPartition(topic, partition, first)])
+    while first < last:
+        message = consumer.poll(30)
+        assert message is not None, f"{topic}-{partition} was not readable at {first}"
+        if (message.topic(), message.partition()) != (topic, partition):
+            continue  # of an assignment before this one
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            break  # what stands before the end are control records
+        messages.append(message)
+        first = (message.offset() or 0) + 1
+    consumer.unassign()
+    return messages
 
 
 def _leaders(client: AdminClient, topic: str) -> int:
