@@ -1,11 +1,8 @@
-"""From a broker's host name to its addresses, in threads of our own: a silent name server delays no other broker.
+"""Opening a connection: name look-up, the first address that answers, TLS, versions, authentication.
 
-Answers to ClientUtils.resolve and InetAddress in Apache Kafka's clients. An event loop looks names up in a pool of few
-threads that the whole process shares, under uvloop in two; a look-up without an answer takes one for many seconds.
-
-Opening a connection: name look-up, the first address that answers, TLS, versions, authentication.
-
-Answers to ClusterConnectionStates and the API version exchange of NetworkClient in Apache Kafka's clients.
+Answers to ClientUtils.resolve, ClusterConnectionStates and the API version exchange of NetworkClient in Apache Kafka's
+clients. Names are looked up in threads of our own: an event loop does it in a few threads that the whole process
+shares, and a look-up without an answer blocks one of them for many seconds.
 """
 
 from __future__ import annotations
@@ -17,11 +14,11 @@ import os
 import socket
 import ssl
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from aiohappyeyeballs import start_connection
 from kio.serial import entity_reader
 
 from mm2py import __version__
@@ -37,10 +34,8 @@ from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.connection import MAX_FRAME_BYTES, Connection, FrameStream, VersionRanges, encode
 from mm2py.kafka.transport.wire import FrameMemory
 
-AT_ONCE_MOST: Final = 8
-"""So many look-ups of one cluster run at a time. Only if as many names are dead does a live one wait."""
 PATIENCE_S: Final = 0.5
-"""How long a look-up is waited for where the addresses are known that the name had last."""
+"""How long to wait for a look-up of a name whose last addresses are known."""
 NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 LookUp = Callable[[str], Sequence[str]]
@@ -61,9 +56,6 @@ class NameLookup:
         self._patience_s = patience_s
         self._known: dict[str, Sequence[str]] = {}
         self._asked: dict[str, asyncio.Future[Sequence[str]]] = {}
-        self._waiting: deque[str] = deque()
-        """Names that wait for a thread to be free."""
-        self._threads = 0
 
     async def addresses(self, host: str) -> Sequence[str]:
         """Return the addresses of a name, at least one.
@@ -86,21 +78,15 @@ class NameLookup:
             return known
 
     def _begin(self, host: str) -> asyncio.Future[Sequence[str]]:
-        answer = self._asked[host] = asyncio.get_running_loop().create_future()
-        self._waiting.append(host)
-        self._start_threads()
+        loop = asyncio.get_running_loop()
+        answer = self._asked[host] = loop.create_future()
+        # Not asyncio.to_thread: its few threads are shared, and the end of the process waits for them.
+        thread = threading.Thread(target=self._work, args=(host, loop), name=f"look-up of {host}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the container's limit of threads is reached: there would be no answer
+            self._take(host, OSError(f"its name cannot be looked up: {error}"))
         return answer
-
-    def _start_threads(self) -> None:
-        while self._waiting and self._threads < AT_ONCE_MOST:
-            self._threads += 1
-            host, loop = self._waiting.popleft(), asyncio.get_running_loop()
-            # Not asyncio.to_thread: its few threads are shared, and the end of the process waits for them.
-            thread = threading.Thread(target=self._work, args=(host, loop), name=f"look-up of {host}", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # the container's limit of threads is reached: there would be no answer
-                self._take(host, OSError(f"its name cannot be looked up: {error}"))
 
     def _work(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a thread, for as long as the system takes."""
@@ -110,14 +96,9 @@ class NameLookup:
         except Exception as error:
             found = error
         with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
-            loop.call_soon_threadsafe(self._end, host, found)
-
-    def _end(self, host: str, found: Sequence[str] | Exception) -> None:
-        self._take(host, found)
-        self._start_threads()
+            loop.call_soon_threadsafe(self._take, host, found)
 
     def _take(self, host: str, found: Sequence[str] | Exception) -> None:
-        self._threads -= 1
         answer = self._asked.pop(host)
         if isinstance(found, Exception):
             if _is_no(found):
@@ -252,71 +233,23 @@ async def _open(
     *,
     step_s: float,
 ) -> FrameStream:
-    """Connect to the first of a broker's addresses that answers; ``host`` is the name in its certificate."""
-    left = list(addresses)
-    failure: OSError | None = None
-    while left:
-        sock, address = await _reach(left, port, step_s)
-        left.remove(address)
-        try:
-            _, stream = await asyncio.get_running_loop().create_connection(
-                make, sock=sock, ssl=tls, server_hostname=host if tls is not None else None
-            )
-            return stream
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            failure = error
-    raise failure or OSError("it has no address")
+    """Connect to the first of a broker's addresses that answers; ``host`` is the name in its certificate.
 
-
-async def _reach(addresses: Sequence[str], port: int, step_s: float) -> tuple[socket.socket, str]:
-    """Return a socket that is connected to one of the addresses, and that address.
-
-    The story: a name has two addresses, the network drops what is sent to the first, and the name server gives both in
-    the same order each time. Waiting for the first address until the deadline would never reach the broker. So the next
-    one is tried beside it after a moment, as in RFC 8305, or at once where nothing listens.
-
-    Raises: OSError, the last address's.
+    The story: a name has two addresses, and the network drops everything that is sent to the first. Waiting for the
+    first one until the deadline would never reach the broker. So the next one is tried beside it, as in RFC 8305.
     """
-    waiting = deque(addresses)
-    tries: dict[asyncio.Task[socket.socket], str] = {}
-    apart_s = min(NEXT_ADDRESS_S, step_s / 2 / len(addresses))
-    failure: OSError | None = None
-    try:
-        while waiting or tries:
-            if waiting:
-                address = waiting.popleft()
-                tries[asyncio.create_task(_reach_one(address, port), name=f"connect to {address}")] = address
-            done, _ = await asyncio.wait(
-                tries, timeout=apart_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
-            )
-            for one in done:
-                address = tries.pop(one)
-                try:
-                    return one.result(), address
-                except OSError as error:
-                    failure = error
-        assert failure is not None  # noqa: S101  there is an address
-        raise failure
-    finally:
-        for one in tries:
-            one.cancel()
-        for late in await asyncio.gather(*tries, return_exceptions=True):
-            if isinstance(late, socket.socket):
-                late.close()
-
-
-async def _reach_one(address: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, (address, port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
+    sock = await start_connection(
+        [
+            (family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))
+            for family, address in zip(families, addresses, strict=True)
+        ],
+        happy_eyeballs_delay=min(NEXT_ADDRESS_S, step_s / 2 / len(addresses)),
+    )
+    server_hostname = host if tls is not None else None
+    loop = asyncio.get_running_loop()
+    _, stream = await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=server_hostname)
+    return stream
 
 
 async def _learn_versions(stream: FrameStream) -> VersionRanges:

@@ -19,7 +19,7 @@ from mm2py.kafka.errors import BrokerUnreachable, NotKafka
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.security.key_material import Security, TlsSettings, TrustStore
 from mm2py.kafka.transport import opening
-from mm2py.kafka.transport.opening import AT_ONCE_MOST, NameLookup, connect
+from mm2py.kafka.transport.opening import NameLookup, connect
 from mm2py.secret import Secret
 
 T = TypeVar("T")
@@ -97,18 +97,14 @@ def test_who_asks_for_a_name_that_is_asked_for_already_waits_for_the_same_answer
     run(main())
 
 
-def test_more_dead_names_than_threads_hold_up_their_own_cluster_and_no_other(run: Run, server: NameServer) -> None:
+def test_dead_names_hold_up_no_other_name(run: Run, server: NameServer) -> None:
     async def main() -> None:
-        ill, well = NameLookup(server.ask), NameLookup(server.ask)
+        names = NameLookup(server.ask)
         server.table["good"] = [LOCAL]
-        waiting = [asyncio.create_task(ill.addresses(f"dead-{number}")) for number in range(AT_ONCE_MOST)]
+        waiting = [asyncio.create_task(names.addresses(f"dead-{number}")) for number in range(20)]
         await asyncio.sleep(0)
-        late = asyncio.create_task(ill.addresses("good"))
-        assert await asyncio.wait_for(well.addresses("good"), AT_ONCE_S) == [LOCAL]
-        assert not late.done()
-        assert sum(thread.name.startswith("look-up of dead-") for thread in threading.enumerate()) == AT_ONCE_MOST
+        assert await asyncio.wait_for(names.addresses("good"), AT_ONCE_S) == [LOCAL]
         server.over.set()
-        assert await late == [LOCAL]
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(result, socket.gaierror) for result in results)
 
@@ -192,7 +188,7 @@ def test_that_a_name_is_no_more_counts_also_where_it_is_said_slowly(run: Run, se
 def test_where_no_thread_can_be_started_the_look_up_fails_and_the_next_one_is_tried(
     run: Run, server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The container has as many threads as it may have, for a moment; there were more names than that."""
+    """The container has as many threads as it may have, for a moment."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -201,17 +197,11 @@ def test_where_no_thread_can_be_started_the_look_up_fails_and_the_next_one_is_tr
         names = NameLookup(server.ask)
         server.table["known"] = ["10.0.0.1"]
         await names.addresses("known")
-        occupied = [asyncio.create_task(names.addresses(f"dead-{number}")) for number in range(AT_ONCE_MOST)]
-        waiting = [asyncio.create_task(names.addresses(f"late-{number}")) for number in range(AT_ONCE_MOST)]
-        await asyncio.sleep(0.01)
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", refuse)
-            server.over.set()
-            answers = await asyncio.wait_for(asyncio.gather(*occupied, *waiting, return_exceptions=True), AT_ONCE_S)
             with pytest.raises(OSError, match="cannot be looked up: can't start new thread"):
                 await names.addresses("broker")
             assert await names.addresses("known") == ["10.0.0.1"]
-        assert [type(answer) for answer in answers] == [socket.gaierror] * AT_ONCE_MOST + [OSError] * AT_ONCE_MOST
         server.table["broker"] = ["10.0.0.2"]
         assert await asyncio.wait_for(names.addresses("broker"), AT_ONCE_S) == ["10.0.0.2"]
 
@@ -221,7 +211,7 @@ def test_where_no_thread_can_be_started_the_look_up_fails_and_the_next_one_is_tr
 def test_what_cannot_be_asked_for_fails_and_frees_its_thread(run: Run) -> None:
     async def main() -> None:
         names = NameLookup()
-        for _ in range(2 * AT_ONCE_MOST):
+        for _ in range(3):
             with pytest.raises(UnicodeError):
                 await names.addresses("a" * 64 + ".example")
 
