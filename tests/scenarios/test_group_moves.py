@@ -1,4 +1,4 @@
-"""Partitions that move while others do not get away, one story each: what is unanswered holds up itself alone."""
+"""Partitions move while others are delayed: an unanswered batch delays its own partition only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import Process, SharedWorld, run
 
 NEVER_S = 70.0
-"""A request arrives so late that everybody has given it up."""
+"""A request is delayed until every worker has given it up."""
 TWO_SOURCES = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true"}
 TWO_TARGETS = {"clusters": "A,B,D", "D.bootstrap.servers": "d:1", "A->D.enabled": "true"}
 
 
 def writes_to(topic: str, partitions: Collection[int] | None = None, cluster: str = "B") -> Callable[..., bool]:
-    """Tell requests that write to a topic, or to some of its partitions."""
+    """Select requests that write to a topic, or to some of its partitions."""
 
     def does(name: str, request: Request) -> bool:
         return (
@@ -54,10 +54,8 @@ async def settled(world: SharedWorld, workers: int, **clusters: object) -> list[
 
 @pytest.mark.parametrize("apart_s", [0.1, 0.3])
 @pytest.mark.parametrize("slow_s", [0.5, 2.5])
-def test_what_is_given_away_while_other_partitions_drain_is_drained_too_before_it_is_let_go(
-    apart_s: float, slow_s: float
-) -> None:
-    """w2 joins, the target is slow to answer w1, and w3 joins before w1 has drained what goes to w2."""
+def test_a_partition_reassigned_while_others_drain_is_drained_before_its_release(apart_s: float, slow_s: float) -> None:
+    """w2 joins, the target is slow to answer w1, and w3 joins before w1 has drained the partitions for w2."""
 
     async def scenario() -> None:
         world = SharedWorld()
@@ -78,7 +76,7 @@ def test_what_is_given_away_while_other_partitions_drain_is_drained_too_before_i
     run(scenario())
 
 
-def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_before_left_unanswered() -> None:
+def test_an_attempt_that_fails_before_it_can_write_does_not_hide_unanswered_batches_of_the_previous_one() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra={**TWO_SOURCES, "B.exactly.once.source.support": "enabled"})
         (name,) = world.make_topics(1, 6)
@@ -89,7 +87,7 @@ def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_b
         running = refused.herder.connectors[0]
         begin = running.plan.begin
 
-        def begin_in_vain(life: int) -> Connector:
+        def start_and_fail(life: int) -> Connector:
             connector = begin(life)
             assert isinstance(connector, SourceConnector)
             connector.run = refuse  # type: ignore[method-assign]
@@ -99,11 +97,11 @@ def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_b
             raise ExactlyOnceImpossible(world.flow, "a right was taken away before this life had a producer id")
 
         async def fail() -> None:
-            raise Mm2Error("The first life fails.", remedy="")
+            raise Mm2Error("The first attempt fails.", remedy="")
 
         assert isinstance(running.connector, SourceConnector)
         assert running.connector._task is not None
-        running.plan = replace(running.plan, begin=begin_in_vain)
+        running.plan = replace(running.plan, begin=start_and_fail)
         running.connector._task._start(fail(), "a failure")
         await world.until(lambda: bool(refused.said("flow.refused")))
         await world.until(lambda: left.owns(world.flow) >= world.keys())
@@ -118,8 +116,8 @@ def test_a_life_that_is_refused_before_it_can_write_does_not_hide_what_the_one_b
     run(scenario())
 
 
-def test_what_is_copied_no_more_and_was_left_unanswered_moves_in_doubt_too() -> None:
-    """Its topic was excluded while the target did not answer; then a worker joins, and the topic is wanted again."""
+def test_an_excluded_partition_with_unanswered_batches_moves_with_its_outcome_unknown() -> None:
+    """Its topic was excluded while the target did not answer; then a worker joins, and the topic is included again."""
 
     async def scenario() -> None:
         world = SharedWorld()
@@ -132,7 +130,7 @@ def test_what_is_copied_no_more_and_was_left_unanswered_moves_in_doubt_too() -> 
         first.late_s = taking(NEVER_S, writes_to("A.t0"))
         world.write(name)
         await asyncio.sleep(0.3)
-        async with connector._settling:  # as whoever excludes it
+        async with connector._settling:  # as if an operator excluded it
             await task.remove(list(task.partitions))
             first.late_s = lambda *_: 0.0
             assert task.unsettled == world.keys()
@@ -147,9 +145,10 @@ def test_what_is_copied_no_more_and_was_left_unanswered_moves_in_doubt_too() -> 
     run(scenario())
 
 
-def test_a_partition_that_is_not_answered_holds_up_no_other_that_moves_when_a_worker_joins() -> None:
-    """One broker of the target is frozen. What it leads is in doubt after half a minute; the flow is begun anew then,
-    and those that stay pause once for that."""
+def test_an_unanswered_partition_delays_no_other_that_moves_when_a_worker_joins() -> None:
+    """One broker of the target is frozen. The outcome of its batches is unknown after half a minute. The flow restarts
+    then, and the partitions that stay pause once for that.
+    """
 
     async def scenario() -> None:
         world = SharedWorld()
@@ -181,7 +180,7 @@ def test_a_partition_that_is_not_answered_holds_up_no_other_that_moves_when_a_wo
     run(scenario())
 
 
-def test_a_worker_that_stops_gives_away_at_once_what_has_drained_although_a_flow_waits_for_an_answer() -> None:
+def test_a_stopping_worker_releases_drained_partitions_at_once_although_a_flow_waits_for_an_answer() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra=TWO_SOURCES)
         other = world.another_cluster("C")
@@ -224,7 +223,7 @@ def test_a_worker_that_stops_gives_away_at_once_what_has_drained_although_a_flow
     run(scenario())
 
 
-def test_a_worker_that_stops_leaves_one_target_although_another_one_does_not_answer() -> None:
+def test_a_stopping_worker_leaves_one_target_although_another_does_not_answer() -> None:
     async def scenario() -> None:
         world = SharedWorld(extra=TWO_TARGETS)
         other = world.another_cluster("D")

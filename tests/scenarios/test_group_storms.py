@@ -1,4 +1,4 @@
-"""Workers of a group that die, freeze, stop, join and lose their way at random, while brokers do the same."""
+"""Workers of a group die, freeze, stop, join and are cut off at random, while brokers do the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_UP = 4
 
 
 class GroupStorm:
-    """One seed's run."""
+    """The run of one seed."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -92,7 +92,7 @@ class GroupStorm:
         await world.finish(within_s=180)
         for process in world.up:
             code = await process.stop()
-            told = process.said("drain.failed")  # of one that was told to stop in the storm
+            told = process.said("drain.failed")  # a worker that was told to stop in the storm
             assert code == bool(told), f"seed {world.seed}: {process.name} ended with {code}\n{world.logs()}"
             assert process.budget.held_bytes == 0, f"seed {world.seed}: {process.name} holds memory"
         assert not (wrong := world.findings()), f"seed {world.seed}: {wrong[:10]}\n{world.logs()}"
@@ -127,7 +127,7 @@ class GroupStorm:
             self.world.start().late_s = self.late_s
 
     def late_s(self, _: str, request: Request) -> float:
-        """What is written may arrive when its worker is long gone, and others have gone on."""
+        """A request may arrive after its worker is gone and others have replaced it."""
         is_late = isinstance(request, ProduceRequest) and self.rng.random() < self.lateness
         return self.rng.uniform(0.5, 15.0) if is_late else 0.0
 
@@ -152,5 +152,7 @@ class GroupStorm:
 
 
 @pytest.mark.walk(range(2))
-def test_workers_that_come_and_go_in_storms_copy_each_record_once_and_leave_nothing_unowned(seed: int) -> None:
+def test_workers_that_come_and_go_in_storms_copy_each_record_once_and_leave_no_partition_without_owner(
+    seed: int,
+) -> None:
     run(GroupStorm(seed).run(), seed)

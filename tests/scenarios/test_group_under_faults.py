@@ -1,4 +1,4 @@
-"""Workers of a group while brokers stop, leaders move, and workers freeze, lose their way and wake again."""
+"""Workers of a group while brokers stop, leaders move, and workers freeze, are cut off and wake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAULTS_S = 90.0
 
 
 def free_to_copy(workers: list[Worker], number: int) -> list[str]:
-    """Return who may write to a partition's copy just now: by its view, and with a lease."""
+    """Return the workers that may write to the copy of a partition now: they own it in their view and hold a lease."""
     return [
         worker.name
         for worker in workers
@@ -25,7 +25,7 @@ def free_to_copy(workers: list[Worker], number: int) -> list[str]:
 
 
 async def disturb(world: GroupWorld, worker: Worker, rng: random.Random) -> None:
-    """Let one worker live through something, now and then."""
+    """Disturb one worker now and then."""
     while True:
         await asyncio.sleep(rng.uniform(2, 25))
         lasts_s = rng.choice([0.5, 2.0, SESSION_S + 1, 10.0])
@@ -40,7 +40,7 @@ async def disturb(world: GroupWorld, worker: Worker, rng: random.Random) -> None
 
 
 @pytest.mark.walk(range(3))
-def test_at_no_time_may_two_workers_write_to_one_partition_and_in_the_end_all_are_copied(seed: int) -> None:
+def test_two_workers_never_write_to_one_partition_at_a_time_and_in_the_end_all_are_copied(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What becomes of a copy when its topic grows, goes, or comes back as another one: while we run, and or not."""
+"""The copy of a topic that grows, is deleted or is recreated, while mm2py runs and while it does not."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def values(cluster: ClusterModel, topic: str, partition: int) -> list[bytes | No
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("extra", [{}, LATEST], ids=["earliest", "latest"])
-def test_partitions_that_are_added_are_copied_from_their_first_record(extra: dict[str, str], down: bool) -> None:
-    """Under ``latest`` too: what a new partition holds when it is found was written after the topic was known."""
+def test_added_partitions_are_copied_from_their_first_record(extra: dict[str, str], down: bool) -> None:
+    """Under ``latest`` too: all records of a new partition were written after the topic was known."""
 
     async def scenario() -> None:
         world = World(3, extra=extra)
@@ -83,7 +83,7 @@ def test_partitions_that_are_added_are_copied_from_their_first_record(extra: dic
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_under_reset_none_a_topic_that_is_known_grows_without_a_question() -> None:
+def test_under_reset_none_a_known_topic_grows_without_a_question() -> None:
     async def scenario() -> None:
         world = World(3)
         world.source.create_topic("orders", 1)
@@ -103,7 +103,7 @@ def test_under_reset_none_a_topic_that_is_known_grows_without_a_question() -> No
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_under_latest_what_was_there_before_is_left_out_and_a_recopy_brings_it() -> None:
+def test_under_latest_older_records_are_left_out_and_a_recopy_copies_them() -> None:
     async def scenario() -> None:
         world = World(3, extra=LATEST)
         world.source.create_topic("orders", 1)
@@ -125,7 +125,7 @@ def test_under_latest_what_was_there_before_is_left_out_and_a_recopy_brings_it()
 
 
 def stored_by_mm2(world: World, **offsets: int) -> None:
-    """Let MirrorMaker 2 have copied partitions of ``orders`` up to an offset each, named ``p0``, ``p1``, ..."""
+    """Store positions of MirrorMaker 2 for partitions of ``orders``, one offset each."""
     world.target.create_topic("mm2-offsets.A.internal", 1, {"cleanup.policy": "compact"})
     for number, offset in offsets.items():
         key = ["MirrorSourceConnector", {"cluster": "A", "partition": int(number[1:]), "topic": "orders"}]
@@ -133,8 +133,10 @@ def stored_by_mm2(world: World, **offsets: int) -> None:
         world.target.append("mm2-offsets.A.internal", 0, [record])
 
 
-def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_one_that_was_added() -> None:
-    """It stores no position for what it got no record of: under ``latest`` that is not copied from its start."""
+def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_taken_for_an_added_one() -> None:
+    """MirrorMaker 2 stores no position for a partition without records: under ``latest`` it is not copied from its
+    start.
+    """
 
     async def scenario() -> None:
         world = World(3, extra=LATEST)
@@ -153,12 +155,17 @@ def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_one_that_was_added
                 await world.stop(herder)
         idle = [b"new 0", b"new 1"]
         copies = [values(world.target, "A.orders", number) for number in range(4)]
-        assert copies == [idle, idle, idle, [b"old", *idle]]  # the last one may have been added while nobody ran
+        assert copies == [
+            idle,
+            idle,
+            idle,
+            [b"old", *idle],
+        ]  # the last partition may have been added while no worker ran
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_under_reset_none_a_partition_without_a_position_of_mirrormaker_2_is_asked_about() -> None:
+def test_under_reset_none_a_partition_without_a_position_of_mirrormaker_2_needs_a_decision() -> None:
     async def scenario() -> None:
         world = World(3, extra=NONE)
         world.source.create_topic("orders", 2)
@@ -178,7 +185,7 @@ def test_under_reset_none_a_partition_without_a_position_of_mirrormaker_2_is_ask
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-def test_a_deleted_topic_stops_being_copied_and_its_copy_stays(down: bool) -> None:
+def test_a_deleted_topic_is_no_longer_copied_and_its_copy_stays(down: bool) -> None:
     async def scenario() -> None:
         world = World(3)
         for topic in ("orders", "bills"):
@@ -209,7 +216,7 @@ def test_a_deleted_topic_stops_being_copied_and_its_copy_stays(down: bool) -> No
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_many_deleted_topics_are_all_named_and_do_not_fill_the_log() -> None:
+def test_many_deleted_topics_are_all_named_and_do_not_flood_the_log() -> None:
     async def scenario() -> None:
         world = World(3)
         names = [f"t{number:02}" for number in range(60)]
@@ -247,8 +254,8 @@ def test_a_refused_topic_that_is_deleted_upstream_is_no_longer_refused() -> None
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_brokers_that_begin_to_name_topic_ids_have_not_made_their_topics_anew() -> None:
-    """A cluster of old brokers is upgraded: its topics get ids, and are the topics they were."""
+def test_topics_that_get_ids_in_an_upgrade_of_their_brokers_are_not_taken_for_recreated() -> None:
+    """A cluster of old brokers is upgraded: its topics get ids, and are still the same topics."""
 
     def copied(topic_id: uuid.UUID | None) -> CopiedPartition:
         copier = Copier("orders-0", Position(0), ProducerIdentity(1, 0, None), CopySettings(1))
@@ -273,8 +280,8 @@ def test_brokers_that_begin_to_name_topic_ids_have_not_made_their_topics_anew() 
     assert Vanished().look([copied(first), copied(None)], shown(other)).keys() == {"orders"}
 
 
-def test_topics_without_ids_that_get_some_while_they_are_copied_are_copied_on() -> None:
-    """Both clusters are upgraded, broker by broker, so that all leaders move as well."""
+def test_topics_that_get_ids_while_they_are_copied_are_still_copied() -> None:
+    """Both clusters are upgraded broker by broker, so all leaders move as well."""
 
     async def scenario() -> None:
         world = World(3, nodes=3)
@@ -285,7 +292,7 @@ def test_topics_without_ids_that_get_some_while_they_are_copied_are_copied_on() 
             (process,) = world.processes
             assert process.task is not None
             for part in process.task.partitions.values():
-                part.source_topic_id = part.target_topic_id = None  # as begun before the upgrade
+                part.source_topic_id = part.target_topic_id = None  # as started before the upgrade
             for number in range(3):
                 world.source.move_leader("orders", 0)
                 world.target.move_leader("A.orders", 0)
@@ -299,7 +306,7 @@ def test_topics_without_ids_that_get_some_while_they_are_copied_are_copied_on() 
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-def test_a_topic_that_came_back_with_fewer_partitions_is_refused_with_both_numbers(down: bool) -> None:
+def test_a_topic_that_was_recreated_with_fewer_partitions_is_refused_with_both_numbers(down: bool) -> None:
     async def scenario() -> None:
         world = World(3)
         world.source.create_topic("orders", 4)
@@ -338,7 +345,7 @@ def test_a_topic_that_came_back_with_fewer_partitions_is_refused_with_both_numbe
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_positions_of_mirrormaker_2_tell_a_shrunken_topic_by_their_number() -> None:
+def test_positions_of_mirrormaker_2_reveal_a_shrunken_topic_by_their_number() -> None:
     """They name no topic id, so nothing else shows that this is another topic."""
 
     async def scenario() -> None:
@@ -356,11 +363,11 @@ def test_positions_of_mirrormaker_2_tell_a_shrunken_topic_by_their_number() -> N
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-# ---- a source that wants too much
+# ---- a source that has too many partitions
 
 
-def test_no_source_makes_more_partitions_than_the_flow_may_have() -> None:
-    """S23: what is copied goes on, what is new is refused with the number and the key; deleting upstream frees none."""
+def test_no_source_can_create_more_partitions_than_the_flow_may_have() -> None:
+    """S23: copied topics are still copied, new ones are refused with number and key; deletion upstream frees none."""
 
     async def scenario() -> None:
         world = World(3, extra={"A->B.remote.partitions.max": "10"})
@@ -393,7 +400,7 @@ def test_no_source_makes_more_partitions_than_the_flow_may_have() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_hundreds_of_refused_topics_do_not_fill_the_log() -> None:
+def test_hundreds_of_refused_topics_do_not_flood_the_log() -> None:
     async def scenario() -> None:
         world = World(3, extra={"A->B.remote.partitions.max": "5"})
         for number in range(300):

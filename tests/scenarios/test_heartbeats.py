@@ -1,4 +1,4 @@
-"""Heartbeats on the broker model: what a target that is away, slow or strict does to them, over virtual hours."""
+"""Heartbeats on the broker model: how an unavailable, slow or strict target affects them, over virtual hours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AB, BA = parse_flow("A->B"), parse_flow("B->A")
 
 
 def emitter(world: World, *, interval_s: float | None = 1.0) -> HeartbeatConnector:
-    """The heartbeat connector of A->B: it writes to the target."""
+    """The heartbeat connector of A->B, which writes to the target."""
     settings = HeartbeatSettings(
         flow=AB,
         target=ClusterSettings(ClusterAlias("B"), (), 30.0, None),
@@ -62,7 +62,7 @@ def lines(world: World, event: str) -> list[str]:
 # -- emitting ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_record_each_interval_the_first_after_one() -> None:
+def test_one_heartbeat_is_emitted_each_interval_and_the_first_after_one_interval() -> None:
     async def scenario() -> None:
         world = World(1)
         began_ms = world.clock.wall_ms()
@@ -80,7 +80,7 @@ def test_one_record_each_interval_the_first_after_one() -> None:
     run_virtual(scenario())
 
 
-def test_switched_off_the_topic_is_made_and_stays_empty() -> None:
+def test_disabled_heartbeats_create_an_empty_topic() -> None:
     async def scenario() -> None:
         world = World(2)
         async with running(emitter(world, interval_s=None)):
@@ -91,7 +91,7 @@ def test_switched_off_the_topic_is_made_and_stays_empty() -> None:
     run_virtual(scenario())
 
 
-def test_a_drained_connector_emits_no_more() -> None:
+def test_a_drained_connector_emits_no_heartbeats() -> None:
     async def scenario() -> None:
         world = World(3)
         connector = emitter(world)
@@ -106,7 +106,7 @@ def test_a_drained_connector_emits_no_more() -> None:
     run_virtual(scenario())
 
 
-def test_a_topic_that_is_deleted_is_made_again() -> None:
+def test_a_deleted_heartbeats_topic_is_recreated() -> None:
     async def scenario() -> None:
         world = World(4)
         async with running(emitter(world)):
@@ -118,7 +118,7 @@ def test_a_topic_that_is_deleted_is_made_again() -> None:
     run_virtual(scenario())
 
 
-def test_more_replicas_than_brokers_are_told_once_with_the_setting_that_mends_it() -> None:
+def test_more_replicas_than_brokers_are_logged_once_with_the_setting_that_fixes_it() -> None:
     async def scenario() -> None:
         world = World(5)
         connector = HeartbeatConnector(
@@ -138,8 +138,10 @@ def test_more_replicas_than_brokers_are_told_once_with_the_setting_that_mends_it
     run_virtual(scenario(), limit_s=7200)
 
 
-def test_a_storm_costs_heartbeats_and_nothing_else() -> None:
-    """Connections break, brokers stop, answers get lost: afterwards one a second is written again, in order."""
+def test_a_storm_loses_heartbeats_and_nothing_else() -> None:
+    """Connections break, brokers stop, answers get lost. Afterwards one heartbeat a second is written again, in
+    order.
+    """
 
     async def scenario() -> None:
         world = World(6, nodes=3)
@@ -164,7 +166,7 @@ def test_a_storm_costs_heartbeats_and_nothing_else() -> None:
 
 
 def arrive(world: World, *, age_ms: int = 40) -> None:
-    """The copy of a heartbeat of B->A reaches the target."""
+    """Append the copy of a heartbeat of B->A to the target."""
     if "A.heartbeats" not in world.target.topics:
         world.target.create_topic("A.heartbeats", 1)
     record = encode(Heartbeat(BA, world.clock.wall_ms() - age_ms))
@@ -173,7 +175,7 @@ def arrive(world: World, *, age_ms: int = 40) -> None:
 
 
 class Watched:
-    """The target's brokers, with a list of the offsets that were read from."""
+    """The target's brokers, with a list of the offsets at which reads started."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -185,14 +187,14 @@ class Watched:
         return await self._brokers.send(broker, request, channel=channel)
 
 
-def test_a_path_is_proven_silent_and_proven_again() -> None:
+def test_a_path_is_proven_then_silent_then_proven_again() -> None:
     async def scenario() -> None:
         world = World(7)
         connector = reader(world)
         async with running(connector):
             await asyncio.sleep(20)
             assert connector.status() == PathStatus(None, None)
-            for age_ms in (5_000, 40):  # the first is there when the topic is found
+            for age_ms in (5_000, 40):  # the first heartbeat is there when the topic is found
                 arrive(world, age_ms=age_ms)
                 await asyncio.sleep(15)
             status = connector.status()
@@ -210,7 +212,7 @@ def test_a_path_is_proven_silent_and_proven_again() -> None:
     run_virtual(scenario(), limit_s=7200)
 
 
-def test_the_history_of_the_topic_is_not_read() -> None:
+def test_old_heartbeats_are_not_read() -> None:
     async def scenario() -> None:
         world = World(8)
         for _ in range(500):
@@ -226,7 +228,7 @@ def test_the_history_of_the_topic_is_not_read() -> None:
     run_virtual(scenario())
 
 
-def test_a_target_that_is_away_is_no_silent_path() -> None:
+def test_an_unavailable_target_is_not_a_silent_path() -> None:
     async def scenario() -> None:
         world = World(9)
         connector = reader(world)

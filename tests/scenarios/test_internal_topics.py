@@ -1,4 +1,6 @@
-"""Topics that mm2py keeps for itself, deleted under its feet: said clearly, and written again once they are back."""
+"""Internal topics of mm2py that are deleted while it runs: it logs that clearly, and writes them again once they are
+back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def world_with_topics() -> World:
     return world
 
 
-def test_positions_whose_topic_was_deleted_are_said_to_be_lost_and_all_stored_again_when_it_is_back() -> None:
+def test_a_deleted_positions_topic_is_logged_and_all_positions_are_stored_again_when_it_is_back() -> None:
     async def scenario() -> None:
         world = world_with_topics()
         async with world.worker():
@@ -41,7 +43,7 @@ def test_positions_whose_topic_was_deleted_are_said_to_be_lost_and_all_stored_ag
             await asyncio.sleep(600)
             (line,) = said(world, "positions.topic_gone")
             assert OFFSETS in line and "cleanup.policy=compact" in line
-            assert texts(world) == numbers(0, 9), "copying goes on"
+            assert texts(world) == numbers(0, 9), "copying continues"
             world.target.create_topic(OFFSETS, 3, COMPACT)
             await until(lambda: bool(said(world, "positions.back")))
             await asyncio.sleep(5)
@@ -54,7 +56,7 @@ def test_positions_whose_topic_was_deleted_are_said_to_be_lost_and_all_stored_ag
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_without_its_positions_a_flow_does_not_go_on_as_if_it_were_new() -> None:
+def test_a_flow_that_has_lost_its_positions_does_not_continue_as_if_it_were_new() -> None:
     async def scenario() -> None:
         world = world_with_topics()
         async with world.worker() as herder:
@@ -71,7 +73,7 @@ def test_without_its_positions_a_flow_does_not_go_on_as_if_it_were_new() -> None
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_gaps_whose_topic_was_deleted_are_kept_once_more_in_a_new_one() -> None:
+def test_gaps_of_a_deleted_status_topic_are_stored_again_in_a_new_one() -> None:
     async def scenario() -> None:
         world = world_with_topics()
         async with world.worker():

@@ -1,4 +1,7 @@
-"""A transactional id that only ever asked for its producer id is forgotten after a week, under a living worker (C2)."""
+"""A transactional id that was only used to get a producer id expires after a week, under a running worker.
+
+See docs/broker-facts.md#c2.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from tests.scenarios.test_copying_under_faults import assert_legal, fill
 from tests.scenarios.world import World
 
 EXPIRY_S = 120.0
-"""In place of a week."""
+"""Replaces the week."""
 FENCES = "mm2-fence.internal"
 
 
-def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotten() -> None:
+def test_a_worker_can_be_fenced_long_after_its_transactional_id_would_have_expired() -> None:
     async def scenario() -> None:
         world = World(1, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
         world.source.create_topic("orders", 2)
@@ -28,7 +31,7 @@ def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotte
             assert (last.producer_id, last.producer_epoch) == (owner, 0), "neither id nor epoch has changed"
             fences = world.target.batches(FENCES, 0)
             assert len(fences) >= 3 * 4 - 1
-            assert all(batch.control for batch in fences), "nobody produces data there"
+            assert all(batch.control for batch in fences), "no data is produced there"
             fill(world, "orders", world.rng, 10)
             await asyncio.sleep(0.05)
         async with world.worker():
@@ -43,7 +46,7 @@ def test_a_worker_can_still_be_fenced_long_after_its_id_would_have_been_forgotte
     run_virtual(scenario(), limit_s=1000)
 
 
-def test_a_topic_for_remembering_that_was_deleted_is_made_anew_and_the_worker_can_still_be_fenced() -> None:
+def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fenced() -> None:
     async def scenario() -> None:
         world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
         world.source.create_topic("orders", 1)
@@ -53,13 +56,13 @@ def test_a_topic_for_remembering_that_was_deleted_is_made_anew_and_the_worker_ca
             owner = world.target.batches("A.orders", 0)[-1].producer_id
             for _ in range(3):
                 await asyncio.sleep(EXPIRY_S)
-                assert world.target.batches(FENCES, 0), "it was made anew, and used"
+                assert world.target.batches(FENCES, 0), "it was recreated, and used"
                 world.target.delete_topic(FENCES)
             fill(world, "orders", world.rng, 10)
             await world.copied({"orders": "A.orders"})
             (status,) = herder.status()
             assert (status.state, status.guarantee) == ("running", "exactly-once")
-            assert world.target.batches("A.orders", 0)[-1].producer_id == owner, "its life went on"
+            assert world.target.batches("A.orders", 0)[-1].producer_id == owner, "the worker kept its incarnation"
             assert "keepalive.failing" not in world.log_text.getvalue()
             await asyncio.sleep(EXPIRY_S)
         assert owner in {known.producer_id for known in world.target.coordinator.transactional_ids.values()}
@@ -67,7 +70,9 @@ def test_a_topic_for_remembering_that_was_deleted_is_made_anew_and_the_worker_ca
             await world.copied({"orders": "A.orders"})
             await asyncio.sleep(5)
         assert "writer.unfenced" not in world.log_text.getvalue()
-        assert world.target.counts["request WriteTxnMarkers"] == 0, "its id was known: no marker had to go past it"
+        assert world.target.counts["request WriteTxnMarkers"] == 0, (
+            "its id was known: no marker had to be written directly"
+        )
         assert_legal(world, {"orders": "A.orders"}, exact=True)
 
     run_virtual(scenario(), limit_s=2000)

@@ -1,4 +1,4 @@
-"""Gaps as they are kept while the status topic is out of reach, and after it has come back."""
+"""Gaps found while the status topic is unavailable, and after it has come back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ EARLIER = Gap(GapKind.TRUNCATED, "orders", 0, 5, 9, Done.STOPPED, 10, "cut back"
 LATER = Gap(GapKind.EXPIRED, "orders", 0, 20, 29, Done.STOPPED, 20, "deleted", 2_000)
 
 
-def test_what_is_met_after_a_partition_began_at_an_operators_position_waits_also_if_the_status_topic_opens_late() -> (
-    None
-):
-    """What an earlier life left there is over; what this one has met since is not."""
+def test_a_gap_found_after_an_operators_position_waits_even_if_the_status_topic_opens_late() -> None:
+    """Gaps that a previous incarnation left there are over; gaps that this one has found since are not."""
 
     async def scenario() -> None:
         world = World(1)

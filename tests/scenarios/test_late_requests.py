@@ -1,7 +1,7 @@
-"""Requests that arrive long after their worker has given them up and gone on (C1): none is stored any more.
+"""Requests that arrive long after their worker has given them up (docs/broker-facts.md#c1): none is stored any more.
 
-Their records are old, so a broker forgets who wrote them as soon as it looks, a fence too if it bears the same id. So
-a partition goes on under another producer id once it was fenced, and of the fenced one the marker is the last.
+Their records are old, so a broker forgets their producer as soon as it looks, and also a fence with the same producer
+id. So a partition continues under another producer id once it was fenced, and the marker is the last of the fenced one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ids(world: World) -> dict[TransactionalId, int]:
 
 
 def writers(world: World, partition: int = 0, topic: str = "A.orders") -> list[tuple[int, int]]:
-    """Return who wrote a partition, in order: producer id and epoch, each stretch once."""
+    """Return the writers of a partition in order: producer id and epoch, each stretch once."""
     found: list[tuple[int, int]] = []
     for batch in world.target.batches(topic, partition):
         if not batch.control and found[-1:] != [(batch.producer_id, batch.producer_epoch)]:
@@ -63,11 +63,12 @@ def markers(world: World, partitions: Iterable[int] = (0,)) -> int:
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("forgets_by", ["tick", "restart"])
-def test_a_request_of_old_records_that_arrives_when_the_broker_has_forgotten_much_is_not_stored(
+def test_a_late_request_of_old_records_is_not_stored_although_the_broker_has_forgotten_its_producer(
     forgets_by: str, times: int
 ) -> None:
-    """The story: a request gets stuck, the worker fences itself and goes on, old records follow, the broker forgets
-    whose they are, and the request arrives."""
+    """A request is delayed, the worker fences itself and continues, old records follow, the broker forgets their
+    producer, and the request arrives.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(1)
@@ -97,12 +98,12 @@ def test_a_request_of_old_records_that_arrives_when_the_broker_has_forgotten_muc
     run_virtual(scenario(), limit_s=4000)
 
 
-def test_partitions_that_were_not_in_doubt_stay_and_those_that_were_share_the_next_id() -> None:
+def test_only_partitions_of_unknown_outcome_move_to_the_next_producer_id_and_they_share_it() -> None:
     async def scenario() -> None:
         world, source, witness = make(2, partitions=3)
 
         async def copy() -> None:
-            for number in range(3):  # one after the other, lest a request carries batches of two
+            for number in range(3):  # one after the other: a request must not carry batches of both
                 source.fill(3, partition=number, age_ms=OLD_MS)
                 await world.copied({"orders": "A.orders"})
             await asyncio.sleep(3)
@@ -127,7 +128,7 @@ def test_partitions_that_were_not_in_doubt_stay_and_those_that_were_share_the_ne
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_clean_end_drains_all_ids_and_leaves_the_next_life_nobody_to_fence() -> None:
+def test_a_clean_stop_drains_all_producer_ids_and_leaves_none_to_fence() -> None:
     async def scenario() -> None:
         world, source, witness = make(3)
         stuck = StuckRequests(is_copy)
@@ -152,9 +153,10 @@ def test_a_clean_end_drains_all_ids_and_leaves_the_next_life_nobody_to_fence() -
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_frozen_worker_that_wakes_up_and_makes_a_further_id_writes_nothing_under_it() -> None:
-    """The story: w1 has fenced itself and freezes as it asks for its next id. The group evicts it, and w2 fences its
-    first id. w1 wakes and gets an id of which no worker knows. It writes nothing under it."""
+def test_a_frozen_worker_that_wakes_and_gets_a_further_id_writes_nothing_under_it() -> None:
+    """w1 has fenced itself and freezes while it asks for its next id. The group evicts it, and w2 fences its first id.
+    w1 wakes and gets an id that no worker knows. It writes nothing under it.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(4)
@@ -189,9 +191,7 @@ def test_a_frozen_worker_that_wakes_up_and_makes_a_further_id_writes_nothing_und
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_worker_that_freezes_between_its_position_under_a_further_id_and_the_first_batch_is_shut_out_by_that_id() -> (
-    None
-):
+def test_a_worker_that_freezes_after_its_position_under_a_further_id_is_fenced_by_that_id() -> None:
     async def scenario() -> None:
         world, source, witness = make(5)
         source.fill(10, age_ms=OLD_MS)
@@ -221,7 +221,7 @@ def test_a_worker_that_freezes_between_its_position_under_a_further_id_and_the_f
     run_virtual(scenario(), limit_s=600)
 
 
-def test_all_ids_of_a_long_life_stay_known_to_the_target() -> None:
+def test_all_producer_ids_of_a_long_incarnation_stay_known_to_the_target() -> None:
     async def scenario() -> None:
         expiry_s = 120.0
         world = World(6, broker_config={"transactional.id.expiration.ms": str(int(expiry_s * 1000))})
@@ -248,8 +248,8 @@ def test_all_ids_of_a_long_life_stay_known_to_the_target() -> None:
 
 
 @pytest.mark.parametrize("age_ms", [0, OLD_MS])
-def test_a_request_that_is_in_doubt_at_a_clean_stop_is_shut_out_by_the_next_life(age_ms: int) -> None:
-    """All was answered but this one, which is not waited for: it could be sent again only after a pause."""
+def test_a_request_of_unknown_outcome_at_a_clean_stop_is_fenced_by_the_next_incarnation(age_ms: int) -> None:
+    """All but this request were answered. The stop does not wait for it: it could be resent only after a pause."""
 
     async def scenario() -> None:
         world, source, witness = make(7)

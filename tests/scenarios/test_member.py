@@ -1,4 +1,4 @@
-"""Workers of one group on the broker model: who leads, who is evicted, and what nobody is evicted for."""
+"""Workers of one group on the broker model: which one leads, which are evicted, and what evicts none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def a_write(topic: str = OFFSETS) -> ProduceRequest:
 
 
 @pytest.mark.walk(SEEDS)
-def test_one_of_several_workers_leads_and_each_partition_is_copied_by_one(seed: int) -> None:
+def test_of_several_workers_one_leads_and_each_partition_has_one_owner(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(4) as workers:
@@ -67,7 +67,7 @@ def test_a_lone_worker_leads_as_soon_as_it_has_joined(seed: int) -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 @pytest.mark.walk(SEEDS)
-def test_what_a_killed_worker_owned_is_fenced_and_copied_by_others_soon(seed: int, leads: bool) -> None:
+def test_partitions_of_a_killed_worker_are_fenced_and_soon_copied_by_others(seed: int, leads: bool) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(3) as workers:
@@ -91,7 +91,7 @@ def test_what_a_killed_worker_owned_is_fenced_and_copied_by_others_soon(seed: in
     run(scenario(), seed)
 
 
-def test_a_producer_of_a_dead_worker_that_cannot_be_fenced_does_not_keep_its_partitions() -> None:
+def test_a_producer_that_cannot_be_fenced_does_not_keep_the_partitions_of_its_dead_worker() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -108,7 +108,7 @@ def test_a_producer_of_a_dead_worker_that_cannot_be_fenced_does_not_keep_its_par
     run(scenario())
 
 
-def test_dead_workers_wait_for_a_topic_without_a_leader_and_others_do_not_wait_for_them() -> None:
+def test_dead_workers_wait_for_a_topic_without_a_leader_and_no_worker_waits_for_them() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -119,8 +119,8 @@ def test_dead_workers_wait_for_a_topic_without_a_leader_and_others_do_not_wait_f
             partition = world.cluster.partition(OFFSETS, 0)
             leader, partition.leader = partition.leader, -1
             await first.kill()
-            await second.kill()  # it never announced a producer: nothing to fence
-            second_had = {key for key in range(9) if second.member.view.owner(_share(key)) == second.member.id}
+            await second.kill()  # it never announced a producer, so there is nothing to fence
+            second_had = {key for key in range(9) if second.member.view.owner(_task(key)) == second.member.id}
             await world.until(lambda: second_had <= {*world.copied([left])})
             await asyncio.sleep(10)
             assert left.member.view.to_fence.keys() == {first.member.id}
@@ -170,7 +170,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             await world.writes(cut, "mm2py-cut")
             cut.wire.is_cut = True
             stopped_s = await world.until(lambda: not old.gate.is_open)
-            assert old.id in rest[0].member.view.members, "nobody has evict it yet"
+            assert old.id in rest[0].member.view.members, "no leader has evicted it yet"
             waiting = asyncio.create_task(old.gated(world.cluster).send(_leader(world), a_write()))
             await asyncio.sleep(0)
             assert isinstance(old.state, Suspended) and len(world.lines("member.waiting")) == 1
@@ -185,7 +185,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
 
 
 @pytest.mark.parametrize("transactional_id", ["mm2py-alone", None])
-def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_can_fence_it(
+def test_a_lone_worker_writes_on_without_the_control_log_only_if_a_new_member_can_fence_it(
     transactional_id: str | None,
 ) -> None:
     """w1 is cut off from nothing but the log; w2 joins, evicts it, and takes over."""
@@ -199,7 +199,7 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
             await alone.ownership().announce(identity)
             lease = alone.member.gate
             alone.wire.held = "control log"
-            await asyncio.sleep(1)  # what it reads just now is answered
+            await asyncio.sleep(1)  # the pending read is answered
             late = world.add("w2")
             await world.until(lambda: bool(late.members) and world.copied([late]) == [0, 1, 2, 3])
             assert lease.is_open == (transactional_id is not None)
@@ -210,7 +210,7 @@ def test_a_lone_worker_writes_on_without_the_control_log_only_if_whoever_comes_c
 
 @pytest.mark.parametrize("outage_s", [4.0, 20.0])
 @pytest.mark.walk(SEEDS)
-def test_an_outage_of_the_control_log_evicts_nobody_and_elects_nobody(seed: int, outage_s: float) -> None:
+def test_an_outage_of_the_control_log_evicts_no_worker_and_causes_no_election(seed: int, outage_s: float) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(3) as workers:
@@ -237,7 +237,7 @@ def test_an_outage_of_the_control_log_evicts_nobody_and_elects_nobody(seed: int,
 
 
 @pytest.mark.walk(SEEDS)
-def test_outages_of_the_control_log_evict_nobody_where_session_time_outs_differ(seed: int) -> None:
+def test_outages_of_the_control_log_evict_no_worker_where_session_time_outs_differ(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         slow = {"session_timeout_s": 10.0, "heartbeat_interval_s": 3.0}
@@ -260,7 +260,7 @@ def test_outages_of_the_control_log_evict_nobody_where_session_time_outs_differ(
 
 
 @pytest.mark.walk(SEEDS)
-def test_moving_the_leader_of_the_control_log_again_and_again_is_not_noticed(seed: int) -> None:
+def test_repeated_moves_of_the_control_log_leader_disturb_no_worker(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(3) as workers:
@@ -275,7 +275,7 @@ def test_moving_the_leader_of_the_control_log_again_and_again_is_not_noticed(see
     run(scenario(), seed)
 
 
-def test_workers_of_a_control_log_that_is_lost_join_anew() -> None:
+def test_workers_of_a_lost_control_log_join_again() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -293,8 +293,8 @@ def delete_what_was_said(world: GroupWorld) -> None:
 
 
 @pytest.mark.walk(SEEDS)
-def test_who_joins_when_the_records_of_the_control_log_are_gone_waits_for_those_who_know(seed: int) -> None:
-    """It must not found a group of its own among them: their leader's next snapshot tells who is there."""
+def test_a_worker_that_joins_after_the_records_were_deleted_waits_for_the_existing_members(seed: int) -> None:
+    """It must not found a group of its own beside them: their leader's next snapshot names the members."""
 
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -314,7 +314,7 @@ def test_who_joins_when_the_records_of_the_control_log_are_gone_waits_for_those_
     run(scenario(), seed)
 
 
-def test_who_joins_when_nobody_knows_what_the_control_log_said_begins_after_a_session_time_out() -> None:
+def test_a_worker_that_joins_an_empty_control_log_without_members_starts_after_a_session_time_out() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -327,8 +327,8 @@ def test_who_joins_when_nobody_knows_what_the_control_log_said_begins_after_a_se
     run(scenario())
 
 
-def test_after_an_outage_of_a_quarter_of_the_producer_expiry_workers_come_back_under_other_ids() -> None:
-    """H4: the target may have forgotten a fence against them by then."""
+def test_after_an_outage_of_a_quarter_of_the_producer_expiry_workers_return_under_other_ids() -> None:
+    """By then the target may have forgotten a fence against them (docs/broker-facts.md#h4)."""
 
     async def scenario() -> None:
         world = GroupWorld(producer_expiry_ms=200_000)
@@ -364,17 +364,17 @@ def test_a_worker_that_contradicts_the_members_is_refused_and_leaves_no_trace(te
                 await odd.group.joined()
             assert odd.member.is_over
             await asyncio.sleep(5)
-            assert all(world.agree(workers)), "the others go on"
+            assert all(world.agree(workers)), "the others continue"
 
     run(scenario())
 
 
 @pytest.mark.parametrize("terms", [{"cluster_id": "other"}, {"election": "zookeeper"}])
 @pytest.mark.parametrize("count", [1, 3])
-def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_evict_them(
+def test_workers_that_contradict_only_dead_members_evict_them_after_a_session_time_out(
     terms: dict[str, str], count: int
 ) -> None:
-    """A group loses power, and its operator starts it anew with another way of election, or as another cluster."""
+    """A group loses power. Its operator restarts it with another election backend, or as another cluster."""
 
     async def scenario() -> None:
         world = GroupWorld()
@@ -396,7 +396,7 @@ def test_workers_that_contradict_only_dead_ones_wait_for_a_session_time_out_and_
 
 
 @pytest.mark.parametrize("wakes_after_s", [1.0, SESSION_S + 1.0])
-def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_one_writes(wakes_after_s: float) -> None:
+def test_a_worker_that_started_beside_a_seemingly_dead_one_leaves_when_that_one_writes(wakes_after_s: float) -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(1) as workers:
@@ -418,7 +418,7 @@ def test_a_worker_that_began_beside_one_that_only_seemed_dead_leaves_when_that_o
 
 @pytest.mark.walk(SEEDS)
 def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_is_refused_after_it(seed: int) -> None:
-    """All it hears is nothing; so do they."""
+    """It reads no records; neither do they."""
 
     async def scenario() -> None:
         world = GroupWorld(seed)
@@ -438,7 +438,7 @@ def test_a_worker_that_contradicts_members_during_an_outage_of_the_control_log_i
 
 
 @pytest.mark.walk(range(2))
-def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: int) -> None:
+def test_of_two_contradicting_workers_that_start_at_once_one_leaves(seed: int) -> None:
     async def scenario() -> None:
         world = GroupWorld(seed)
         first, second = workers = world.add("w1"), world.add("w2", cluster_id="other")
@@ -448,7 +448,7 @@ def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: in
             assert first.task.done() != second.task.done()
             (stays,) = [worker for worker in workers if not worker.task.done()]
             await world.until(lambda: stays.member.is_leader and len(stays.member.view.members) == 1)
-            assert not world.lines("member.evicted"), "whoever yields has left"
+            assert not world.lines("member.evicted"), "the refused worker has left"
         finally:
             await asyncio.gather(first.kill(), second.kill())
 
@@ -456,7 +456,7 @@ def test_of_two_that_contradict_each_other_and_begin_at_once_one_yields(seed: in
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_a_worker_that_leaves_drained_is_not_waited_for_and_not_fenced(leads: bool) -> None:
+def test_a_worker_that_leaves_drained_is_neither_waited_for_nor_fenced(leads: bool) -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -473,7 +473,7 @@ def test_a_worker_that_leaves_drained_is_not_waited_for_and_not_fenced(leads: bo
     run(scenario())
 
 
-def test_a_worker_that_leaves_in_doubt_is_fenced_at_once() -> None:
+def test_a_worker_that_leaves_with_unknown_outcomes_is_fenced_at_once() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -487,8 +487,8 @@ def test_a_worker_that_leaves_in_doubt_is_fenced_at_once() -> None:
     run(scenario())
 
 
-def test_a_stranger_in_the_log_does_not_evict_a_live_member() -> None:
-    """An eviction by somebody who does not lead, and a late one of an older epoch, are void for every reader."""
+def test_a_foreign_writer_in_the_log_cannot_evict_a_member() -> None:
+    """Every reader ignores an eviction by a worker that does not lead, and one of an older leader epoch."""
 
     async def scenario() -> None:
         world = GroupWorld()
@@ -502,7 +502,7 @@ def test_a_stranger_in_the_log_does_not_evict_a_live_member() -> None:
     run(scenario())
 
 
-def test_an_acknowledged_beat_of_a_worker_that_has_not_read_yet_that_it_is_out_lets_it_write_nothing() -> None:
+def test_an_evicted_worker_that_has_not_read_its_eviction_may_not_write_on_an_acknowledged_heartbeat() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -526,7 +526,7 @@ def test_an_acknowledged_beat_of_a_worker_that_has_not_read_yet_that_it_is_out_l
     run(scenario())
 
 
-def test_a_leader_that_resigned_while_it_fenced_and_leads_again_begins_the_fence_anew() -> None:
+def test_a_leader_that_resigned_while_it_fenced_and_leads_again_restarts_the_fence() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -552,7 +552,7 @@ def test_a_leader_that_resigned_while_it_fenced_and_leads_again_begins_the_fence
     run(scenario())
 
 
-def test_a_leader_that_its_backend_suspends_does_nothing_as_such_and_does_not_resign() -> None:
+def test_a_leader_that_its_backend_suspends_does_no_leader_work_and_does_not_resign() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -567,7 +567,7 @@ def test_a_leader_that_its_backend_suspends_does_nothing_as_such_and_does_not_re
     run(scenario())
 
 
-def test_a_leader_that_its_backend_suspends_ends_a_fence_that_is_under_way_and_goes_on_with_it_later() -> None:
+def test_a_leader_that_its_backend_suspends_cancels_its_fence_and_resumes_it_later() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -591,7 +591,7 @@ def test_a_leader_that_its_backend_suspends_ends_a_fence_that_is_under_way_and_g
     run(scenario())
 
 
-def test_a_claim_that_could_not_be_appended_yet_is_given_up_with_the_leave_to_claim() -> None:
+def test_a_claim_that_could_not_be_appended_yet_is_dropped_when_the_candidate_may_no_longer_lead() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -613,10 +613,10 @@ def test_a_claim_that_could_not_be_appended_yet_is_given_up_with_the_leave_to_cl
 
 
 @pytest.mark.parametrize("ahead_ms", [5000, 3_600_000, 20 * 24 * 3_600_000])
-def test_a_step_of_the_control_logs_clock_is_said_and_keeps_nobody_from_noticing_a_dead_worker(
+def test_a_step_of_the_control_logs_clock_is_logged_and_dead_workers_are_still_noticed(
     ahead_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For two seconds a broker leads the log whose clock is wrong."""
+    """For two seconds the log is led by a broker with a wrong clock."""
 
     async def scenario() -> None:
         world = GroupWorld()
@@ -639,7 +639,7 @@ def test_a_step_of_the_control_logs_clock_is_said_and_keeps_nobody_from_noticing
     run(scenario())
 
 
-def test_who_speaks_for_a_partition_is_its_owner_or_the_head_while_it_has_none() -> None:
+def test_the_owner_or_else_the_coordinator_may_write_about_a_partition() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(3) as workers:
@@ -652,7 +652,7 @@ def test_who_speaks_for_a_partition_is_its_owner_or_the_head_while_it_has_none()
     run(scenario())
 
 
-def test_nobody_but_the_head_lists_partitions() -> None:
+def test_only_the_coordinator_lists_partitions() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -664,8 +664,8 @@ def test_nobody_but_the_head_lists_partitions() -> None:
     run(scenario())
 
 
-def test_what_is_known_of_producers_survives_their_members() -> None:
-    """Of one that left drained too: else its records would be taken for those of a foreign writer."""
+def test_announced_producers_are_remembered_after_their_members_left() -> None:
+    """Those of a drained member too: its records must not be taken for those of a foreign writer."""
 
     async def scenario() -> None:
         world = GroupWorld()
@@ -675,11 +675,11 @@ def test_what_is_known_of_producers_survives_their_members() -> None:
             lives = [(await world.writes(first, name.format(life))).producer_id for life in range(2)]
             plain = (await world.writes(first, "plain")).producer_id
             await asyncio.sleep(0.1)
-            assert second.ownership().fates.writing == {lives[1], plain}, "the life before has let all go"
+            assert second.ownership().fates.writing == {lives[1], plain}, "the previous incarnation has released all"
             assert second.ownership().fates.producers == {*lives, plain}
             await first.group.leave(in_doubt=False)
             await world.until(lambda: first.member.id in second.ownership().fates.drained)
-            await asyncio.sleep(70)  # a snapshot holds it all by now
+            await asyncio.sleep(70)  # a snapshot holds all of it by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
             for fates in (second.ownership().fates, late.ownership().fates):
@@ -689,7 +689,7 @@ def test_what_is_known_of_producers_survives_their_members() -> None:
     run(scenario())
 
 
-def test_partitions_that_move_are_copied_nowhere_until_their_earlier_owner_has_let_them_go() -> None:
+def test_a_moving_partition_is_not_copied_until_its_previous_owner_has_released_it() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(1) as workers:
@@ -713,7 +713,7 @@ def test_partitions_that_move_are_copied_nowhere_until_their_earlier_owner_has_l
     run(scenario())
 
 
-def test_partitions_that_a_dead_worker_had_not_let_go_yet_are_fenced_before_they_are_copied() -> None:
+def test_partitions_that_a_dead_worker_had_not_released_are_fenced_before_they_are_copied() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(1) as workers:
@@ -743,15 +743,15 @@ def test_only_a_change_of_a_flow_wakes_its_connector() -> None:
             head = next(worker for worker in workers if worker.ownership().is_coordinator)
             await head.ownership().list_partitions({"orders": 5}, {}, {})
             await asyncio.sleep(1)
-            assert not changed.is_set(), "beats, and what concerns another flow"
+            assert not changed.is_set(), "heartbeats, and changes of another flow"
             await workers[1].group.leave(in_doubt=False)
             await asyncio.sleep(1)
-            assert changed.is_set(), "the fate of a process concerns all"
+            assert changed.is_set(), "the end of a process concerns all flows"
 
     run(scenario())
 
 
-def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends() -> None:
+def test_the_partition_count_that_a_coordinator_announces_first_holds_until_the_topic_ends() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -762,7 +762,7 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
             await asyncio.sleep(1)
             assert [worker.ownership().width("orders") for worker in workers] == [2, 2]
             assert head.ownership().width("other") is None
-            await asyncio.sleep(70)  # a snapshot holds it all by now
+            await asyncio.sleep(70)  # a snapshot holds all of it by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
             assert (late.ownership().width("orders"), late.ownership().listed) == (2, {"orders": 6, "other": 2})
@@ -773,7 +773,7 @@ def test_the_width_that_a_head_says_first_is_known_to_all_until_the_topic_ends()
 
 
 @pytest.mark.parametrize(("takes_s", "leaves_doubt"), [(0.2, False), (4.0, False), (0.2, True)])
-def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and_names_the_version(
+def test_a_worker_that_meets_a_mandatory_unknown_record_leaves_once_drained_and_names_the_version(
     takes_s: float, leaves_doubt: bool
 ) -> None:
     async def scenario() -> None:
@@ -786,7 +786,7 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
             await world.until(lambda: old.is_stopping)
             await asyncio.sleep(takes_s)
             assert len(world.written(Resigned)) == 1
-            assert old.gate.is_open and not old.is_over, "it beats on, for its partitions to be drained"
+            assert old.gate.is_open and not old.is_over, "it keeps its session until its partitions are drained"
             with pytest.raises(IncarnationEnded):
                 await old.ownership(FLOW).announce(identity)
             old.flow_ended(FLOW, in_doubt=leaves_doubt)
@@ -800,7 +800,7 @@ def test_a_worker_that_must_not_pass_over_a_record_leaves_when_it_is_drained_and
     run(scenario())
 
 
-def test_a_worker_that_must_not_pass_over_a_record_and_does_not_get_drained_leaves_in_doubt() -> None:
+def test_a_worker_that_meets_a_mandatory_unknown_record_and_cannot_drain_leaves_with_unknown_outcomes() -> None:
     async def scenario() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
@@ -815,7 +815,7 @@ def test_a_worker_that_must_not_pass_over_a_record_and_does_not_get_drained_leav
     run(scenario())
 
 
-def _share(number: int) -> TaskName:
+def _task(number: int) -> TaskName:
     return TaskName(FLOW, Kind.SOURCE, "orders", number)
 
 

@@ -1,4 +1,4 @@
-"""Remote topics with fewer partitions than their upstream topics, which may not grow: what fits is copied."""
+"""Remote topics that have fewer partitions than their upstream topics, and may not grow: what fits is copied."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
 
 
-def test_what_fits_into_a_narrow_remote_topic_is_copied_at_once_by_whoever_gets_it() -> None:
-    """It was passed over with refused topics: what became a worker's own after it had seen that waited for a minute."""
+def test_partitions_that_fit_into_a_narrow_remote_topic_are_copied_at_once_by_their_new_owner() -> None:
+    """Once, they were skipped like refused topics: a partition that a worker got after that waited for a minute."""
 
     async def scenario() -> None:
         world = SharedWorld(1, extra={"A->B.remote.partitions.max": "3"})

@@ -1,4 +1,6 @@
-"""Transaction coordinators that are not there (M8), or go away: less is promised, or fences wait; copying goes on."""
+"""Transaction coordinators that do not exist (docs/broker-facts.md#m8) or go away: less is guaranteed, or fences wait,
+and copying continues.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ OUT_OF_ORDER_SEQUENCE = 45
 
 
 def make_small(seed: int, **extra: str) -> tuple[World, Source, Witness]:
-    """Return a world whose target has fewer brokers than ``__transaction_state`` wants: it can never be made."""
+    """Return a world whose target has too few brokers for ``__transaction_state``: it can never be created."""
     world, source, witness = make(seed, **extra)
     world.target.transactions_available = False
     source.fill(20)
     return world, source, witness
 
 
-def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_said() -> None:
+def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_logged() -> None:
     async def scenario() -> None:
         world, source, witness = make_small(1)
         async with world.worker() as herder:
@@ -59,10 +61,10 @@ def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason
 
 
 @pytest.mark.parametrize("may_write_markers", [True, False])
-def test_a_life_that_was_killed_where_no_coordinator_is_does_not_keep_the_next_from_going_on(
+def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_next(
     may_write_markers: bool,
 ) -> None:
-    """Its record names a transactional id that was asked for in vain: nobody will ever raise its epoch."""
+    """Its record names a transactional id that it never got: no coordinator will ever raise its epoch."""
 
     async def scenario() -> None:
         world, source, witness = make_small(2)
@@ -78,7 +80,7 @@ def test_a_life_that_was_killed_where_no_coordinator_is_does_not_keep_the_next_f
     run_virtual(scenario(), limit_s=600)
 
 
-def test_where_exactly_once_is_a_must_a_target_without_coordinators_gets_nothing_and_the_way_out_is_said() -> None:
+def test_where_exactly_once_is_required_a_target_without_coordinators_gets_nothing_and_the_remedy_is_logged() -> None:
     async def scenario() -> None:
         world, _, _ = make_small(3, **{"B.exactly.once.source.support": "enabled"})
         async with world.worker() as herder:
@@ -94,8 +96,8 @@ def test_where_exactly_once_is_a_must_a_target_without_coordinators_gets_nothing
     run_virtual(scenario(), limit_s=600)
 
 
-def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
-    """They are asked for fences, and now and then to be remembered; no batch needs them."""
+def test_coordinators_that_go_away_do_not_stop_a_running_flow() -> None:
+    """They are needed for fences, and now and then to keep the transactional id alive; no batch needs them."""
 
     async def scenario() -> None:
         world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
@@ -107,7 +109,7 @@ def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
             await all_copied(world)
             world.target.transactions_available = False
             for _ in range(4):
-                await asyncio.sleep(150)  # it wants to be remembered after 400 seconds
+                await asyncio.sleep(150)  # it renews its transactional id after 400 seconds
                 source.fill(5)
                 begun_s = world.clock.monotonic()
                 await all_copied(world)
@@ -125,7 +127,7 @@ def test_coordinators_that_go_away_do_not_stop_a_flow_that_copies() -> None:
 
 
 class _LosesTrack:
-    """The target says once that it knows nothing of who writes to the second partition."""
+    """The target answers once that it does not know the producer of the second partition."""
 
     def __init__(self) -> None:
         self.is_armed = False
@@ -148,7 +150,7 @@ class _Losing:
         return await self._wire.send(broker, request, channel=channel)
 
 
-def test_a_partition_in_doubt_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
+def test_a_partition_of_unknown_outcome_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
     async def scenario() -> None:
         world, source, witness = make(5, partitions=2)
         world.target.create_topic(transactions.TOPIC, 1)

@@ -1,4 +1,4 @@
-"""Two flows that lead into one remote topic: one of them has it, whoever is faster, and none is mixed in unasked."""
+"""Two flows that lead into one remote topic: one of them owns it, and records are never mixed without a setting."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class Rivals(Scene):
             (self.world.source if name == "A" else self.other).append("t0", number, [name.encode()])
 
     def copied(self, partition: int) -> set[str]:
-        """Return of which clusters records stand in a partition of the copy."""
+        """Return the clusters whose records stand in a partition of the copy."""
         if "t0" not in self.world.target.topics:
             return set()
         return {(record.value or b"").decode() for record in self.world.target.records("t0", partition)}
 
     def is_of(self, name: str) -> bool:
-        """Whether all of the copy is of one cluster."""
+        """Whether all records of the copy come from one cluster."""
         return all(self.copied(number) == {name} for number in range(PARTITIONS))
 
     def empty(self, partition: int) -> None:
-        """Let retention take all that is in a partition of the copy."""
+        """Let retention remove all records of a partition of the copy."""
         target = self.world.target
         target.delete_records("t0", partition, target.topics["t0"].partitions[partition].log.end_offset)
 
     async def copied_by_c(self) -> None:
-        """Let C->B copy it; then nobody runs, and A gets a topic of that name."""
+        """C->B copies the topic; then no worker runs, and A gets a topic of that name."""
         self.make("C")
         first = self.start()
         await self.world.until(lambda: self.is_of("C"))
@@ -59,7 +59,7 @@ class Rivals(Scene):
 
 
 class LeadersTaken:
-    """The partitions of a topic of the target have no leader, until they are given back."""
+    """The partitions of a target topic have no leader until ``give_back``."""
 
     def __init__(self, target: ClusterModel, topic: str) -> None:
         self._partitions = target.topics[topic].partitions
@@ -79,7 +79,7 @@ def refused(*processes: Process) -> set[str]:
 @pytest.mark.parametrize("ill", [unreachable, silent, slow])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("emptied", ["not", "in part"])
-def test_a_copy_with_records_in_it_is_refused_to_another_flow_while_the_first_ones_source_is_away(
+def test_a_copy_with_records_is_refused_to_another_flow_while_the_source_of_the_first_is_unavailable(
     ill: Ill, workers: int, emptied: str
 ) -> None:
     """Retention may have emptied a part of the copy."""
@@ -100,7 +100,7 @@ def test_a_copy_with_records_in_it_is_refused_to_another_flow_while_the_first_on
     run(scenario())
 
 
-def test_a_copy_that_is_empty_goes_to_the_flow_that_is_listed_first_after_a_start() -> None:
+def test_an_empty_copy_goes_to_the_flow_that_is_listed_first_after_a_start() -> None:
     """C->B has copied the topic before, but C does not answer when the group starts again."""
 
     async def scenario() -> None:
@@ -122,7 +122,7 @@ def test_a_copy_that_is_empty_goes_to_the_flow_that_is_listed_first_after_a_star
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.1, 1.0, 4.0])
-def test_of_two_that_begin_at_once_one_has_all_of_it_though_each_worker_hears_another_one_first(late_s: float) -> None:
+def test_of_two_flows_that_start_at_once_one_gets_all_partitions_whichever_a_worker_hears_first(late_s: float) -> None:
     async def scenario() -> None:
         scene = Rivals()
         scene.make("A", "C")
@@ -140,7 +140,7 @@ def test_of_two_that_begin_at_once_one_has_all_of_it_though_each_worker_hears_an
 
 
 @pytest.mark.parametrize("ill", [unreachable, silent, slow])
-def test_who_comes_later_is_refused_also_after_a_leader_and_the_head_have_died(ill: Ill) -> None:
+def test_the_second_flow_is_refused_also_after_a_leader_and_the_coordinator_have_died(ill: Ill) -> None:
     async def scenario() -> None:
         scene = Rivals()
         world = scene.world
@@ -167,7 +167,7 @@ def get_well(scene: Scene) -> None:
     scene.other._latency_s = lambda: 0.001
 
 
-def test_a_flow_that_is_switched_off_has_nothing() -> None:
+def test_a_disabled_flow_owns_no_remote_topic() -> None:
     async def scenario() -> None:
         scene = Rivals()
         world = scene.world
@@ -201,7 +201,7 @@ def test_flows_are_mixed_only_if_each_of_them_is_told_to(mixing: str) -> None:
     run(scenario())
 
 
-def test_what_was_mixed_once_belongs_to_the_flow_that_is_listed_first_when_that_is_not_wanted_any_more() -> None:
+def test_a_mixed_copy_goes_to_the_flow_that_is_listed_first_once_mixing_is_disabled() -> None:
     async def scenario() -> None:
         scene = Rivals({"many.to.one": "true"})
         world = scene.world
@@ -225,8 +225,8 @@ def test_what_was_mixed_once_belongs_to_the_flow_that_is_listed_first_when_that_
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("away", [{"enabled": "false"}, {"topics": "none"}])
-def test_a_flow_that_was_switched_off_for_a_while_goes_on_with_its_topic(away: dict[str, str], workers: int) -> None:
-    """Meanwhile A->B finds records in the copy that are not its own; it must not keep what it may not copy."""
+def test_a_flow_that_was_disabled_for_a_while_resumes_with_its_topic(away: dict[str, str], workers: int) -> None:
+    """Meanwhile A->B finds foreign records in the copy; it must not keep a claim on a topic that it may not copy."""
 
     async def scenario() -> None:
         scene = Rivals()
@@ -245,7 +245,7 @@ def test_a_flow_that_was_switched_off_for_a_while_goes_on_with_its_topic(away: d
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_copy_that_is_empty_in_part_is_nobody_elses(workers: int) -> None:
+def test_a_partly_empty_copy_goes_to_no_other_flow(workers: int) -> None:
     async def scenario() -> None:
         scene = Rivals()
         world = scene.world
@@ -261,7 +261,7 @@ def test_a_copy_that_is_empty_in_part_is_nobody_elses(workers: int) -> None:
     run(scenario())
 
 
-def test_a_copy_that_was_deleted_and_whose_source_is_gone_is_free() -> None:
+def test_a_deleted_copy_whose_source_is_gone_is_free() -> None:
     async def scenario() -> None:
         scene = Rivals()
         world = scene.world
@@ -279,7 +279,7 @@ def test_a_copy_that_was_deleted_and_whose_source_is_gone_is_free() -> None:
     run(scenario())
 
 
-def test_positions_of_another_name_on_the_target_keep_nobody_out() -> None:
+def test_positions_of_another_remote_topic_name_block_no_flow() -> None:
     """A->B copied t0 to A.t0 before it kept names; t0 on B is C's, and stays so."""
 
     async def scenario() -> None:
@@ -301,8 +301,8 @@ def test_positions_of_another_name_on_the_target_keep_nobody_out() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_who_can_never_begin_a_topic_does_not_keep_it_from_the_one_that_can(workers: int) -> None:
-    """``auto.offset.reset=none`` is refused; C has a topic of that name only later."""
+def test_a_flow_that_can_never_start_a_topic_does_not_block_the_flow_that_can(workers: int) -> None:
+    """``auto.offset.reset=none`` refuses the topic of one flow; C has a topic of that name only later."""
 
     async def scenario() -> None:
         scene = Rivals({"A->B.source.consumer.auto.offset.reset": "none"})
@@ -317,7 +317,7 @@ def test_who_can_never_begin_a_topic_does_not_keep_it_from_the_one_that_can(work
 
 
 @pytest.mark.parametrize("on_loss", ["recopy", "stop"])
-def test_a_position_of_a_copy_that_is_no_more_gives_no_right_to_the_one_that_is_there(on_loss: str) -> None:
+def test_a_position_of_a_deleted_copy_gives_no_right_to_its_successor(on_loss: str) -> None:
     """A->B copied t0 once. That copy was deleted, and C->B has copied t0 since."""
 
     async def scenario() -> None:
@@ -346,8 +346,8 @@ def test_a_position_of_a_copy_that_is_no_more_gives_no_right_to_the_one_that_is_
     run(scenario())
 
 
-def test_who_made_a_remote_topic_and_came_second_all_the_same_does_not_take_what_the_first_left_there() -> None:
-    """A->B makes t0 on B, which has no leader for a while; meanwhile C->B is listed."""
+def test_a_flow_that_created_a_remote_topic_but_came_second_does_not_take_the_records_of_the_first() -> None:
+    """A->B creates t0 on B, which has no leader for a while; meanwhile C->B is listed."""
 
     async def scenario() -> None:
         scene = Rivals()

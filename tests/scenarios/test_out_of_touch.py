@@ -1,4 +1,7 @@
-"""A worker that was asleep or cut off for long writes nothing more under its old id: the fence may be over (H4)."""
+"""A worker that was asleep or cut off for long writes nothing under its old id: its fence may have expired.
+
+See docs/broker-facts.md#h4.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def make(seed: int) -> tuple[World, Source, Witness]:
 
 
 @pytest.mark.parametrize("suspended", [True, False], ids=["suspended machine", "stopped process"])
-def test_a_worker_asleep_until_the_fence_is_over_sends_nothing_when_it_wakes(suspended: bool) -> None:
+def test_a_worker_asleep_until_its_fence_has_expired_sends_nothing_when_it_wakes(suspended: bool) -> None:
     async def scenario() -> None:
         world, source, witness = make(1)
         source.fill(10)
@@ -55,7 +58,7 @@ def test_a_worker_asleep_until_the_fence_is_over_sends_nothing_when_it_wakes(sus
     run_virtual(scenario(), limit_s=3000)
 
 
-def test_whoever_sleeps_less_than_a_quarter_of_that_goes_on() -> None:
+def test_a_worker_asleep_for_less_than_a_quarter_of_that_time_continues() -> None:
     async def scenario() -> None:
         world, source, witness = make(2)
         source.fill(10)
@@ -75,7 +78,7 @@ def test_whoever_sleeps_less_than_a_quarter_of_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("away_s", "lives"), [(EXPIRY_S / 4 - 20, 1), (EXPIRY_S / 4 + 60, 2)])
-def test_a_worker_that_did_not_reach_the_target_for_a_quarter_of_that_comes_back_as_a_new_one(
+def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_a_new_incarnation(
     away_s: float, lives: int
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""A flow whose source is ill, beside one that is well in the same workers: the one that is well must not notice."""
+"""One flow has an unhealthy source; another flow in the same workers must not notice."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ FLOWS = {
     "A->B.topics": "t0,t1",
 }
 NEVER_S = 1e6
-Ill = Callable[[ClusterModel], None]
+Condition = Callable[[ClusterModel], None]
 
 
-def well(cluster: ClusterModel) -> None:
-    """It answers."""
+def healthy(cluster: ClusterModel) -> None:
+    """The source answers."""
 
 
 def unreachable(cluster: ClusterModel) -> None:
-    """Nobody listens there."""
+    """Nothing listens at the source's addresses."""
     for node in cluster.nodes:
         cluster.stop_broker(node, clean=False)
 
 
 def silent(cluster: ClusterModel) -> None:
-    """It takes every request, and answers none."""
+    """The source takes every request and answers none."""
     cluster._latency_s = lambda: NEVER_S
 
 
 def slow(cluster: ClusterModel) -> None:
-    """Every answer takes seconds, as through a quota that is used up."""
+    """Every answer takes seconds, as under an exhausted quota."""
     rng = random.Random(1)
     cluster._latency_s = lambda: rng.uniform(2.0, 8.0)
 
 
 class Scene:
-    """Workers of A->B and C->B, and a C that is ill from the beginning."""
+    """Workers of A->B and C->B; C is unhealthy from the start."""
 
-    def __init__(self, ill: Ill, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(self, unhealthy: Condition, extra: Mapping[str, str] | None = None) -> None:
         self.world = SharedWorld(extra={**FLOWS, **(extra or {})})
         self.world.shares_settings = True
         self.other = self.world.another_cluster("C")
         self.other.create_topic("c0", 2)
-        ill(self.other)
+        unhealthy(self.other)
 
     def start(self) -> Process:
         return self.world.start(C=self.other)
 
     async def until_copied(self, *names: str, prefix: str = "A.") -> float:
-        """Write to topics, and return how long it takes until all of it is on the target."""
+        """Write to topics, and return how long it takes until all records are on the target."""
         for name in names:
             self.world.write(name)
         return await self.world.until(lambda: all(self.world._is_copied(name, prefix + name) for name in names))
 
 
-def measured(ill: Ill) -> dict[str, float]:
+def measured(unhealthy: Condition) -> dict[str, float]:
     took: dict[str, float] = {}
 
     async def scenario() -> None:
-        scene = Scene(ill)
+        scene = Scene(unhealthy)
         world = scene.world
         world.source.create_topic("t0", 6)
         scene.start()
@@ -96,27 +96,29 @@ def measured(ill: Ill) -> dict[str, float]:
     return took
 
 
-@pytest.mark.parametrize("ill", [unreachable, silent, slow])
-def test_an_ill_source_delays_nothing_of_another_flow_by_a_second(ill: Ill) -> None:
-    alone, beside = measured(well), measured(ill)
+@pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
+def test_an_unhealthy_source_delays_no_other_flow_by_a_second(unhealthy: Condition) -> None:
+    alone, beside = measured(healthy), measured(unhealthy)
     assert beside.keys() == alone.keys()
     late = {what: (alone[what], beside[what]) for what in alone if beside[what] >= alone[what] + DELAYED_MOST_S}
     assert not late, late
 
 
-@pytest.mark.parametrize("ill", [unreachable, silent])
-def test_topics_that_keep_their_names_go_on_at_once_after_a_restart_beside_an_ill_source(ill: Ill) -> None:
-    """Both flows may lead into any topic, and A->B has copied t0."""
+@pytest.mark.parametrize("unhealthy", [unreachable, silent])
+def test_after_a_restart_topics_that_keep_their_names_resume_at_once_beside_an_unhealthy_source(
+    unhealthy: Condition,
+) -> None:
+    """Both flows could copy into any topic, and A->B has copied t0."""
 
     async def scenario() -> None:
-        scene = Scene(well, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
+        scene = Scene(healthy, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
         world = scene.world
         world.source.create_topic("t0", 2)
         first = scene.start()
         await scene.until_copied("t0", prefix="")
         assert await first.stop() == 0
         began_s = await restarted(scene)
-        ill(scene.other)
+        unhealthy(scene.other)
         assert await restarted(scene) < began_s + DELAYED_MOST_S
 
     async def restarted(scene: Scene) -> float:
@@ -128,14 +130,14 @@ def test_topics_that_keep_their_names_go_on_at_once_after_a_restart_beside_an_il
     run(scenario())
 
 
-@pytest.mark.parametrize("ill", [unreachable, silent, slow])
-def test_topics_that_keep_their_names_begin_at_once_beside_an_ill_source_also_if_nobody_ever_copied_them(
-    ill: Ill,
+@pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
+def test_topics_that_keep_their_names_start_at_once_beside_an_unhealthy_source_even_if_they_are_new(
+    unhealthy: Condition,
 ) -> None:
     async def scenario() -> None:
-        assert await begun_beside(ill) < await begun_beside(well) + DELAYED_MOST_S
+        assert await started_beside(unhealthy) < await started_beside(healthy) + DELAYED_MOST_S
 
-    async def begun_beside(how: Ill) -> float:
+    async def started_beside(how: Condition) -> float:
         scene = Scene(how, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
         scene.world.source.create_topic("t0", 2)
         scene.start()
