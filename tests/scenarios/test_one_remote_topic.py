@@ -11,7 +11,7 @@ from mm2py.connector import parse_flow
 from tests.fakes.broker_model import ClusterModel
 from tests.scenarios.shared_world import Process, run
 from tests.scenarios.test_settings_followed import apply
-from tests.scenarios.test_unhealthy_sources import Ill, Scene, silent, slow, unreachable, well
+from tests.scenarios.test_unhealthy_sources import Condition, Scene, healthy, silent, slow, unreachable
 
 C_B = parse_flow("C->B")
 KEEPS_NAMES = {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": "t0"}
@@ -22,7 +22,7 @@ class Rivals(Scene):
     """A and C both have ``t0``, which keeps its name on B."""
 
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
-        super().__init__(well, KEEPS_NAMES | (extra or {}))
+        super().__init__(healthy, KEEPS_NAMES | (extra or {}))
 
     def make(self, *clusters: str) -> None:
         for name in clusters:
@@ -76,11 +76,11 @@ def refused(*processes: Process) -> set[str]:
     return {line["flow"] for process in processes for line in process.said("topic.refused")}
 
 
-@pytest.mark.parametrize("ill", [unreachable, silent, slow])
+@pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("emptied", ["not", "in part"])
 def test_a_copy_with_records_is_refused_to_another_flow_while_the_source_of_the_first_is_unavailable(
-    ill: Ill, workers: int, emptied: str
+    unhealthy: Condition, workers: int, emptied: str
 ) -> None:
     """Retention may have emptied a part of the copy."""
 
@@ -90,7 +90,7 @@ def test_a_copy_with_records_is_refused_to_another_flow_while_the_source_of_the_
         await scene.copied_by_c()
         for number in range({"not": 0, "in part": 2}[emptied]):
             scene.empty(number)
-        ill(scene.other)
+        unhealthy(scene.other)
         processes = [scene.start() for _ in range(workers)]
         await world.until(lambda: refused(*processes) == {"A->B"})
         await asyncio.sleep(90)
@@ -139,13 +139,13 @@ def test_of_two_flows_that_start_at_once_one_gets_all_partitions_whichever_a_wor
     run(scenario())
 
 
-@pytest.mark.parametrize("ill", [unreachable, silent, slow])
-def test_the_second_flow_is_refused_also_after_a_leader_and_the_coordinator_have_died(ill: Ill) -> None:
+@pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
+def test_the_second_flow_is_refused_also_after_a_leader_and_the_coordinator_have_died(unhealthy: Condition) -> None:
     async def scenario() -> None:
         scene = Rivals()
         world = scene.world
         scene.make("A", "C")
-        ill(scene.other)
+        unhealthy(scene.other)
         processes = [scene.start() for _ in range(3)]
         await world.until(lambda: scene.is_of("A"))
         next(process for process in world.up if process.is_leader).kill()
