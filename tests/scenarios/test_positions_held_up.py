@@ -1,7 +1,7 @@
-"""One partition of the offsets topic takes no records: what is kept in it waits, is named, and holds up nothing else.
+"""One partition of the offsets topic takes no records: positions kept there wait and are named, and delay nothing else.
 
-The topics of records have two replicas, the offsets topic has one: so one broker that is gone takes one of its three
-partitions along, and no record is kept from being copied.
+The topics of records have two replicas, the offsets topic has one. So one stopped broker takes away one of its three
+partitions, and no record is kept from being copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.scenarios.world import World
 
 HOUR_S = 3600.0
 STUCK = 0
-"""The partition of the offsets topic that goes away."""
+"""The partition of the offsets topic that becomes unavailable."""
 COPIED = {"orders": "A.orders"}
 
 
@@ -52,7 +52,7 @@ def kept_in_stuck(topic: str, partitions: int) -> set[int]:
 
 @contextmanager
 def stuck(world: World) -> Iterator[None]:
-    """Without the one broker that has this partition."""
+    """Stop the one broker that has this partition."""
     node = world.target.topics[OFFSETS].partitions[STUCK].leader
     world.target.stop_broker(node)
     yield
@@ -94,7 +94,7 @@ def copied(world: World, topic: str) -> list[int]:
 
 
 def stored(world: World) -> dict[tuple[str, int], int]:
-    """Return the next source offsets that are stored where somebody leads."""
+    """Return the next source offsets stored in partitions that have a leader."""
     found: dict[tuple[str, int], int] = {}
     for part in world.target.topics[OFFSETS].partitions:
         for record in world.target.records(OFFSETS, part.index) if part.leader > 0 else ():
@@ -109,7 +109,7 @@ def problems(herder: Herder, topic: str) -> list[str]:
     return list(shown.problems)
 
 
-def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_is_said_and_shown() -> None:
+def test_positions_that_cannot_be_stored_delay_only_new_partitions_and_are_named_in_log_and_status() -> None:
     async def scenario() -> None:
         world, short = make(), Short()
         async with world.worker(through=short) as herder:
@@ -122,7 +122,7 @@ def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_
                 waiting = kept_in_stuck("fresh", 12)
                 assert waiting and len(waiting) < 12
                 assert copied(world, "fresh") == [0 if no in waiting else 1 for no in range(12)]
-                assert copied(world, "orders") == [100] * 12, "what has begun goes on"
+                assert copied(world, "orders") == [100] * 12, "running partitions continue"
                 positions = {no for topic, no in stored(world) if topic == "fresh"}
                 assert positions == set(range(12)) - waiting
                 (line,) = said(world, "positions.held_up")
@@ -151,7 +151,7 @@ def test_others_are_stored_new_ones_wait_for_their_first_position_and_all_of_it_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_while_positions_cannot_be_read_new_topics_wait_and_what_has_begun_goes_on() -> None:
+def test_while_positions_cannot_be_read_new_topics_wait_and_running_partitions_continue() -> None:
     """Another worker may have stored a position there."""
 
     async def scenario() -> None:
@@ -173,7 +173,7 @@ def test_while_positions_cannot_be_read_new_topics_wait_and_what_has_begun_goes_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_topic_that_is_deleted_meanwhile_does_not_keep_the_watch_from_learning_who_leads() -> None:
+def test_a_topic_deleted_meanwhile_does_not_prevent_the_worker_from_learning_new_leaders() -> None:
     """Its last positions cannot be stored; then a third of the source's leaders move."""
 
     async def scenario() -> None:
@@ -205,7 +205,7 @@ def test_a_topic_that_is_deleted_meanwhile_does_not_keep_the_watch_from_learning
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_stop_stores_what_it_can_says_what_it_cannot_and_the_next_life_goes_on_exactly() -> None:
+def test_a_stop_logs_the_positions_that_it_cannot_store_and_the_next_incarnation_resumes_exactly() -> None:
     async def scenario() -> None:
         world = make()
         async with world.worker() as herder:
@@ -235,7 +235,7 @@ def test_a_stop_stores_what_it_can_says_what_it_cannot_and_the_next_life_goes_on
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_topic_made_anew_begins_again_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
+def test_a_recreated_topic_starts_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
     async def scenario() -> None:
         world, short = make(on_source_gap="restart"), Short()
         async with world.worker(through=short):

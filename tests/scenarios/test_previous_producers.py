@@ -1,6 +1,6 @@
-"""What a start makes of the producers before it: drained ones, killed ones, expired ones, and many of them.
+"""How a start treats previous producers: drained, killed and expired ones, and many of them.
 
-No record tells of them. The control log does, the positions do, and the coordinators (decision 14).
+No record of their own lists them. The control log, the positions and the coordinators do (decision 14).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ID_DENIED = 53
 
 
 def eight_days_pass(world: World) -> None:
-    """All workers were down: the control log's records have expired, and so have the transactional ids."""
+    """All workers were down: the control log's records and the transactional ids have expired."""
     world.target.delete_topic(CONTROL_LOG)
     forget_transactional_ids(world)
 
@@ -66,7 +66,7 @@ async def guarantee_of_next(
     return status.guarantee
 
 
-def test_a_clean_restart_leaves_no_marker_and_a_kill_one_in_each_partition() -> None:
+def test_a_clean_restart_leaves_no_marker_and_a_kill_leaves_one_in_each_partition() -> None:
     async def scenario() -> None:
         world, source, witness = make(2, partitions=3)
         source.fill(10)
@@ -94,7 +94,7 @@ def test_a_clean_restart_leaves_no_marker_and_a_kill_one_in_each_partition() -> 
 @pytest.mark.parametrize("killed", [False, True], ids=["drained", "killed"])
 @pytest.mark.parametrize("extra", [{}, ENABLED], ids=["default", "enabled"])
 def test_a_restart_after_eight_days_needs_no_right_to_write_markers(extra: dict[str, str], killed: bool) -> None:
-    """The control log is empty by then, and no coordinator knows the id any more, which only its owner could use."""
+    """By then the control log is empty, and no coordinator knows the id, which only its owner could use."""
 
     async def scenario() -> None:
         world, source, witness = make(6, **extra)
@@ -116,7 +116,7 @@ def test_a_restart_after_eight_days_needs_no_right_to_write_markers(extra: dict[
     run_virtual(scenario(), limit_s=3000)
 
 
-def test_a_killed_worker_of_which_only_coordinators_and_positions_tell_is_fenced() -> None:
+def test_a_killed_worker_that_only_coordinators_and_positions_name_is_fenced() -> None:
     async def scenario() -> None:
         world, source, witness = make(7)
         await killed_ahead(world, source, 20, 15)
@@ -129,7 +129,7 @@ def test_a_killed_worker_of_which_only_coordinators_and_positions_tell_is_fenced
 
 
 class Hides:
-    """Stands between a worker and its target: transactional ids of earlier workers may not be described."""
+    """Stands between a worker and its target: transactional ids of previous workers may not be described."""
 
     def __init__(self, hidden: set[str]) -> None:
         self.hidden = hidden
@@ -151,8 +151,10 @@ class _Hiding:
 
 
 @pytest.mark.parametrize(("extra", "starts_with"), [({}, "at-least-once ("), (ENABLED, "exactly.once.source.support=")])
-def test_an_id_that_may_not_be_seen_is_not_taken_for_an_expired_one(extra: dict[str, str], starts_with: str) -> None:
-    """A coordinator leaves out of its list what we may not DESCRIBE: the worker may still run."""
+def test_a_transactional_id_that_may_not_be_described_is_not_taken_for_an_expired_one(
+    extra: dict[str, str], starts_with: str
+) -> None:
+    """A coordinator lists no id that we may not DESCRIBE: its worker may still run."""
 
     async def scenario() -> None:
         world, source, _ = make(8, **extra)
@@ -167,7 +169,7 @@ def test_an_id_that_may_not_be_seen_is_not_taken_for_an_expired_one(extra: dict[
 
 
 class Silent:
-    """Stands between a worker and its target: ListTransactions is not answered."""
+    """Stands between a worker and its target: ListTransactions is never answered."""
 
     def __init__(self) -> None:
         self.on = True
@@ -187,7 +189,7 @@ class _Silent:
         return await self._cluster.send(broker, request, channel=channel)
 
 
-def test_coordinators_that_do_not_list_their_ids_for_15_s_make_a_flow_at_least_once_and_it_says_so() -> None:
+def test_coordinators_that_do_not_list_their_ids_for_15_s_make_a_flow_at_least_once_and_that_is_logged() -> None:
     async def scenario() -> None:
         world, source, _ = make(9)
         source.fill(10)
@@ -205,7 +207,7 @@ def test_coordinators_that_do_not_list_their_ids_for_15_s_make_a_flow_at_least_o
     run_virtual(scenario(), limit_s=900)
 
 
-def test_where_exactly_once_is_a_must_a_flow_waits_until_coordinators_list_their_ids() -> None:
+def test_where_exactly_once_is_required_a_flow_waits_until_coordinators_list_their_ids() -> None:
     async def scenario() -> None:
         world, source, witness = make(9, **ENABLED)
         source.fill(10)
@@ -222,8 +224,8 @@ def test_where_exactly_once_is_a_must_a_flow_waits_until_coordinators_list_their
     run_virtual(scenario(), limit_s=900)
 
 
-def test_a_first_position_that_is_late_is_refused_although_the_control_log_is_lost() -> None:
-    """Neither the control log nor a position tells of its worker: coordinators do."""
+def test_a_late_first_position_is_refused_although_the_control_log_is_lost() -> None:
+    """Neither the control log nor a position names its worker, but coordinators do."""
 
     async def scenario() -> None:
         world, source, witness = make(10)
@@ -246,8 +248,8 @@ def test_a_first_position_that_is_late_is_refused_although_the_control_log_is_lo
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["drained", "killed"])
-def test_a_topic_that_is_copied_no_more_does_not_stop_the_flow_when_its_producer_has_expired(killed: bool) -> None:
-    """A topic is deleted upstream, and its position stays. Weeks later no coordinator knows who wrote it."""
+def test_an_expired_producer_of_a_topic_that_is_no_longer_copied_does_not_stop_the_flow(killed: bool) -> None:
+    """A topic is deleted upstream, and its position stays. Weeks later no coordinator knows its producer."""
 
     async def scenario() -> None:
         world, source, witness = make(6, **ENABLED)
@@ -273,8 +275,8 @@ def test_a_topic_that_is_copied_no_more_does_not_stop_the_flow_when_its_producer
     run_virtual(scenario(), limit_s=3000)
 
 
-def test_many_previous_producers_are_fenced_side_by_side() -> None:
-    """A worker that had to fence itself 40 times leaves 41 ids; one after the other they took 1.2 seconds."""
+def test_many_previous_producers_are_fenced_concurrently() -> None:
+    """A worker that had to fence itself 40 times leaves 41 ids; fencing them one after the other took 1.2 seconds."""
 
     async def scenario() -> None:
         world, source, witness = make(1)
@@ -326,8 +328,8 @@ class _Denying:
         return reply
 
 
-def test_attempts_that_fail_before_anything_is_written_need_not_be_fenced() -> None:
-    """The story: READ on the offsets topic is missing for a weekend, and every half minute there is another attempt."""
+def test_attempts_that_fail_before_they_write_need_no_fence() -> None:
+    """READ on the offsets topic is missing for a weekend, and every half minute there is another attempt."""
 
     async def scenario() -> None:
         world, source, witness = make(1)
@@ -348,7 +350,7 @@ def test_attempts_that_fail_before_anything_is_written_need_not_be_fenced() -> N
     run_virtual(scenario(), limit_s=9000)
 
 
-def test_a_stop_that_the_target_does_not_answer_says_what_the_next_start_does_and_so_it_does() -> None:
+def test_a_stop_that_the_target_does_not_answer_logs_what_the_next_start_does_and_the_next_start_does_it() -> None:
     async def scenario() -> None:
         world, source, witness = make(3)
         source.fill(10)

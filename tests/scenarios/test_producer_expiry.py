@@ -1,4 +1,6 @@
-"""How long the target remembers producers decides what may be sent again (C1), so it is not guessed lightly."""
+"""How long the target remembers producers decides what may be resent (docs/broker-facts.md#c1), so it is not
+assumed.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ TOPICS = {"orders": "A.orders"}
 
 
 class Network:
-    """Stands between a worker and a cluster; see ``World.worker``. Loses answers on demand."""
+    """Stands between a worker and a cluster (``World.worker``). Loses answers on demand."""
 
     def __init__(self) -> None:
         self.silent_questions = 0
-        """So many questions for the setting are not answered."""
+        """The number of requests for the setting that get no answer."""
         self.denies = False
         """The setting may not be read."""
         self.on_lost_copy: Callable[[], None] | None = None
-        """The next copy to partition 0 is stored, this is called, and its answer is lost."""
+        """The next copy to partition 0 is stored, this is called, and the answer is lost."""
 
     def __call__(self, cluster: Brokers) -> Brokers:
         return cast("Brokers", _Link(self, cluster))
@@ -67,10 +69,10 @@ def _copies_to_first(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("silent", [0, 1, 5])
-def test_a_question_that_nobody_answers_is_asked_again_and_no_default_is_taken_for_the_answer(silent: int) -> None:
-    """The story: the target forgets producers after ten minutes, and the question for that is lost once. Were a day
-    assumed, a batch nine minutes old counts as known to the broker, is sent again after that has restarted, and is
-    stored a second time."""
+def test_an_unanswered_request_for_the_setting_is_repeated_and_no_default_is_assumed_meanwhile(silent: int) -> None:
+    """The target forgets producers after ten minutes, and the request for that setting is lost once. If a day were
+    assumed, a batch nine minutes old would be resent after a restart of the broker, and stored a second time.
+    """
 
     async def scenario() -> None:
         world = World(
@@ -107,7 +109,7 @@ def test_a_question_that_nobody_answers_is_asked_again_and_no_default_is_taken_f
     run_virtual(scenario(), limit_s=6000)
 
 
-def test_where_the_setting_may_not_be_read_the_log_says_what_is_assumed() -> None:
+def test_where_the_setting_may_not_be_read_the_log_names_the_assumed_value() -> None:
     async def scenario() -> None:
         world, source, _ = make(2)
         source.fill(3)

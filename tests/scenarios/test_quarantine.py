@@ -1,4 +1,4 @@
-"""What the target refuses goes into quarantine whole; everything else is copied in order. Two cluster models."""
+"""Records that the target refuses go into quarantine whole; all others are copied in order. On two cluster models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def good(number: int) -> Record:
 
 
 def poison(number: int) -> Record:
-    """A record of a time so late that no broker takes it."""
+    """A record with a timestamp so late that no broker takes it."""
     return Record(value=b"%d" % number, key=None, timestamp_ms=FUTURE_MS, headers=HEADERS)
 
 
@@ -83,7 +83,7 @@ async def stored(world: World) -> StoredPosition:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_refused_record_is_kept_whole_and_all_others_of_its_batch_arrive_in_order(codec: str) -> None:
+def test_a_refused_record_is_quarantined_whole_and_the_others_of_its_batch_arrive_in_order(codec: str) -> None:
     async def scenario() -> None:
         world = make_world(1)
         records = [good(number) for number in range(100)]
@@ -109,7 +109,7 @@ def test_a_refused_record_is_kept_whole_and_all_others_of_its_batch_arrive_in_or
     run_virtual(scenario(), limit_s=600)
 
 
-def test_the_position_carries_the_hole_over_a_restart() -> None:
+def test_the_position_keeps_a_quarantined_record_across_a_restart() -> None:
     async def scenario() -> None:
         world = make_world(2)
         world.source.append("orders", 0, [good(0), poison(1), poison(2)])
@@ -135,8 +135,10 @@ def test_the_position_carries_the_hole_over_a_restart() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_the_position_carries_the_hole_over_a_kill_until_a_record_is_copied_behind_it() -> None:
-    """M9: nothing stands behind the position, so the next life goes on from there, and from the hole."""
+def test_the_position_keeps_a_quarantined_record_across_kills_until_a_later_record_is_copied() -> None:
+    """No record follows the position (docs/broker-facts.md#m9), so the next incarnation resumes there, and knows of the
+    quarantined record.
+    """
 
     async def scenario() -> None:
         world = make_world(2)
@@ -148,7 +150,7 @@ def test_the_position_carries_the_hole_over_a_kill_until_a_record_is_copied_behi
             position = await stored(world)
             assert (position.next_source, position.skipped) == (3, ((1, 2),))
             owners.add(position.producer_id)
-        assert len(owners) == 3, "each life has taken the position over"
+        assert len(owners) == 3, "each incarnation has read the position"
         gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name.startswith("mm2-o"))
         async with world.worker(through=gate):
             await asyncio.sleep(5)
@@ -159,12 +161,12 @@ def test_the_position_carries_the_hole_over_a_kill_until_a_record_is_copied_behi
         async with world.worker():
             await asyncio.sleep(5)
         position = await stored(world)
-        assert (position.next_source, position.skipped) == (4, ()), "it has found the record behind the position"
+        assert (position.next_source, position.skipped) == (4, ()), "it has found the record after the position"
 
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_is_too_large_for_the_remote_topic_is_kept_in_one_that_has_room() -> None:
+def test_a_record_too_large_for_the_remote_topic_is_kept_in_a_quarantine_that_has_room() -> None:
     async def scenario() -> None:
         world = make_world(3, remote={"max.message.bytes": "2000"})
         large = Record(value=bytes(50_000), key=b"k", timestamp_ms=1_000)
@@ -178,7 +180,7 @@ def test_what_is_too_large_for_the_remote_topic_is_kept_in_one_that_has_room() -
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_limit_that_was_raised_meanwhile_is_seen_before_anything_goes_into_quarantine() -> None:
+def test_a_raised_limit_is_noticed_before_a_record_is_quarantined() -> None:
     async def scenario() -> None:
         world = make_world(4, remote={"max.message.bytes": "2000"})
         world.source.append("orders", 0, [good(0)])
@@ -192,7 +194,7 @@ def test_a_limit_that_was_raised_meanwhile_is_seen_before_anything_goes_into_qua
     run_virtual(scenario(), limit_s=600)
 
 
-def test_without_the_setting_the_partition_waits_behind_what_stands_before_the_record() -> None:
+def test_without_the_setting_the_partition_waits_at_the_refused_record() -> None:
     async def scenario() -> None:
         world = make_world(5, partitions=2, on_poison_record="stop")
         world.source.append("orders", 0, [*map(good, range(5)), poison(5), good(6)])
@@ -210,8 +212,8 @@ def test_without_the_setting_the_partition_waits_behind_what_stands_before_the_r
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.05, 0.5])
-def test_a_worker_killed_between_storing_and_going_on_loses_nothing(delay_s: float) -> None:
-    """It may store a record twice, under one key; what is copied stays in order."""
+def test_a_worker_killed_between_quarantine_and_copy_loses_no_record(delay_s: float) -> None:
+    """It may quarantine a record twice, under one key; copied records stay in order."""
 
     async def scenario() -> None:
         world = make_world(6)
@@ -231,7 +233,7 @@ def test_a_worker_killed_between_storing_and_going_on_loses_nothing(delay_s: flo
 
 
 @pytest.mark.walk(range(3))
-def test_in_storms_each_record_is_copied_in_order_or_kept(seed: int) -> None:
+def test_in_storms_each_record_is_copied_in_order_or_quarantined(seed: int) -> None:
     async def scenario() -> None:
         rng = random.Random(seed)
         world = make_world(seed, partitions=2, nodes=3, copy_mode=rng.choice(["auto", "pass", "repack"]))
@@ -276,7 +278,7 @@ def allow(name: str, principal: str) -> TopicAcl:
     return TopicAcl(name, Pattern.LITERAL, principal, "*", Operation.READ, Permission.ALLOW)
 
 
-def test_nothing_is_put_where_more_could_read_it_than_its_remote_topic() -> None:
+def test_records_are_not_quarantined_where_more_principals_could_read_them_than_in_their_remote_topic() -> None:
     async def scenario() -> None:
         world = make_world(7, sync_topic_acls_enabled="false")
         world.source.append("orders", 0, [good(0), poison(1), good(2)])
@@ -295,7 +297,7 @@ def test_nothing_is_put_where_more_could_read_it_than_its_remote_topic() -> None
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_quarantine_that_would_lose_records_is_not_used() -> None:
+def test_a_quarantine_topic_that_would_lose_records_is_not_used() -> None:
     async def scenario() -> None:
         world = make_world(8)
         world.source.append("orders", 0, [good(0), poison(1), good(2)])
@@ -312,10 +314,10 @@ def test_a_quarantine_that_would_lose_records_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("while_it_is_written_to", [False, True])
-def test_a_quarantine_that_was_deleted_is_made_anew_for_the_next_record_and_that_is_said(
+def test_a_deleted_quarantine_is_recreated_for_the_next_record_and_that_is_logged(
     while_it_is_written_to: bool,
 ) -> None:
-    """What was kept in it is gone by whoever deleted it; nothing else is lost for that, and nothing waits."""
+    """Its records are lost by the deletion; nothing else is lost, and nothing waits."""
 
     async def scenario() -> None:
         world = make_world(9)
@@ -346,7 +348,7 @@ def test_a_quarantine_that_was_deleted_is_made_anew_for_the_next_record_and_that
 
 
 @pytest.mark.parametrize("is_deleted_again", [True, False])
-def test_a_quarantine_that_somebody_made_anew_is_looked_at_before_anything_is_kept_in_it(
+def test_a_recreated_quarantine_is_checked_before_a_record_is_kept_in_it(
     is_deleted_again: bool,
 ) -> None:
     async def scenario() -> None:

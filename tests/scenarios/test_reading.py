@@ -1,4 +1,4 @@
-"""When a flow reads: nothing waits to be packed unless linger.ms asks for it, and the idle hold up nobody."""
+"""When a flow reads: nothing waits for more unless linger.ms asks for it, and idle partitions delay no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 ARRIVAL_MOST_S = 0.2
-"""Two round trips on the models' network and the steps of this test's own clock."""
+"""Two round trips on the models' network, and the clock steps of this test."""
 
 
 def _world(*topics: str, **extra: str) -> World:
@@ -33,7 +33,7 @@ async def _arrival_s(world: World, topic: str) -> float:
 
 
 @pytest.mark.parametrize("rests_s", [0.0, 1.0, 9.9, 10.1, 61.0])
-def test_a_record_goes_on_at_once_however_long_its_partition_had_nothing(rests_s: float) -> None:
+def test_a_record_is_copied_at_once_however_long_its_partition_was_idle(rests_s: float) -> None:
     async def scenario() -> None:
         world = _world("quiet", "busy", "idle")
         async with world.worker():
@@ -55,7 +55,7 @@ def test_a_record_goes_on_at_once_however_long_its_partition_had_nothing(rests_s
     run_virtual(scenario(), limit_s=3600)
 
 
-def test_idle_partitions_are_not_asked_for_again_with_every_record_of_a_busy_one() -> None:
+def test_idle_partitions_are_not_requested_again_with_every_record_of_a_busy_one() -> None:
     async def scenario() -> None:
         world = _world(*[f"idle{number}" for number in range(20)], "busy")
         async with world.worker():
@@ -72,7 +72,9 @@ def test_idle_partitions_are_not_asked_for_again_with_every_record_of_a_busy_one
 
 @pytest.mark.parametrize(("pause_s", "least", "most"), [(0.0005, 100, 550), (0.02, 45, 60)])
 def test_a_stream_of_records_is_not_read_one_by_one(pause_s: float, least: int, most: int) -> None:
-    """50 a second are; 2,000 a second came in as many reads and requests, each dearer than what it carried."""
+    """50 reads a second suffice. Once, 2,000 records a second took as many reads and requests, each dearer than its
+    record.
+    """
 
     async def scenario() -> None:
         world = World(11, latency_s=(0.0001, 0.0002))
@@ -90,9 +92,9 @@ def test_a_stream_of_records_is_not_read_one_by_one(pause_s: float, least: int, 
     run_virtual(scenario(), limit_s=600)
 
 
-def test_linger_gathers_what_comes_in_the_meantime() -> None:
+def test_linger_collects_records_that_come_meanwhile() -> None:
     async def arrivals(**extra: str) -> int:
-        """How many times the remote topic grew while 40 records came in over two seconds."""
+        """Return how many times the remote topic grew while 40 records came in over two seconds."""
         world = _world("orders", **extra)
         async with world.worker():
             await world.copied({"orders": "A.orders"})

@@ -1,4 +1,4 @@
-"""How much is read to find out where an earlier life left off: what it wrote behind its position, and no more."""
+"""How much is read to find where a previous incarnation stopped: its records after the position, and no more."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ LONG = 1300
 """Batches, of some 3,000 records, that were copied long before."""
 FEW = 10
 TIMES_MOST = 3
-"""What is doubtful is read twice, and what was trimmed or cleaned once more to be compared (docs/decisions/0008)."""
+"""Records of unknown outcome are read twice, and once more to compare where the log was trimmed or compacted
+(docs/decisions/0008).
+"""
 
 
 @dataclass
 class Reads:
-    """Stands between a worker and its clusters; notes what is read of a topic to reconcile it."""
+    """Stands between a worker and its clusters; records what is read of a topic to reconcile it."""
 
     begun_at: dict[str, list[int]] = field(default_factory=dict)
-    """Where each read began, by topic."""
+    """The offset at which each read started, by topic."""
     offsets: dict[str, int] = field(default_factory=dict)
-    """How many offsets came, by topic."""
+    """The number of offsets read, by topic."""
     read_bytes: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, cluster: ClusterModel) -> ClusterModel:
@@ -45,7 +47,7 @@ class Reads:
                 self.offsets[fetched.topic] = self.offsets.get(fetched.topic, 0) + header.last_offset_delta + 1
 
     def check(self, topic: str, begin: int, end: int) -> None:
-        """Say that the topic was read between these offsets, and that not too often."""
+        """Assert that the topic was read between these offsets only, and not too often."""
         assert self.begun_at[topic], "it was read"
         assert begin <= min(self.begun_at[topic]) and max(self.begun_at[topic]) <= end, self.begun_at[topic]
         assert 0 < self.offsets[topic] <= TIMES_MOST * (end - begin), self.offsets
@@ -66,8 +68,8 @@ class _Watched:
 
 
 @pytest.mark.parametrize("by_content", [False, True])
-def test_behind_a_killed_life_only_what_it_wrote_since_its_position_is_read(by_content: bool) -> None:
-    """However long the logs are: a hundred times as much was copied before."""
+def test_after_a_kill_only_the_records_after_the_stored_position_are_read(by_content: bool) -> None:
+    """This holds for any length of the logs: a hundred times as many records were copied before."""
 
     async def scenario() -> None:
         world, source, witness = make(1)
@@ -88,8 +90,8 @@ def test_behind_a_killed_life_only_what_it_wrote_since_its_position_is_read(by_c
     run_virtual(scenario(), limit_s=600)
 
 
-def test_of_what_the_source_got_since_no_more_is_read_than_one_read_brings() -> None:
-    """It is to be copied, not to be compared."""
+def test_of_new_source_records_no_more_than_one_read_is_taken_to_reconcile() -> None:
+    """They are to be copied, not compared."""
 
     async def scenario() -> None:
         world, source, _ = make(2)

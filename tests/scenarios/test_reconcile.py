@@ -1,4 +1,4 @@
-"""Partitions that are taken over one by one: without a leader, cut back, gone for a while, sent elsewhere by hand."""
+"""Partitions are taken over one by one: without a leader, truncated, gone for a while, or moved by an operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_partition_without_a_leader_waits_alone() -> None:
             await asyncio.sleep(2)
         lonely = world.target.partition("A.orders", 1)
         lonely.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
-        for _ in range(3):  # several lives own the first partition, and none of them the second
+        for _ in range(3):  # several incarnations owned the first partition, and none owned the second
             async with world.worker():
                 source.fill(5)
                 source.fill(5, partition=1)
@@ -50,8 +50,8 @@ def test_a_partition_without_a_leader_waits_alone() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with() -> None:
-    """The source was trimmed past the position, so its records are compared; its leader goes just before that."""
+def test_one_fence_suffices_while_the_source_has_no_leader_to_compare_with() -> None:
+    """The source was trimmed past the position, so its records are compared; its leader is lost just before that."""
 
     class LosesTheLeader:
         def __init__(self, wire: Wire, cluster: ClusterModel) -> None:
@@ -71,7 +71,7 @@ def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with()
         async with life_with_old_positions(world, source):
             source.fill(20)
             await all_copied(world)
-            await asyncio.sleep(65)  # the position stays behind
+            await asyncio.sleep(65)  # the position stays behind the copy
         witness.look()
         upstream = world.source.partition("orders", 0)
         world.source.delete_records("orders", 0, upstream.high_watermark - 5)
@@ -97,7 +97,7 @@ def test_a_fence_is_put_up_once_while_the_source_has_no_leader_to_compare_with()
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_drain_before_the_partition_is_reconciled_keeps_the_earlier_position() -> None:
+def test_a_drain_before_the_partition_is_reconciled_keeps_the_previous_position() -> None:
     async def scenario() -> None:
         world, source, witness = make(11, partitions=2)
         source.fill(10)
@@ -120,7 +120,7 @@ def test_a_drain_before_the_partition_is_reconciled_keeps_the_earlier_position()
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_repeats_nothing() -> None:
+def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_causes_no_duplicates() -> None:
     async def scenario() -> None:
         world, source, witness = make(12)
         await killed_ahead(world, source, 10, 20)
@@ -140,7 +140,7 @@ def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_repeats_nothi
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_target_cut_back_below_the_position_stops_its_partition_and_nothing_is_written_over_it() -> None:
+def test_a_target_truncated_below_the_position_stops_its_partition_and_is_not_overwritten() -> None:
     async def scenario() -> None:
         world, source, witness = make(13, partitions=2)
         source.fill(10)
@@ -163,7 +163,7 @@ def test_a_target_cut_back_below_the_position_stops_its_partition_and_nothing_is
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_target_cut_back_under_a_running_worker_stops_its_partition() -> None:
+def test_a_target_truncated_under_a_running_worker_stops_its_partition() -> None:
     async def scenario() -> None:
         world, source, _ = make(14, nodes=2)
         source.fill(10)
@@ -178,7 +178,7 @@ def test_a_target_cut_back_under_a_running_worker_stops_its_partition() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_an_operators_position_is_used_once_and_shuts_a_frozen_worker_out_as_well() -> None:
+def test_an_operators_position_is_used_once_and_fences_a_frozen_worker_too() -> None:
     async def scenario() -> None:
         world, source, _ = make(15)
         source.fill(10)
@@ -189,7 +189,7 @@ def test_an_operators_position_is_used_once_and_shuts_a_frozen_worker_out_as_wel
             zombie.shut()
             source.fill(10)
             await asyncio.sleep(1)
-            world.source.truncate("orders", 0, 10)  # the position fits no more: --allow-recopy is the way out
+            world.source.truncate("orders", 0, 10)  # the position no longer fits the log: --allow-recopy is the way out
             recopied = frozenset({"orders"})
             async with world.worker(allow_recopy=recopied):
                 await asyncio.sleep(5)

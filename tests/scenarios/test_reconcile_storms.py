@@ -1,4 +1,6 @@
-"""Short lives in hard storms: lives that overlap, old records, transactions, retention, cleaning, missing leaders."""
+"""Short incarnations in hard storms: overlapping ones, old records, transactions, retention, compaction, missing
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ DAY_MS = 86_400_000
 
 
 class Storm:
-    """One seed's run."""
+    """The run of one seed."""
 
     def __init__(self, seed: int, *, zombies: float = 0.4) -> None:
         self.zombies = zombies
@@ -52,7 +54,7 @@ class Storm:
             extra["B.producer.compression.type"] = rng.choice(["zstd", "gzip", "none"])
         self.world = World(seed, nodes=3, extra=extra)
         for cluster in (self.world.source, self.world.target):
-            cluster.request_timeout_s = cluster.connect_timeout_s = 1.5  # else a short life only waits
+            cluster.request_timeout_s = cluster.connect_timeout_s = 1.5  # otherwise a short incarnation would only wait
         self.number = 0
         self.witnesses = [Witness(self.world, name) for name in ("orders", "table", "old")]
 
@@ -81,7 +83,7 @@ class Storm:
                     transaction.abort() if rng.random() < 0.5 else transaction.commit()
                 else:
                     source.append(topic, partition, records, codec=rng.choice(CODECS))
-            except Exception as refused:  # the model's source may have no leader just now
+            except Exception as refused:  # the source partition may have no leader at this moment
                 assert "leader" in str(refused), refused
 
     async def some_time(self, most_s: float) -> None:
@@ -127,5 +129,5 @@ class Storm:
 
 
 @pytest.mark.walk(range(110, 114))
-def test_short_and_overlapping_lives_in_hard_storms_lose_and_repeat_nothing(seed: int) -> None:
+def test_short_and_overlapping_incarnations_in_hard_storms_lose_and_repeat_nothing(seed: int) -> None:
     run_virtual(Storm(seed).run(), seed=seed, limit_s=3600)

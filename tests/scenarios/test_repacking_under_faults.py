@@ -1,6 +1,6 @@
-"""Batches made of several, between two cluster models in storms: nothing is lost, nothing overtakes, bytes are equal.
+"""Batches are merged between two cluster models in storms: no record is lost or reordered, and bytes are equal.
 
-The model judges sequences and repeats of what arrives as brokers do: a repeat that is cut in another way shows.
+The model checks sequences and repeats as brokers do, so a repeat that is cut differently shows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def fill_small(
     codec: str | None = None,
     timestamp_ms: int | None = 1_000,
 ) -> None:
-    """Append batches of one or two records, mostly of one codec, as many producers without linger leave them.
+    """Append batches of one or two records, mostly of one codec, as many producers without linger write them.
 
-    Without a timestamp they are of now; of old ones the target forgets at once that it stored them (C1).
+    Without a timestamp their time is now; of old ones the target forgets the producer at once
+    (docs/broker-facts.md#c1).
     """
     usual = codec or rng.choice(CODECS)
     for number in range(batches):
@@ -50,7 +51,7 @@ def fill_small(
 
 
 def with_mode(world: World, mode: str, **extra: str) -> None:
-    """Give the worker's next life another copy mode."""
+    """Give the worker's next incarnation another copy mode."""
     replicas = str(len(world.target.nodes))
     lines = {"replication.factor": replicas, "offset.storage.replication.factor": replicas, **LISTS, **extra}
     lines["A->B.copy.mode"] = mode
@@ -58,7 +59,7 @@ def with_mode(world: World, mode: str, **extra: str) -> None:
 
 
 def batch_counts(world: World, name: str) -> tuple[int, int]:
-    """Return how many batches a topic has on the source, and on the target."""
+    """Return the number of batches of a topic on the source, and on the target."""
     numbers = range(len(world.source.topics[name].partitions))
     return (
         sum(len(world.source.batches(name, number)) for number in numbers),
@@ -87,8 +88,8 @@ def test_each_topic_is_copied_in_the_mode_of_its_list() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_lost_answers_alone_repeat_nothing_whatever_is_merged() -> None:
-    """No leader moves, nothing is refused: every repeat is cut as it was, so the target recognises it."""
+def test_lost_answers_alone_cause_no_duplicates_whatever_is_merged() -> None:
+    """No leader moves and nothing is refused: every repeat is cut as before, so the target recognises it."""
 
     async def scenario() -> None:
         world = World(2)
@@ -111,8 +112,8 @@ def test_lost_answers_alone_repeat_nothing_whatever_is_merged() -> None:
     run_virtual(scenario(), limit_s=3600)
 
 
-def test_a_record_that_the_target_refuses_parts_its_batch_and_both_are_said_once() -> None:
-    """The remote topic becomes compacted under way: a record without a key keeps none back that came before it."""
+def test_a_refused_record_splits_its_merged_batch_and_both_are_logged_once() -> None:
+    """The remote topic becomes compacted meanwhile: a record without a key does not keep back records before it."""
 
     async def scenario() -> None:
         world = World(4, extra={"sync.topic.configs.enabled": "false"})
@@ -134,7 +135,7 @@ def test_a_record_that_the_target_refuses_parts_its_batch_and_both_are_said_once
 
 
 @pytest.mark.parametrize("described", [True, False])
-def test_a_limit_that_is_lowered_under_way_costs_neither_a_record_nor_an_epoch(described: bool) -> None:
+def test_a_limit_that_is_lowered_at_run_time_costs_neither_a_record_nor_an_epoch(described: bool) -> None:
     """``max.message.bytes`` of the remote topic shrinks to a few small batches; the target may not say so."""
 
     async def scenario() -> None:
@@ -158,7 +159,7 @@ def test_a_limit_that_is_lowered_under_way_costs_neither_a_record_nor_an_epoch(d
 
 
 @pytest.mark.parametrize("codec", ["zstd", "none"])
-def test_small_batches_are_merged_and_get_the_producers_codec_in_one_go(codec: str) -> None:
+def test_small_batches_are_merged_and_recompressed_in_one_step(codec: str) -> None:
     async def scenario() -> None:
         world = World(4)
         with_mode(world, "auto", **{"B.producer.compression.type": codec})
@@ -177,12 +178,12 @@ def test_small_batches_are_merged_and_get_the_producers_codec_in_one_go(codec: s
 
 
 @pytest.mark.walk(range(3))
-def test_storms_over_small_batches_in_changing_modes_lose_and_reorder_nothing(seed: int) -> None:
+def test_storms_over_small_batches_in_changing_modes_lose_and_reorder_no_record(seed: int) -> None:
     storm(seed)
 
 
 def storm(seed: int) -> None:
-    """Three lives, each killed and each in another mode, under all faults; then one that brings it to the end."""
+    """Three incarnations under all faults, each killed and each in another mode; then one that copies the rest."""
 
     async def scenario() -> None:
         rng = random.Random(seed)
@@ -204,7 +205,7 @@ def storm(seed: int) -> None:
                         try:
                             fill_small(world, name, rng, 25)
                             fill(world, name, rng, 3)
-                        except Exception as refused:  # the model's source may have no leader just now
+                        except Exception as refused:  # the source partition may have no leader at this moment
                             assert "leader" in str(refused), refused
         world.source.heal()
         world.target.heal()

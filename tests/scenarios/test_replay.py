@@ -1,4 +1,4 @@
-"""What is in quarantine comes out again: into a file of its owner, or behind what was copied since, once."""
+"""Quarantined records come out again, once: into a file of their owner, or after the records copied since."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = Selection("orders")
 
 
 async def with_quarantine(world: World, *, at: tuple[int, ...] = (1, 3)) -> None:
-    """Copy records 0 to 4, of which those at ``at`` go into quarantine."""
+    """Copy records 0 to 4; those at ``at`` go into quarantine."""
     world.source.append("orders", 0, [poison(number) if number in at else good(number) for number in range(5)])
     async with world.worker() as herder:
         await until(lambda: len(copied(world)) == 5 - len(at) and len(kept(world)) == len(at), world)
@@ -61,7 +61,7 @@ def scenario_of(body: Callable[[World], Awaitable[None]], seed: int = 1) -> None
     run_virtual(scenario(), limit_s=600)
 
 
-def test_nothing_is_appended_before_the_operator_knows_that_the_order_is_given_up(
+def test_no_record_is_appended_before_the_operator_accepts_that_the_order_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def body(world: World) -> None:
@@ -81,7 +81,9 @@ def test_nothing_is_appended_before_the_operator_knows_that_the_order_is_given_u
     assert "2 record(s) were appended to A.orders, and marked in mm2-quarantine.A.internal." in said
 
 
-def test_a_second_run_says_what_was_appended_before_and_appends_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_names_the_records_appended_before_and_appends_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
@@ -100,7 +102,9 @@ def test_a_second_run_says_what_was_appended_before_and_appends_the_rest(capsys:
     assert "2 record(s) were appended to A.orders before; they are left out." in said
 
 
-def test_what_the_target_still_refuses_is_named_and_the_others_are_appended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_that_the_target_still_refuses_are_named_and_the_others_are_appended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         assert await replay(world) == 1
@@ -113,7 +117,7 @@ def test_what_the_target_still_refuses_is_named_and_the_others_are_appended(caps
     assert "A.orders still refuses orders-0 at offset 1: INVALID_TIMESTAMP (32)." in capsys.readouterr().out
 
 
-def test_a_running_flow_goes_on_while_records_are_appended() -> None:
+def test_a_running_flow_continues_while_records_are_appended() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
@@ -134,7 +138,7 @@ def test_a_running_flow_goes_on_while_records_are_appended() -> None:
 
 
 async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
-    """Begin to append, and kill the run as soon as one record is there."""
+    """Start to append, and kill the run as soon as one record is there."""
     before = len(copied(world))
     running = asyncio.create_task(replay(world, selection=selection))
     await until(lambda: len(copied(world)) > before, world, every_s=0.0001)
@@ -156,7 +160,7 @@ def test_a_run_that_was_killed_before_it_marked_a_record_costs_one_repeat_at_mos
     scenario_of(body)
 
 
-def test_what_the_target_refused_can_be_appended_later_by_anybody() -> None:
+def test_records_that_the_target_refused_can_be_appended_by_a_later_run() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         assert await replay(world) == 1
@@ -168,7 +172,7 @@ def test_what_the_target_refused_can_be_appended_later_by_anybody() -> None:
     scenario_of(body)
 
 
-def test_a_flow_that_is_to_be_exactly_once_stops_at_what_was_appended_and_the_operator_knows_before(
+def test_an_exactly_once_flow_stops_at_appended_records_and_the_operator_is_told_before(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def scenario() -> None:
@@ -199,7 +203,7 @@ def test_a_flow_that_is_to_be_exactly_once_stops_at_what_was_appended_and_the_op
     assert "as after any foreign writer it stops partition(s) 0 of orders" in said
 
 
-def test_what_a_crash_put_into_quarantine_twice_comes_out_once(tmp_path: Path) -> None:
+def test_a_record_that_a_crash_quarantined_twice_is_appended_once(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         world.source.append("orders", 0, [good(0), poison(1), good(2)])
         for _ in range(2):
@@ -233,7 +237,7 @@ def test_an_export_has_all_of_a_record_and_only_its_owner_may_read_it(tmp_path: 
     assert (line["flow"], line["error_code"]) == ("A->B", 32)
 
 
-def test_an_export_overwrites_no_file_and_makes_none_for_nothing(
+def test_an_export_overwrites_no_file_and_creates_no_empty_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def body(world: World) -> None:
@@ -251,7 +255,7 @@ def test_an_export_overwrites_no_file_and_makes_none_for_nothing(
     assert "mm2-quarantine.A.internal on B holds nothing of that kind of orders." in capsys.readouterr().out
 
 
-def test_what_others_wrote_into_the_quarantine_is_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_records_in_the_quarantine_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         world.target.append(QUARANTINE, 0, [Record(value=b"?", key=b'["orders",0,2]', timestamp_ms=1_000)])
@@ -263,7 +267,7 @@ def test_what_others_wrote_into_the_quarantine_is_left_out_and_counted(capsys: p
     assert "has 1 record(s) that mm2py did not write; they are left out." in capsys.readouterr().out
 
 
-def test_a_remote_topic_that_is_gone_is_named() -> None:
+def test_a_missing_remote_topic_is_named() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         world.target.delete_topic("A.orders")

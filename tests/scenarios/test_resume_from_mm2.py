@@ -1,4 +1,4 @@
-"""A MirrorMaker 2 that was killed behind its last stored position, and mm2py after it: nothing is copied twice."""
+"""mm2py follows a MirrorMaker 2 that was killed past its last stored position: no record is copied twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scenarios.world import World
 
 
 class MirrorMaker2:
-    """Copies ``orders`` as MirrorMaker 2 does, one record after the other, and stores positions only when told to."""
+    """Copies ``orders`` as MirrorMaker 2 does, record by record, and stores positions only when told to."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -26,7 +26,7 @@ class MirrorMaker2:
         self.next: dict[int, int] = {}
 
     def copy(self, count: int, *, partition: int = 0) -> Sequence[StoredRecord]:
-        """Copy so many records from where it stands; of none it has the position of the last one."""
+        """Copy so many records from its current place; for zero, return the position of the last copied one."""
         records = self.world.source.records("orders", partition, committed=self.world.settings.read_committed)
         left = [record for record in records if record.offset >= self.next.get(partition, 0)][:count]
         for at in range(0, len(left), 3):
@@ -53,7 +53,9 @@ class MirrorMaker2:
 
 @pytest.mark.parametrize("behind", [0, 1, 2, 17, 400])
 @pytest.mark.parametrize("growing", [False, True])
-def test_what_mirrormaker_2_copied_behind_its_last_position_is_not_copied_again(behind: int, growing: bool) -> None:
+def test_records_that_mirrormaker_2_copied_after_its_last_position_are_not_copied_again(
+    behind: int, growing: bool
+) -> None:
     async def scenario() -> None:
         world, source, witness = make(1)
         source.fill(200)
@@ -76,7 +78,7 @@ def test_what_mirrormaker_2_copied_behind_its_last_position_is_not_copied_again(
     run_virtual(scenario(), limit_s=600)
 
 
-def test_the_first_life_behind_mirrormaker_2_leaves_a_position_that_the_next_one_is_reconciled_with() -> None:
+def test_the_first_incarnation_after_mirrormaker_2_leaves_a_position_that_the_next_is_reconciled_with() -> None:
     async def scenario() -> None:
         world, source, witness = make(2, partitions=3)
         for number in range(3):
@@ -86,7 +88,7 @@ def test_the_first_life_behind_mirrormaker_2_leaves_a_position_that_the_next_one
             mm2.copy(30, partition=number)
             mm2.store(partition=number)
             mm2.copy(25 * number, partition=number)
-        for _ in range(10):  # killed again and again, also while it looks
+        for _ in range(10):  # killed repeatedly, also while it compares
             async with world.worker():
                 await asyncio.sleep(world.rng.uniform(0.0, 0.1))
                 source.fill(3, partition=world.rng.randrange(3))
@@ -96,7 +98,7 @@ def test_the_first_life_behind_mirrormaker_2_leaves_a_position_that_the_next_one
 
 
 @pytest.mark.walk(range(2))
-def test_a_copy_is_found_although_brokers_fail_meanwhile(seed: int) -> None:
+def test_the_end_of_a_copy_is_found_although_brokers_fail_meanwhile(seed: int) -> None:
     async def scenario() -> None:
         world, source, witness = make(seed, partitions=4, nodes=3)
         for number in range(4):
@@ -139,7 +141,7 @@ def test_a_partition_without_a_leader_waits_alone_and_is_named() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_source_that_goes_on_growing_does_not_hold_up_a_copy_behind_which_others_have_written() -> None:
+def test_a_growing_source_does_not_delay_a_copy_that_foreign_records_follow() -> None:
     async def scenario() -> None:
         world, source, witness = make(8)
         source.fill(200)
@@ -161,8 +163,8 @@ def test_a_source_that_goes_on_growing_does_not_hold_up_a_copy_behind_which_othe
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_a_transaction_of_mirrormaker_2_left_undecided_counts_only_once_it_is_decided() -> None:
-    """With its ``exactly.once`` positions are part of the transaction: what stands behind them was aborted."""
+def test_an_undecided_transaction_of_mirrormaker_2_counts_only_once_it_is_decided() -> None:
+    """With its ``exactly.once``, positions are part of the transaction: the records after them were aborted."""
 
     async def scenario() -> None:
         world, source, _ = make(4)
@@ -188,7 +190,7 @@ def test_what_a_transaction_of_mirrormaker_2_left_undecided_counts_only_once_it_
     run_virtual(scenario(), limit_s=600)
 
 
-def test_records_that_cannot_be_told_apart_are_rather_repeated_than_left_out_and_that_is_said() -> None:
+def test_indistinguishable_records_are_repeated_rather_than_lost_and_that_is_logged() -> None:
     async def scenario() -> None:
         world, _, _ = make(5)
         now_ms = world.clock.wall_ms()
@@ -206,7 +208,7 @@ def test_records_that_cannot_be_told_apart_are_rather_repeated_than_left_out_and
     run_virtual(scenario(), limit_s=600)
 
 
-def test_with_exactly_once_enabled_records_that_cannot_be_told_apart_stop_the_flow() -> None:
+def test_with_exactly_once_enabled_indistinguishable_records_stop_the_flow() -> None:
     async def scenario() -> None:
         world, _, _ = make(5, **{"B.exactly.once.source.support": "enabled"})
         world.source.append("orders", 0, [Record(b"same", timestamp_ms=world.clock.wall_ms()) for _ in range(10)])
@@ -226,7 +228,7 @@ def test_with_exactly_once_enabled_records_that_cannot_be_told_apart_stop_the_fl
 
 
 @pytest.mark.parametrize("lost", ["the copy expired", "the source expired", "the source was cut back"])
-def test_where_nothing_is_left_to_tell_copying_goes_on_at_the_position_and_that_is_said(lost: str) -> None:
+def test_where_no_record_is_left_to_compare_copying_resumes_at_the_position_and_that_is_logged(lost: str) -> None:
     async def scenario() -> None:
         world, source, _ = make(6)
         source.fill(60)

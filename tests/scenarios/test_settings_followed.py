@@ -1,4 +1,4 @@
-"""Workers in a group that run a flow by what is stored of it: what a change reaches and when, and what goes on."""
+"""Workers of a group run a flow by its stored settings: what a change affects, when, and what continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world_of(extra: Mapping[str, str] | None = None, *, seed: int = 1) -> Shared
 
 
 async def apply(world: SharedWorld, flow: Flow = FLOW, **settings: str) -> int:
-    """Change some settings as ``mm2py apply`` does; returns the version."""
+    """Change some settings as ``mm2py apply`` does; return the version."""
     log = await log_of(world, f"operator-{world.rng.random()}", flow=flow)
     await log.read_patiently(world.rng)
     stored = log.config
@@ -43,7 +43,7 @@ async def apply(world: SharedWorld, flow: Flow = FLOW, **settings: str) -> int:
 
 
 def applied(world: SharedWorld) -> list[int]:
-    """Return the versions that the workers have told their group, as one of them reads it."""
+    """Return the versions that the workers have announced to their group, as one of them reads it."""
     member = world.up[0].member
     assert member is not None
     return [one.applied.get(FLOW, 0) for one in member.view.members.values()]
@@ -88,7 +88,7 @@ async def started(world: SharedWorld, workers: int, **extra: str) -> list[Proces
 # -- in place ----------------------------------------------------------------------------------------------------------
 
 
-def test_other_topics_are_copied_within_two_seconds_and_nothing_else_pauses() -> None:
+def test_newly_included_topics_are_copied_within_two_seconds_and_nothing_else_pauses() -> None:
     async def scenario() -> None:
         world = world_of()
         names = world.make_topics(3, 4)
@@ -115,8 +115,8 @@ def test_other_topics_are_copied_within_two_seconds_and_nothing_else_pauses() ->
     run(scenario())
 
 
-def test_a_round_that_failed_looks_at_what_was_refused_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was taken for looked at, and without refresh nobody looked again."""
+def test_after_a_failed_refresh_refused_topics_are_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, the failed round counted as a check, and without refresh there was no other."""
     ensure, failures = remote_topics.ensure, [1]
 
     async def fails_once(*positional: Any, **named: Any) -> remote_topics.RemoteTopics:
@@ -141,7 +141,7 @@ def test_a_round_that_failed_looks_at_what_was_refused_once_more(monkeypatch: py
     run(scenario())
 
 
-def test_another_rate_holds_at_once_for_reads_that_wait() -> None:
+def test_a_changed_rate_applies_at_once_to_waiting_reads() -> None:
     async def scenario() -> None:
         world = world_of({"bytes.per.second.max": "200"})
         world.make_topics(1, 2)
@@ -157,7 +157,7 @@ def test_another_rate_holds_at_once_for_reads_that_wait() -> None:
     run(scenario())
 
 
-def test_the_next_reads_are_made_as_is_applied() -> None:
+def test_the_next_reads_use_the_applied_settings() -> None:
     async def scenario() -> None:
         waits: list[int] = []
 
@@ -184,7 +184,7 @@ def test_the_next_reads_are_made_as_is_applied() -> None:
     run(scenario())
 
 
-def test_heartbeats_begin_and_end_with_their_setting_and_copying_hears_nothing_of_it() -> None:
+def test_heartbeats_start_and_stop_with_their_setting_and_copying_is_not_disturbed() -> None:
     def beats(world: SharedWorld) -> int:
         return len(world.target.records("heartbeats", 0)) if "heartbeats" in world.target.topics else 0
 
@@ -197,7 +197,7 @@ def test_heartbeats_begin_and_end_with_their_setting_and_copying_hears_nothing_o
         await world.until(lambda: beats(world) > 0, within_s=4)
         before = beats(world)
         await asyncio.sleep(10)
-        assert 9 <= beats(world) - before <= 11  # one of them emits, one a second
+        assert 9 <= beats(world) - before <= 11  # one worker emits one heartbeat a second
         await reach_all(world, await apply(world, **{"emit.heartbeats.interval.seconds": "5"}))
         before = beats(world)
         await asyncio.sleep(20)
@@ -211,7 +211,7 @@ def test_heartbeats_begin_and_end_with_their_setting_and_copying_hears_nothing_o
     run(scenario())
 
 
-def test_another_number_of_tasks_moves_partitions_and_begins_no_flow_anew() -> None:
+def test_a_changed_number_of_tasks_moves_partitions_and_restarts_no_flow() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 3)
@@ -228,7 +228,7 @@ def test_another_number_of_tasks_moves_partitions_and_begins_no_flow_anew() -> N
     run(scenario())
 
 
-def test_the_schedule_of_topic_settings_begins_anew_when_it_is_to_carry_over_more() -> None:
+def test_the_topic_settings_sync_restarts_its_schedule_when_it_covers_more_settings() -> None:
     async def scenario() -> None:
         world = world_of({"config.properties.exclude": r"retention\\.ms"})
         world.make_topics(1, 2)
@@ -256,7 +256,7 @@ def test_the_schedule_of_topic_settings_begins_anew_when_it_is_to_carry_over_mor
         ("status.storage.replication.factor", "1"),
     ],
 )
-def test_how_topics_are_made_is_nothing_to_those_that_are_there(name: str, value: str) -> None:
+def test_settings_for_new_topics_do_not_change_existing_ones(name: str, value: str) -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 2)
@@ -270,7 +270,7 @@ def test_how_topics_are_made_is_nothing_to_those_that_are_there(name: str, value
     run(scenario())
 
 
-def test_positions_are_stored_as_often_as_is_applied() -> None:
+def test_positions_are_stored_as_often_as_applied() -> None:
     def positions(world: World) -> int:
         return sum(len(one.log.batches) for one in world.target.topics["mm2-offsets.A.internal"].partitions)
 
@@ -293,7 +293,7 @@ def test_positions_are_stored_as_often_as_is_applied() -> None:
     run(scenario())
 
 
-def test_a_partition_that_waits_at_a_refused_record_goes_on_once_the_quarantine_is_applied() -> None:
+def test_a_partition_that_waits_at_a_refused_record_resumes_once_the_quarantine_is_applied() -> None:
     async def scenario() -> None:
         world = world_of({"sync.topic.configs.enabled": "false"})
         world.source.create_topic("t0", 1, {"message.timestamp.after.max.ms": str(1 << 62)})
@@ -318,10 +318,10 @@ def test_a_partition_that_waits_at_a_refused_record_goes_on_once_the_quarantine_
     run(scenario())
 
 
-# -- what begins the tasks anew ----------------------------------------------------------------------------------------
+# -- settings that restart the tasks ----------------------------------------------------------------------------------
 
 
-def test_a_setting_that_reaches_everything_drains_the_flow_and_nothing_is_copied_twice() -> None:
+def test_a_setting_that_affects_everything_drains_the_flow_and_causes_no_duplicates() -> None:
     async def scenario() -> None:
         world = world_of()
         names = world.make_topics(3, 4)
@@ -336,7 +336,7 @@ def test_a_setting_that_reaches_everything_drains_the_flow_and_nothing_is_copied
         assert lives(world) == [2, 2]
         assert [process.member for process in workers] == members
         assert not any(process.said("drain.failed") or process.said("flow.failed") for process in workers)
-        assert not any(process.herder._in_doubt for process in workers)  # drained, and not just ended
+        assert not any(process.herder._in_doubt for process in workers)  # drained, not only ended
         assert max(world.pauses.values()) < HEARD_S
         await world.finish()
         assert world.promises_once
@@ -344,7 +344,7 @@ def test_a_setting_that_reaches_everything_drains_the_flow_and_nothing_is_copied
     run(scenario())
 
 
-def test_a_flow_is_switched_off_and_on() -> None:
+def test_a_flow_can_be_disabled_and_enabled() -> None:
     async def scenario() -> None:
         world = world_of()
         names = world.make_topics(2, 3)
@@ -365,7 +365,7 @@ def test_a_flow_is_switched_off_and_on() -> None:
     run(scenario())
 
 
-def test_a_flow_that_is_switched_off_waits_from_the_start_and_its_worker_stops_in_order() -> None:
+def test_a_flow_that_is_disabled_from_the_start_waits_and_its_worker_stops_in_order() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 2)
@@ -382,10 +382,10 @@ def test_a_flow_that_is_switched_off_waits_from_the_start_and_its_worker_stops_i
     run(scenario())
 
 
-# -- whose settings count ----------------------------------------------------------------------------------------------
+# -- which settings count ---------------------------------------------------------------------------------------------
 
 
-def test_a_different_file_beside_a_worker_that_runs_is_drift_and_said_once() -> None:
+def test_a_different_file_beside_a_running_worker_is_drift_and_logged_once() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -401,7 +401,7 @@ def test_a_different_file_beside_a_worker_that_runs_is_drift_and_said_once() -> 
     run(scenario())
 
 
-def test_apply_on_the_command_line_makes_those_that_run_go_by_this_file_once() -> None:
+def test_apply_on_the_command_line_makes_running_workers_use_this_file_once() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -414,17 +414,17 @@ def test_apply_on_the_command_line_makes_those_that_run_go_by_this_file_once() -
         await reach_all(world, version)
         await asyncio.sleep(10)
         assert len(late.said("flow.ready")) == 2
-        assert (await stored(world)).version == version  # begun anew, it has not applied its file once more
+        assert (await stored(world)).version == version  # after a restart it does not apply its file again
 
     run(scenario())
 
 
 OFF_HERE = {"A->B.enabled": "false", "B->A.enabled": "true", "B->A.topics": "none"}
-"""Of the flow's target it is no member: nothing else of it leads there. It has a group on A."""
+"""The worker is not a member of the group on the flow's target: it runs no other flow to there. It has a group on A."""
 
 
-def test_a_file_that_switches_a_flow_off_does_so_for_all_with_apply_on_the_command_line_and_once() -> None:
-    """Also where the worker that has it cannot reach the source."""
+def test_a_file_that_disables_a_flow_does_so_for_all_workers_once_with_apply_on_the_command_line() -> None:
+    """Also if the worker with that file cannot reach the source."""
 
     async def scenario() -> None:
         world = world_of()
@@ -450,7 +450,7 @@ def test_a_file_that_switches_a_flow_off_does_so_for_all_with_apply_on_the_comma
     run(scenario())
 
 
-def test_a_file_that_switches_a_flow_off_says_nothing_to_others_without_apply_or_where_nobody_knows_it() -> None:
+def test_a_file_that_disables_a_flow_affects_no_other_worker_without_apply_or_if_the_flow_is_unknown() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 2)
@@ -467,7 +467,7 @@ def test_a_file_that_switches_a_flow_off_says_nothing_to_others_without_apply_or
     run(scenario())
 
 
-def test_a_file_that_switches_a_flow_off_leaves_alone_what_mirrormaker_2_runs() -> None:
+def test_a_file_that_disables_a_flow_does_not_touch_the_settings_of_mirrormaker_2() -> None:
     async def scenario() -> None:
         world = world_of()
         world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "compact"})
@@ -498,8 +498,10 @@ def test_workers_that_start_together_with_a_changed_file_store_it() -> None:
 @pytest.mark.parametrize("away_s", [0, 1, 60, 3600])
 @pytest.mark.parametrize("killed", [1, 2])
 @pytest.mark.parametrize("begun", [1, 3])
-def test_a_changed_file_is_stored_when_all_who_ran_the_flow_were_killed(away_s: float, killed: int, begun: int) -> None:
-    """They are members still, and the last they said is that they run the flow."""
+def test_a_changed_file_is_stored_when_all_workers_of_the_flow_were_killed(
+    away_s: float, killed: int, begun: int
+) -> None:
+    """They are still members, and their last announcement is that they run the flow."""
 
     async def scenario() -> None:
         world = world_of()
@@ -521,7 +523,7 @@ def test_a_changed_file_is_stored_when_all_who_ran_the_flow_were_killed(away_s: 
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])
-def test_who_is_killed_while_another_one_joins_is_not_taken_for_alive_by_its_last_beat(after_s: float) -> None:
+def test_a_worker_killed_during_a_join_is_not_taken_for_alive_by_its_last_heartbeat(after_s: float) -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -538,7 +540,7 @@ def test_who_is_killed_while_another_one_joins_is_not_taken_for_alive_by_its_las
     run(scenario())
 
 
-def test_a_start_waits_for_nobody_where_all_stopped_in_order_or_where_its_file_is_what_is_stored() -> None:
+def test_a_start_waits_for_no_worker_if_all_stopped_in_order_or_its_file_equals_the_stored_settings() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -554,7 +556,7 @@ def test_a_start_waits_for_nobody_where_all_stopped_in_order_or_where_its_file_i
     run(scenario())
 
 
-def test_what_was_killed_with_an_operators_change_goes_on_by_it() -> None:
+def test_after_a_kill_a_flow_runs_by_the_operators_stored_change() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -570,8 +572,8 @@ def test_what_was_killed_with_an_operators_change_goes_on_by_it() -> None:
     run(scenario())
 
 
-def test_when_those_beside_whom_a_file_was_drift_end_later_the_flow_goes_on_as_it_is() -> None:
-    """Nothing changes behind an operator's back because a worker died; the next start alone stores the file."""
+def test_when_the_other_workers_end_later_a_drifted_file_is_not_stored() -> None:
+    """A worker's death changes no settings behind an operator's back; only the next start stores the file."""
 
     async def scenario() -> None:
         world = world_of()
@@ -592,7 +594,7 @@ def test_when_those_beside_whom_a_file_was_drift_end_later_the_flow_goes_on_as_i
     run(scenario())
 
 
-def test_who_is_evicted_while_it_waits_for_others_decides_in_its_next_life() -> None:
+def test_a_worker_evicted_while_it_waits_for_others_decides_in_its_next_incarnation() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -611,7 +613,7 @@ def test_who_is_evicted_while_it_waits_for_others_decides_in_its_next_life() -> 
     run(scenario())
 
 
-def test_a_flow_whose_settings_cannot_be_kept_runs_by_its_file_and_says_so_once() -> None:
+def test_a_flow_whose_settings_cannot_be_stored_runs_by_its_file_and_logs_that_once() -> None:
     async def scenario() -> None:
         world = world_of()
         world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
@@ -629,7 +631,7 @@ def test_a_flow_whose_settings_cannot_be_kept_runs_by_its_file_and_says_so_once(
     run(scenario())
 
 
-def test_once_they_can_be_kept_the_settings_are_stored_and_nothing_begins_anew() -> None:
+def test_once_settings_can_be_stored_they_are_and_nothing_restarts() -> None:
     async def scenario() -> None:
         world = world_of()
         world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
@@ -643,7 +645,7 @@ def test_once_they_can_be_kept_the_settings_are_stored_and_nothing_begins_anew()
     run(scenario())
 
 
-def test_what_a_younger_mm2py_has_stored_is_not_acted_on() -> None:
+def test_settings_stored_by_a_newer_mm2py_are_not_applied() -> None:
     async def scenario() -> None:
         world = world_of()
         names = world.make_topics(1, 2)
