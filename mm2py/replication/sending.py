@@ -44,6 +44,7 @@ class ProduceLane:
         clock: Clock,
         handle: Handler,
         sent: Callable[[CopiedPartition], None],
+        problem: LaneProblem,
     ) -> None:
         """Make a lane; ``run`` starts it.
 
@@ -53,7 +54,7 @@ class ProduceLane:
             sent: called when a batch of a partition has left; it may be read again.
         """
         self.broker = broker
-        self.problem = LaneProblem()
+        self.problem = problem
         self._brokers = brokers
         self._timeout_ms = timeout_ms
         self._retained_after_ms = retained_after_ms
@@ -100,7 +101,7 @@ class ProduceLane:
             return True
         waiting = 0
         for partition in self._maybe_ready:
-            waiting += partition.copier.ready_bytes
+            waiting += partition.copier.in_flight.ready_bytes
             if waiting >= WORTHWHILE_BYTES:
                 return True
         return False
@@ -129,7 +130,7 @@ class ProduceLane:
             stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)
             batches.append((partition, sending.token, data))
             size += len(data)
-            if partition.copier.has_batches:
+            if partition.copier.in_flight.has_batches:
                 again.append(partition)
             self._sent(partition)
         self._maybe_ready.update(dict.fromkeys(again))

@@ -22,10 +22,17 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.metrics import Metrics
-from mm2py.replication.copying.copied_partition import Circumstances, CopiedPartition, Handler, Watch, why_stalled
+from mm2py.replication.copying.copied_partition import (
+    Circumstances,
+    CopiedPartition,
+    Handler,
+    LaneProblem,
+    Watch,
+    why_stalled,
+)
 from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stalled, Storing, Waiting
 from mm2py.replication.reading.fetch_lane import FetchLane, ReadSettings
-from mm2py.replication.reading.limits import MemoryAccount, MemoryBudget, RateLimit
+from mm2py.replication.reading.limits import MemoryAccount, MemoryBudget, RateLimit, ReadLimits
 from mm2py.replication.sending import ProduceLane
 
 
@@ -106,7 +113,7 @@ class Lanes:
 
     def offer_batches(self, part: CopiedPartition) -> None:
         """Take in that it may have batches to send."""
-        if part.copier.has_batches and part.target_leader is not None:
+        if part.copier.in_flight.has_batches and part.target_leader is not None:
             self._produce[part.target_leader].offer(part)
 
     def forget(self, part: CopiedPartition) -> None:
@@ -130,7 +137,7 @@ class Lanes:
             reason=copier.kind_of_reason if isinstance(copier.state, _SAYS_WHY) else "",
             is_storing=isinstance(copier.state, Storing),
             position_problem=part.position_problem,
-            has_unacknowledged=not copier.is_idle,
+            has_unacknowledged=not copier.in_flight.is_idle,
             hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
             target_problem=None if target is None else target.problem.text,
             source_problem=None if source is None else source.problem.text,
@@ -145,14 +152,12 @@ class Lanes:
                 broker,
                 self._source,
                 self._reading,
-                account=self._account,
-                rate=self._rate,
+                ReadLimits(self._account, self._rate),
                 clock=self._clock,
                 rng=self._rng,
                 handle=self._handle,
-                lost=self._stale,
+                problem=LaneProblem(self._reporter(self._settings.source.alias, broker), self._stale),
             )
-            lane.problem.report = self._reporter(self._settings.source.alias, broker)
             self._fetch[broker] = lane
             for account in self._accounts.values():
                 account.lanes = len(self._fetch)
@@ -170,8 +175,8 @@ class Lanes:
                 clock=self._clock,
                 handle=self._handle,
                 sent=self.offer_read,
+                problem=LaneProblem(self._reporter(self._settings.target.alias, broker)),
             )
-            lane.problem.report = self._reporter(self._settings.target.alias, broker)
             self._produce[broker] = lane
             self._start(lane.run(), f"produce lane {broker}")
         return self._produce[broker]

@@ -80,17 +80,21 @@ class CopiedPartition:
 Handler = Callable[[CopiedPartition, Event], None]
 
 
-@dataclass(slots=True)
 class LaneProblem:
-    """Why a broker does not serve us, and since when it is known; None while it does."""
+    """Why a broker does not answer us; ``text`` is None while it does."""
 
-    text: str | None = None
-    report: Callable[[str | None], None] = field(default=lambda _: None)
+    def __init__(self, report: Callable[[str | None], None], lost: Callable[[], None] = lambda: None) -> None:
+        """``report`` is told when the problem changes, ``lost`` of each request without an answer."""
+        self.text: str | None = None
+        self._report = report
+        self._lost = lost
 
     def set(self, text: str | None) -> None:
         if text != self.text:
             self.text = text
-            self.report(text)
+            self._report(text)
+        if text is not None:
+            self._lost()
 
 
 NOT_STORED: Final = "its position is not stored on the target yet"

@@ -14,58 +14,32 @@ itself and reconciled: ``reconcile``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.records.batch import next_sequence
+from mm2py.replication.copying import events
 from mm2py.replication.copying import gaps as gaps_found
-from mm2py.replication.copying import states
 from mm2py.replication.copying.copier_view import CopierView
-from mm2py.replication.copying.events import (
-    Acked,
-    Displaced,
-    Diverged,
-    Drain,
-    DrainGivenUp,
-    Effect,
-    Event,
-    Fetched,
-    FetchRefused,
-    GapFound,
-    LimitsFound,
-    LookupWaits,
-    Need,
-    OffsetsFound,
-    Poison,
-    PositionStored,
-    ProduceLost,
-    ProduceRefused,
-    Quarantined,
-    Reconciled,
-    Report,
-    SettingsChanged,
-    SourceRewritten,
-    TargetLed,
-    TargetLost,
-    TargetShort,
-    TargetWhole,
-    Tick,
-    TooOldToResend,
-    UnexpectedMet,
-)
-from mm2py.replication.copying.gaps import REPORT_QUARANTINED, came_whole, fault_text, left_out, poison_of
+from mm2py.replication.copying.events import Displaced, Effect, Event, GapFound, Need, Poison, Report
+from mm2py.replication.copying.gaps import REPORT_QUARANTINED, Gaps, came_whole, fault_text, left_out, poison_of
 from mm2py.replication.copying.in_flight import Entry
 from mm2py.replication.copying.states import (
+    COPYING,
     Copying,
     Drained,
     Draining,
     Ending,
     Reconciling,
     Stalled,
+    State,
     Storing,
     Waiting,
-    next_state,
+    check_follows,
+    ending,
+    gaps_of,
 )
 from mm2py.replication.errors import ProduceReaction, Stored, fetch_error, produce_error
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
@@ -84,82 +58,83 @@ class Copier(CopierView):
     def handle(self, event: Event) -> Sequence[Effect]:
         """Take in one fact and return what is to be done about it."""
         effects = self._take_in(event)
-        if self._in_flight.has_failed and isinstance(self.state, (Stalled, Drained)):
-            self._in_flight.let_go()  # nothing will be sent again: what was not acknowledged takes no memory any more
+        if self.in_flight.has_failed and isinstance(self.state, (Stalled, Drained)):
+            self.in_flight.let_go()  # nothing will be sent again: what was not acknowledged takes no memory any more
         return effects
 
     def _take_in(self, event: Event) -> Sequence[Effect]:
         match event:
-            case Fetched():
+            case events.Fetched():
                 return self._fetched(event)
-            case Acked():
+            case events.Acked():
                 return self._acked(event)
-            case ProduceRefused():
+            case events.ProduceRefused():
                 return self._produce_refused(event)
-            case ProduceLost():
+            case events.ProduceLost():
                 return self._produce_lost(event)
-            case TooOldToResend():
+            case events.TooOldToResend():
                 return self._lost_track(event.now_s, "the target may have forgotten what it did not acknowledge")
-            case FetchRefused():
+            case events.FetchRefused():
                 return self._fetch_refused(event)
-            case OffsetsFound():
+            case events.OffsetsFound():
                 return self._offsets_found(event)
-            case Diverged():
+            case events.Diverged():
                 return self._stall_at(gaps_found.source_cut_back(event, self.position, fetch_offset=self.fetch_offset))
-            case PositionStored():
+            case events.PositionStored():
                 if isinstance(self.state, Storing) and event.identity == self.identity:
-                    self._change(event)
+                    self._enter(Copying(cause=self.state.cause) if self.state.cause else COPYING)
                 return ()
-            case Reconciled():
+            case events.Reconciled():
                 return self._reconciled(event)
-            case LookupWaits():
+            case events.LookupWaits():
                 if isinstance(self.state, Reconciling):
-                    self._change(event)
+                    self._enter(replace(self.state, cause=event.cause))
                 return ()
-            case UnexpectedMet():
+            case events.UnexpectedMet():
                 return self._stall_at(gaps_found.unexpected_met(event, self.position), is_looked_up=event.is_known)
-            case SourceRewritten():
+            case events.SourceRewritten():
                 return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
-            case TargetLost():
+            case events.TargetLost():
                 gap, lost = gaps_found.target_lost(event, self.position), self.real_position.target_beyond(event.end)
                 return self._stall_at(gap, lost=lost, is_looked_up=self._awaits_lookup)
-            case TargetLed():
+            case events.TargetLed():
                 before, self.target_leader_epoch = self.target_leader_epoch, event.leader_epoch
                 return () if before in {None, event.leader_epoch} else self._check_end()
-            case TargetShort():
+            case events.TargetShort():
                 self._check_end()
                 return ()
-            case TargetWhole():
+            case events.TargetWhole():
                 self._end_checked = max(self._end_checked, event.check)
                 return ()
-            case Quarantined():
+            case events.Quarantined():
                 return self._quarantined(event)
-            case LimitsFound():
+            case events.LimitsFound():
                 self.refused_bytes = 0
                 return ()
-            case SettingsChanged():
+            case events.SettingsChanged():
                 self.settings = event.settings
                 self.search.quarantines = event.settings.quarantines
-                self._in_flight.ready_max_bytes = event.settings.ready_max_bytes
+                self.in_flight.ready_max_bytes = event.settings.ready_max_bytes
                 return ()
-            case Drain():
-                self._in_flight.forget()
-                self._change(states.DrainBegun(is_idle=not self._in_flight.unanswered))
-                return self._tell_gaps()
-            case DrainGivenUp():
-                return self._tell_now() if self.has_untold_gaps else ()
-            case Tick():
+            case events.Drain():
+                self.in_flight.forget()
+                self._enter(ending(self.state, Draining if self.in_flight.unanswered else Drained))
+                return self._report_gaps()
+            case events.DrainGivenUp():
+                return self._report_now() if self.has_untold_gaps else ()
+            case events.Tick():
                 return self._tick(event.now_s)
             case _:
                 assert_never(event)
 
-    def _change(self, change: states.Change) -> None:
-        self.state = next_state(self.state, change)
+    def _enter(self, state: State) -> None:
+        check_follows(self.state, state)
+        self.state = state
 
-    def _fetched(self, event: Fetched) -> Sequence[Effect]:
+    def _fetched(self, event: events.Fetched) -> Sequence[Effect]:
         if type(self.state) is not Copying or event.fetch_offset != self.fetch_offset:
             return ()  # a read that was overtaken by a rewind: those offsets come again
-        plan, in_flight = event.plan, self._in_flight
+        plan, in_flight = event.plan, self.in_flight
         if in_flight.has_unknown_outcomes and (why := in_flight.reads_otherwise(plan)) is not None:
             return self._lost_track(event.now_s, why)
         self.end_offset = max(event.end_offset, plan.next_offset)
@@ -181,7 +156,7 @@ class Copier(CopierView):
     def _meet_fault(self, now_s: float) -> Sequence[Effect]:
         """A batch that cannot be copied is reported when all before it are stored; reading stops at it meanwhile."""
         fault = self._fault
-        if fault is None or type(self.state) is not Copying or not self._in_flight.is_idle:
+        if fault is None or type(self.state) is not Copying or not self.in_flight.is_idle:
             return ()
         if fault.is_damage and self._damaged_reads < DAMAGED_READS_MAX:
             self._damaged_reads += 1
@@ -190,8 +165,8 @@ class Copier(CopierView):
         poison = poison_of(fault)
         return self._block(now_s, report, text) if poison is None else self._meet_poison(now_s, poison, report, text)
 
-    def _acked(self, event: Acked) -> Sequence[Effect]:
-        in_flight = self._in_flight
+    def _acked(self, event: events.Acked) -> Sequence[Effect]:
+        in_flight = self.in_flight
         entry = in_flight.answered(event.token)
         if entry is None:
             return ()
@@ -201,7 +176,7 @@ class Copier(CopierView):
                 return self._stall_at_hole(oldest)
             in_flight.overtake()
             return self._when_settled(event.now_s)  # both are sent again, and recognised
-        gaps = states.gaps_of(self.state)
+        gaps = gaps_of(self.state)
         real, displaced = gaps.as_it_is(self.position), list[Effect]()
         expected, lost = real.target_offset, real.target_beyond(event.base_offset)
         if event.base_offset < 0 or (lost and entry.repeated):
@@ -219,23 +194,22 @@ class Copier(CopierView):
         in_flight.settle()
         self._failures = 0
         if type(self.state) is Copying and self.state.cause:
-            self._change(states.BatchStored())
+            self._enter(COPYING)
         self._advance()
         if cut_back is not None:
             return self._stall_at(cut_back, lost=lost)
         effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
         return [*displaced, *effects] if displaced else effects
 
-    def _produce_lost(self, event: ProduceLost) -> Sequence[Effect]:
-        if self._in_flight.answered(event.token) is None:
+    def _produce_lost(self, event: events.ProduceLost) -> Sequence[Effect]:
+        if self.in_flight.answered(event.token) is None:
             return ()
-        if isinstance(self.state, (Stalled, Draining)):
-            self._change(states.AnswerLost())
+        self._lose_answer()
         text = f"no answer from the target: {event.why}"
         return [*self._check_end(), *self._fail(event.now_s, text, Need.METADATA)]
 
-    def _produce_refused(self, event: ProduceRefused) -> Sequence[Effect]:
-        entry = self._in_flight.answered(event.token)
+    def _produce_refused(self, event: events.ProduceRefused) -> Sequence[Effect]:
+        entry = self.in_flight.answered(event.token)
         if entry is None:
             return ()
         error = produce_error(event.code)
@@ -244,8 +218,8 @@ class Copier(CopierView):
         if event.message:
             what += f": {event.message}"
         if type(self.state) is not Copying:  # what this one says follows from an earlier one's failure
-            if isinstance(self.state, (Stalled, Draining)) and error.stored is not Stored.NO:
-                self._change(states.AnswerLost())
+            if error.stored is not Stored.NO:
+                self._lose_answer()
             return self._when_settled(event.now_s)
         first = entry.batch.first_offset
         match error.reaction:
@@ -262,7 +236,7 @@ class Copier(CopierView):
                     event.now_s, f"another producer has fenced this one ({what})", Need.NEW_INCARNATION
                 )
             case ProduceReaction.RECONCILE:
-                if self._in_flight.is_left_behind(entry) and error.stored is not Stored.YES:
+                if self.in_flight.is_left_behind(entry) and error.stored is not Stored.YES:
                     return self._stall_at_hole(entry)
                 return self._lost_track(event.now_s, f"the target lost track of this producer ({what})")
             case ProduceReaction.LIMITS:
@@ -277,7 +251,12 @@ class Copier(CopierView):
             case _:
                 assert_never(error.reaction)
 
-    def _records_refused(self, event: ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
+    def _lose_answer(self) -> None:
+        """An answer will not come, or told nothing. In an ending state nothing is sent again that could tell."""
+        if isinstance(self.state, (Stalled, Draining)):
+            self._enter(replace(self.state, outcome_unknown=True))
+
+    def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
         """Read the batch again in smaller pieces; a record that is refused alone is poison."""
         repeated = entry.repeated
         poison, text = self.search.narrow(entry.batch, event.code, what)
@@ -286,7 +265,7 @@ class Copier(CopierView):
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)
-        self._in_flight.maybe_sent_until = -1  # nothing was sent under the epoch to come
+        self.in_flight.maybe_sent_until = -1  # nothing was sent under the epoch to come
         return effects
 
     def _meet_poison(self, now_s: float, poison: Poison, report: str, text: str) -> Sequence[Effect]:
@@ -297,10 +276,10 @@ class Copier(CopierView):
         self.search.keep(poison)
         return [*effects, poison]
 
-    def _quarantined(self, event: Quarantined) -> Sequence[Effect]:
+    def _quarantined(self, event: events.Quarantined) -> Sequence[Effect]:
         if not self.search.kept(event.offset) or not isinstance(self.state, Waiting):
             return ()
-        self._change(states.RecordKept(event.now_s))
+        self._enter(replace(self.state, resume_at_s=event.now_s))
         return self._tick(event.now_s)
 
     def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
@@ -314,12 +293,12 @@ class Copier(CopierView):
         effects: list[Effect] = [Need.STORE_POSITION]
         if len(self.position.skipped) != len(before) or count % REPORT_QUARANTINED == 0:
             effects.append(left_out(poison))
-        if self._in_flight.has_unknown_outcomes:
+        if self.in_flight.has_unknown_outcomes:
             return [*effects, *self._lost_track(now_s, "batches that may be stored stand behind one in quarantine")]
-        self._change(states.RecordsLeftOut())
+        self._enter(Storing(cause=self.reason))
         return effects
 
-    def _fetch_refused(self, event: FetchRefused) -> Sequence[Effect]:
+    def _fetch_refused(self, event: events.FetchRefused) -> Sequence[Effect]:
         if type(self.state) is not Copying:
             return ()
         error = fetch_error(event.code, self.fetch_offset)
@@ -327,58 +306,62 @@ class Copier(CopierView):
             event.now_s, error.text, error.need, pause_s=error.pause_s, report=error.report, is_blocked=error.blocks
         )
 
-    def _offsets_found(self, event: OffsetsFound) -> Sequence[Effect]:
+    def _offsets_found(self, event: events.OffsetsFound) -> Sequence[Effect]:
         at = self.position.source_offset
-        is_due = isinstance(self.state, Waiting) and not self._in_flight.unanswered
+        is_due = isinstance(self.state, Waiting) and not self.in_flight.unanswered
         if not is_due or event.log_start <= at <= event.log_end:
             return ()  # a stale answer of a broker that was not up to date; the read is simply tried again
         if at > event.log_end:
             return self._stall_at(gaps_found.source_ends_before(self.position, event.log_end))
-        if self._in_flight.has_unknown_outcomes:  # some of what is gone may be stored
+        if self.in_flight.has_unknown_outcomes:  # some of what is gone may be stored
             return self._lost_track(event.now_s, "what was sent and not acknowledged is gone from the source")
         gap = gaps_found.source_expired(self.position, event.log_start, stops=self.settings.stops_when_expired)
         if self.settings.stops_when_expired:
             return self._stall_at(gap)
         self.position = self.position.behind(gap.go_on_at, self.position.source_leader_epoch)
         self._rewind()
-        self._change(states.RecordsLeftOut())
+        self._enter(Storing(cause=self.reason))
         return [Need.STORE_POSITION, gap]
 
-    def _reconciled(self, event: Reconciled) -> Sequence[Effect]:
+    def _reconciled(self, event: events.Reconciled) -> Sequence[Effect]:
         """Go on behind what is stored, as soon as nothing of the old epoch is in flight any more."""
         if not isinstance(self.state, (Reconciling, Storing)) and not (
             isinstance(self.state, Stalled) and self.has_untold_gaps
         ):
             return ()  # a drain settles by the old answers
-        if self._in_flight.unanswered:
-            self._change(states.AnswerKept(event))
+        if self.in_flight.unanswered:
+            if not isinstance(self.state, Storing):
+                self._enter(replace(self.state, answer=event))
             return ()
         self.identity = event.identity
-        self.position = states.gaps_of(self.state).as_if_whole(event.position)._replace(sequence=0)
-        self._in_flight.restart()
+        self.position = gaps_of(self.state).as_if_whole(event.position)._replace(sequence=0)
+        self.in_flight.restart()
         self._rewind()
-        self._change(event)
         if isinstance(self.state, Stalled):
-            return [Need.STORE_POSITION, *self._tell_gaps()]
+            self._enter(
+                replace(self.state, owns_position=True, awaits_lookup=False, outcome_unknown=False, answer=None)
+            )
+            return [Need.STORE_POSITION, *self._report_gaps()]
+        self._enter(Storing(cause=self.reason))
         return [Need.STORE_POSITION, Need.TARGET_END] if self.is_end_unverified else [Need.STORE_POSITION]
 
     def _tick(self, now_s: float) -> Sequence[Effect]:
         if self.resume_at_s is None or now_s < self.resume_at_s:
             return ()
-        if self._in_flight.may_be_forgotten:  # the target would not recognise it (C1), and might store it twice
+        if self.in_flight.may_be_forgotten:  # the target would not recognise it (C1), and might store it twice
             return self._lost_track(now_s, self.reason)
-        self._in_flight.trust_refusals()
+        self.in_flight.trust_refusals()
         if self.search.found is not None and self.search.is_kept:
             return self._go_on_behind(self.search.found, now_s)
         self._rewind()
-        self._change(states.PauseEnded())
+        self._enter(Copying(cause=self.reason))
         return ()
 
     # Moving on, and falling back
 
     def _advance(self) -> None:
         """Let the position follow the oldest steps that are settled."""
-        while (step := self._in_flight.leave()) is not None:
+        while (step := self.in_flight.leave()) is not None:
             self.position = self.position._replace(
                 source_offset=step.next_offset, source_leader_epoch=step.leader_epoch
             )
@@ -401,15 +384,15 @@ class Copier(CopierView):
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
         """An answer came, or will not come: do what waits for the last one."""
         state = self.state
-        if type(state) is Copying or self._in_flight.unanswered:
+        if type(state) is Copying or self.in_flight.unanswered:
             return ()
         if isinstance(state, Draining):
-            self._change(states.AllAnswered())
+            self._enter(ending(state, Drained))
         elif isinstance(state, (Reconciling, Stalled)) and state.answer is not None:
             return self._reconciled(state.answer)
         elif isinstance(state, Waiting):
             return self._tick(now_s)
-        return self._tell_gaps()
+        return self._report_gaps()
 
     def _fail(
         self,
@@ -430,8 +413,8 @@ class Copier(CopierView):
         if pause_s is None:
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
-        self._in_flight.fail()
-        self._change(states.Failed(now_s + pause_s, reason, is_blocked))
+        self.in_flight.fail()
+        self._enter(Waiting(cause=reason, resume_at_s=now_s + pause_s, is_blocked=is_blocked))
         return effects
 
     def _fail_once_more(self, now_s: float, need: Need | None) -> Sequence[Effect]:
@@ -444,9 +427,13 @@ class Copier(CopierView):
         """Sequences mean nothing any more: only another producer id may follow, behind what is stored (H1)."""
         if type(self.state) is Copying:
             self._failures += 1
-            self._in_flight.fail()
-        if isinstance(self.state, (Copying, Waiting, Reconciling, Draining)):  # for Stalled see _tell_gaps
-            self._change(states.LostTrack(reason))
+            self.in_flight.fail()
+        if isinstance(self.state, (Copying, Waiting)):
+            self._enter(Reconciling(cause=reason))
+        elif isinstance(self.state, Reconciling):
+            self._enter(replace(self.state, cause=reason))
+        elif isinstance(self.state, Draining):  # for Stalled see _report_gaps
+            self._enter(replace(self.state, awaits_lookup=True))
         return self._fail_once_more(now_s, need)
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
@@ -455,25 +442,27 @@ class Copier(CopierView):
 
     def _stall_at(self, gap: GapFound, *, lost: int = 0, is_looked_up: bool = False) -> Sequence[Effect]:
         """Stop at a gap. ``lost``, ``is_looked_up``: see ``Gaps.add``."""
-        return self._stall(states.GapMet(gap, self.position, lost, is_looked_up))
+        gaps = gaps_of(self.state).add(gap, self.position, lost=lost, is_looked_up=is_looked_up)
+        return self._stall(gaps, gap.text)
 
     def _stall_at_hole(self, refused: Entry) -> Sequence[Effect]:
         """Stop where a batch is stored and the one before it is not: sequences would count that one as stored."""
         text = gaps_found.out_of_order(refused.batch.first_offset)
-        return [Report("target.out_of_order", text), *self._stall(states.HoleMet(text))]
+        return [Report("target.out_of_order", text), *self._stall(gaps_of(self.state).behind_a_hole(), text)]
 
-    def _stall(self, change: states.GapMet | states.HoleMet) -> Sequence[Effect]:
+    def _stall(self, gaps: Gaps, cause: str) -> Sequence[Effect]:
         if type(self.state) is Copying:
-            self._in_flight.fail()
-        self._in_flight.forget()
-        self._change(change)
-        if isinstance(self.state, Draining) and not self._in_flight.unanswered:
-            self._change(states.AllAnswered())
-        return self._tell_gaps()
+            self.in_flight.fail()
+        self.in_flight.forget()
+        state = self.state if isinstance(self.state, Ending) else ending(self.state, Stalled)
+        if isinstance(state, Draining) and not self.in_flight.unanswered:
+            state = ending(state, Drained)
+        self._enter(replace(state, gaps=gaps, cause=cause))
+        return self._report_gaps()
 
-    def _tell_gaps(self) -> Sequence[Effect]:
+    def _report_gaps(self) -> Sequence[Effect]:
         """Tell what gaps were met once all that was sent is settled. Before that, unknown outcomes are looked up."""
-        state, in_flight = self.state, self._in_flight
+        state, in_flight = self.state, self.in_flight
         if not self.has_untold_gaps or in_flight.unanswered:
             return ()
         if isinstance(state, Stalled) and not state.gaps.is_looked_up:
@@ -481,18 +470,19 @@ class Copier(CopierView):
                 return ()  # ``Reconciled`` is to come
             in_flight.trust_refusals()
             if self.position.source_offset < in_flight.maybe_sent_until:
-                self._change(states.LookupBegun())
+                self._enter(replace(state, awaits_lookup=True))
                 return [Need.RECONCILE]
-        return self._tell_now()
+        return self._report_now()
 
-    def _tell_now(self) -> Sequence[Effect]:
-        gaps, effects = states.gaps_of(self.state).tell(self.position)
-        self._change(states.GapsTold(gaps))
+    def _report_now(self) -> Sequence[Effect]:
+        assert isinstance(self.state, Ending)  # noqa: S101  (no other state has gaps)
+        gaps, effects = self.state.gaps.tell(self.position)
+        self._enter(replace(self.state, gaps=gaps))
         return effects
 
     def _rewind(self) -> None:
         """Read again from the position, with the sequence that belongs to it."""
-        self._in_flight.rewind(self.position.sequence)
+        self.in_flight.rewind(self.position.sequence)
         self._fault = self.search.found = None
         self.fetch_offset = self.position.source_offset
         self.fetched_epoch = self.position.source_leader_epoch

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copying.events import CopySettings
@@ -61,7 +60,7 @@ class CopierView:
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large, until ``LimitsFound``."""
         self.search = PoisonSearch(quarantines=settings.quarantines)
-        self._in_flight = InFlightBatches(name, ready_max_bytes=settings.ready_max_bytes)
+        self.in_flight = InFlightBatches(name, ready_max_bytes=settings.ready_max_bytes)
         self._end_checked = 0
         """The highest of ``end_checks`` for which the target was seen to hold everything."""
         self._failures = 0
@@ -98,7 +97,7 @@ class CopierView:
     @property
     def is_unsettled(self) -> bool:
         """Something was sent behind the position that may be stored, or arrive, later: its producer is to be fenced."""
-        state, in_flight = self.state, self._in_flight
+        state, in_flight = self.state, self.in_flight
         unknown = isinstance(state, Reconciling)
         if isinstance(state, Ending):
             unknown = state.awaits_lookup or state.outcome_unknown
@@ -110,36 +109,12 @@ class CopierView:
         """A read may bring more, and there is room for it."""
         if type(self.state) is not Copying or self._fault is not None:
             return False
-        return self._in_flight.wants_more(is_at_end=self.is_at_end)
+        return self.in_flight.wants_more(is_at_end=self.is_at_end)
 
     @property
     def is_at_end(self) -> bool:
         """All that was there at the last read has been read: the next read will wait for more."""
         return self.end_offset is not None and self.fetch_offset >= self.end_offset
-
-    @property
-    def sent_before(self) -> Sequence[tuple[int, int]]:
-        """(first, next) source offset of each batch whose outcome is unknown: it must be cut in the same way again."""
-        return self._in_flight.sent_before
-
-    @property
-    def target_is_behind(self) -> bool:
-        """As much is on its way to the target as may be, and more waits."""
-        return self._in_flight.target_is_behind
-
-    @property
-    def has_batches(self) -> bool:
-        return self._in_flight.has_batches
-
-    @property
-    def ready_bytes(self) -> int:
-        """Size of the batches that wait to be sent."""
-        return self._in_flight.ready_bytes
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is in flight or waiting to be sent."""
-        return self._in_flight.is_idle
 
     @property
     def is_blocked(self) -> bool:
@@ -150,7 +125,7 @@ class CopierView:
     def resume_at_s(self) -> float | None:
         """When a ``Tick`` ends the pause; None while none is due."""
         state = self.state
-        return state.resume_at_s if isinstance(state, Waiting) and not self._in_flight.unanswered else None
+        return state.resume_at_s if isinstance(state, Waiting) and not self.in_flight.unanswered else None
 
     @property
     def vouched_offset(self) -> int | None:
@@ -180,9 +155,9 @@ class CopierView:
         """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
         if type(self.state) is not Copying or self.end_checks != self._end_checked:
             return None
-        return self._in_flight.next_batch(broker, retained_after_ms, self.identity)
+        return self.in_flight.next_batch(broker, retained_after_ms, self.identity)
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
         """``next_batch`` gives none, as what is to be sent again is too old for that: ``TooOldToResend`` follows."""
         may_send = type(self.state) is Copying and not self.is_end_unverified
-        return may_send and self._in_flight.is_too_old_to_resend(retained_after_ms)
+        return may_send and self.in_flight.is_too_old_to_resend(retained_after_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -20,7 +20,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition, Handler,
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import PASS_REFUSED, merge_rule
-from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, RateLimit
+from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, ReadLimits
 from mm2py.topics.filters import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
@@ -61,33 +61,25 @@ class FetchLane:
         broker: BrokerId,
         brokers: Brokers,
         settings: ReadSettings,
+        limits: ReadLimits,
         *,
-        account: Callable[[BrokerId], MemoryAccount],
-        rate: RateLimit,
         clock: Clock,
         rng: random.Random,
         handle: Handler,
-        lost: Callable[[], None],
+        problem: LaneProblem,
     ) -> None:
-        """Make a lane; ``run`` starts it.
-
-        Args:
-            account: whose memory a read takes, by the target broker that its partitions go to.
-            handle: gets every event.
-            lost: called when the broker does not answer; somebody else may lead now.
-        """
+        """Make a lane; ``run`` starts it. ``handle`` gets every event."""
         self.broker = broker
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
-        self.problem = LaneProblem()
+        self.problem = problem
         self._brokers = brokers
         self.settings = settings
         """Of the next read."""
-        self._account = account
-        self._rate = rate
+        self._account = limits.account
+        self._rate = limits.rate
         self._clock = clock
         self._backoff = Backoff(rng)
         self._handle = handle
-        self._lost = lost
         self._wake = asyncio.Event()
         self._channels: dict[_Queue, list[str]] = {}
         """Channels that are free, by who waits for them."""
@@ -167,7 +159,6 @@ class FetchLane:
             self.problem.set(None)
         except KafkaError as error:
             self.problem.set(str(error))
-            self._lost()
             self._end(read, partitions)  # first of all: another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
@@ -285,7 +276,7 @@ class FetchLane:
                 part.merging = merge_rule(
                     self.settings.copy_modes.of(part.source_topic),
                     read_bytes=len(fetched.records),
-                    target_is_behind=part.copier.target_is_behind,
+                    target_is_behind=part.copier.in_flight.target_is_behind,
                 )
             planned = plan(
                 fetched.records,
@@ -294,7 +285,7 @@ class FetchLane:
                 aborted=fetched.aborted,
                 rules=part.rules,
                 merging=part.merging,
-                sent_before=part.copier.sent_before,
+                sent_before=part.copier.in_flight.sent_before,
                 cut_until=part.copier.search.cut_until,
             )
             # A damaged length may claim gigabytes: so more is asked for step by step.

@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from mm2py.kafka.port import BrokerId
 
 TAIL_READS: Final = 3
 """Reads of one lane that may wait at the same time: who reaches the end of its log need not wait for the others."""
@@ -235,3 +238,12 @@ class RateLimit:
         if self._seen_at_s is not None:
             self._free = min(self._rate * self._burst_s, self._free + (now_s - self._seen_at_s) * self._rate)
         self._seen_at_s = now_s
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What limits the reads of a flow."""
+
+    account: Callable[[BrokerId], MemoryAccount]
+    """Whose memory a read takes, by the target broker that its partitions go to."""
+    rate: RateLimit

@@ -158,7 +158,7 @@ def test_dropped_batches_alone_move_the_position() -> None:
     copier = copying()
     copier.handle(fetched(copier, [Dropped(7, 7, "aborted"), Dropped(8, 1, "control")]))
     assert copier.position.source_offset == 8
-    assert copier.is_idle
+    assert copier.in_flight.is_idle
 
 
 def test_a_full_queue_stops_reading() -> None:

@@ -89,7 +89,7 @@ class PoisonedPartition(Partition):
             aborted=(),
             rules=self.rules,
             merging=PASS_ALL if copier.fetch_offset < copier.search.pass_until else merging,
-            sent_before=copier.sent_before,
+            sent_before=copier.in_flight.sent_before,
             cut_until=copier.search.cut_until,
         )
         self.least_bytes = planned.cut_batch_bytes

@@ -129,7 +129,7 @@ class Partition:
             aborted=(),
             rules=self.rules,
             merging=merging,
-            sent_before=copier.sent_before,
+            sent_before=copier.in_flight.sent_before,
         )
         self.least_bytes = planned.cut_batch_bytes
         self.carry_out(copier.handle(Fetched(planned, self.lease, copier.fetch_offset, self.source.end, self.now_s)))

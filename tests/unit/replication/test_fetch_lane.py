@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
-from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.position import Position
 from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
-from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit
+from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit, ReadLimits
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(
@@ -51,12 +51,11 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
             BROKER,
             Brokers(),  # type: ignore[arg-type]
             SETTINGS,
-            account=lambda _: account,
-            rate=RateLimit(None),
+            ReadLimits(lambda _: account, RateLimit(None)),
             clock=_Clock(),
             rng=random.Random(0),
             handle=lambda *_: None,
-            lost=lambda: None,
+            problem=LaneProblem(lambda _: None),
         )
 
         async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
@@ -132,12 +131,11 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
             BROKER,
             Brokers(),  # type: ignore[arg-type]
             SETTINGS,
-            account=lambda _: account,
-            rate=RateLimit(None),
+            ReadLimits(lambda _: account, RateLimit(None)),
             clock=_Clock(),
             rng=random.Random(0),
             handle=lambda part, event: None,
-            lost=lambda: None,
+            problem=LaneProblem(lambda _: None),
         )
         copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
@@ -179,12 +177,11 @@ def test_what_a_read_of_a_partition_tells_is_nothing_to_one_that_began_anew_mean
             BROKER,
             brokers,  # type: ignore[arg-type]
             SETTINGS,
-            account=lambda _: account,
-            rate=RateLimit(None),
+            ReadLimits(lambda _: account, RateLimit(None)),
             clock=_Clock(),
             rng=random.Random(0),
             handle=lambda part, event: handled.append((part, event)),
-            lost=lambda: None,
+            problem=LaneProblem(lambda _: None),
         )
         lane.partitions[before.key] = before
         lane.offer(before)

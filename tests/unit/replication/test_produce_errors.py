@@ -114,7 +114,7 @@ def test_what_was_surely_refused_may_be_cut_otherwise(code: int, reaction: Produ
     refused(copier, second, code)
     copier.handle(Tick(1e6))
     if reaction not in FOR_GOOD:
-        assert bool(copier.sent_before) is (stored is not Stored.NO)
+        assert bool(copier.in_flight.sent_before) is (stored is not Stored.NO)
 
 
 @pytest.mark.parametrize(("code", "reaction", "stored"), ROWS)

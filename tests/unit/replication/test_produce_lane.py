@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest, ProducerIdentity
-from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
@@ -89,6 +89,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
             clock=world,
             handle=handle,
             sent=lambda partition: world.read_again.append(partition.partition),
+            problem=LaneProblem(lambda _: None),
         )
 
         async def has(*numbers: int, size: int = 100) -> None:
