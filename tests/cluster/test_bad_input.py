@@ -232,7 +232,7 @@ def test_a_missing_right_stops_one_topic_and_no_other_until_it_is_given(
         assert not mm2py.events("flow.failed")
 
 
-def test_a_topic_that_vanishes_and_returns_loses_nothing(
+def test_a_topic_that_vanishes_and_returns_loses_no_record(
     guarded_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """The right to see it is taken away and given back; the record written then was acknowledged as a repeat."""

@@ -1,4 +1,4 @@
-"""A partition that stands still is told after ``stall.timeout.ms``, with what it waits for, and when it is over."""
+"""A stalled partition is logged after ``stall.timeout.ms`` with what it waits for, and again when it continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stalled(world: World) -> int:
     return world.metrics.stalled(world.settings.flow)
 
 
-def test_a_target_that_is_gone_stalls_what_has_records_waiting_and_nothing_else() -> None:
+def test_a_missing_target_stalls_partitions_with_waiting_records_and_no_others() -> None:
     async def scenario() -> None:
         world = world_with("orders", "idle", partitions=3)
         async with world.worker() as herder:
@@ -66,9 +66,10 @@ def test_a_target_that_is_gone_stalls_what_has_records_waiting_and_nothing_else(
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_reason_that_shows_later_is_said_too_and_each_of_them_once() -> None:
-    """The story: a target just does not answer at first. Then it says that replicas are missing, and that is what the
-    operator has to read."""
+def test_a_reason_that_appears_later_is_logged_too_and_each_reason_once() -> None:
+    """At first a target only does not answer. Then it reports missing replicas, and that is what the operator has to
+    read.
+    """
 
     async def scenario() -> None:
         extra = {**SAFE, "sync.topic.configs.enabled": "false", "stall.timeout.ms": "5000"}
@@ -95,7 +96,7 @@ def test_a_reason_that_shows_later_is_said_too_and_each_of_them_once() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_nothing_to_copy_is_no_stall_however_long_it_lasts() -> None:
+def test_a_partition_without_new_records_never_stalls() -> None:
     async def scenario() -> None:
         world = world_with("orders", extra={"A.consumer.isolation.level": "read_committed"})
         transaction = world.source.transaction()
@@ -108,7 +109,7 @@ def test_nothing_to_copy_is_no_stall_however_long_it_lasts() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_transaction_that_nobody_ends_is_named_as_what_hides_the_records_behind_it() -> None:
+def test_an_open_transaction_is_named_as_what_hides_the_records_after_it() -> None:
     async def scenario() -> None:
         world = world_with("orders", partitions=2, extra={"A.consumer.isolation.level": "read_committed"})
         transaction = world.source.transaction()
@@ -142,9 +143,9 @@ def test_a_record_that_cannot_be_copied_is_named_as_the_reason() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_limit_that_holds_a_partition_for_long_is_named_as_the_reason() -> None:
+def test_a_rate_limit_that_delays_a_partition_for_long_is_named_as_the_reason() -> None:
     async def scenario() -> None:
-        """One batch is read whole, whatever its size; at 50 bytes a second the next has to wait for 40 seconds."""
+        """One batch is read whole, whatever its size; at 50 bytes a second the next read waits for 40 seconds."""
         world = world_with("orders", extra={"bytes.per.second.max": "50"})
         for _ in range(3):
             world.source.append("orders", 0, [b"x" * 2_000])
@@ -156,7 +157,7 @@ def test_a_limit_that_holds_a_partition_for_long_is_named_as_the_reason() -> Non
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_partition_that_is_taken_away_is_not_said_to_move() -> None:
+def test_a_revoked_partition_is_not_logged_as_moving_again() -> None:
     async def scenario() -> None:
         world = world_with("orders", extra={"sync.topic.configs.enabled": "false"})
         world.target.create_topic("A.orders", 1, {"max.message.bytes": "1000"})
@@ -172,7 +173,7 @@ def test_a_partition_that_is_taken_away_is_not_said_to_move() -> None:
 
 
 class Asked:
-    """Counts how often the source is asked where partitions end."""
+    """Counts how often the source is asked for the ends of partitions."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -188,7 +189,7 @@ class Asked:
         return False
 
 
-def test_records_that_come_while_the_remote_partition_has_no_leader_are_seen_although_nobody_reads_them() -> None:
+def test_new_records_are_seen_while_the_remote_partition_has_no_leader_although_they_are_not_read() -> None:
     async def scenario() -> None:
         world = world_with("orders", partitions=9, nodes=3, extra=SAFE)
         asked = Asked()
@@ -197,13 +198,13 @@ def test_records_that_come_while_the_remote_partition_has_no_leader_are_seen_alt
             await asyncio.sleep(10)
             asked.times = 0
             await asyncio.sleep(MINUTE_S)
-            assert asked.times == 0, "who reads knows where partitions end"
+            assert asked.times == 0, "a read answers where partitions end"
             node = world.target.topics["A.orders"].partitions[0].leader
             world.target.stop_broker(node)
             gone = [part.index for part in world.target.topics["A.orders"].partitions if part.leader < 0]
             asked.times = asked.partitions = 0
             await asyncio.sleep(2 * MINUTE_S)
-            assert not lines(world, "partition.stalled"), "nothing waits in them"
+            assert not lines(world, "partition.stalled"), "no record waits in them"
             assert 0 < asked.times <= 3 * 24 and asked.partitions <= 24 * len(gone), (
                 "one request for each broker, in 5 s"
             )
@@ -224,8 +225,8 @@ def test_records_that_come_while_the_remote_partition_has_no_leader_are_seen_alt
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_partition_that_is_reconciled_for_long_while_records_wait_is_stalled() -> None:
-    """The worker is killed; the next one does not get to read what it has left on the target."""
+def test_a_partition_that_takes_long_to_reconcile_while_records_wait_is_stalled() -> None:
+    """The worker is killed; the next one cannot read what it has left on the target."""
 
     async def scenario() -> None:
         world = world_with("orders", partitions=3, nodes=3, extra=SAFE)
@@ -246,8 +247,8 @@ def test_a_partition_that_is_reconciled_for_long_while_records_wait_is_stalled()
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_full_memory_does_not_hide_that_records_came_to_an_idle_partition() -> None:
-    """Its target broker takes nothing of a busy partition: what is read of that one fills the memory."""
+def test_a_full_memory_does_not_hide_new_records_of_an_idle_partition() -> None:
+    """The target broker of a busy partition takes nothing: the records read of it fill the memory."""
 
     async def scenario() -> None:
         world = World(1, memory_max_bytes=1 << 20)

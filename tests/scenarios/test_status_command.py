@@ -1,4 +1,4 @@
-"""``mm2py status`` on broker models: what it tells of workers by the control log, whether any of them runs or not."""
+"""``mm2py status`` on broker models: what it reports of workers by the control log, whether one runs or not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def joined(member: MemberId, name: str, url: str = "") -> Joined:
     return Joined(member, name, "0.1.0", url, (A_TO_B,), (), {}, "cluster-B", "log", 3000)
 
 
-def shares(*keys: tuple[str, int]) -> list[TaskName]:
+def tasks(*keys: tuple[str, int]) -> list[TaskName]:
     return [TaskName(A_TO_B, Kind.SOURCE), *(TaskName(A_TO_B, Kind.SOURCE, *key) for key in keys)]
 
 
@@ -84,7 +84,7 @@ class WrongClock:
 
 
 class Link:
-    """A connection of the command to a cluster; ``is_up`` tells of each request whether it gets through."""
+    """A connection of the command to a cluster; ``is_up`` decides for each request whether it arrives."""
 
     def __init__(self, cluster: ClusterModel, is_up: Callable[[BrokerId, Request], bool]) -> None:
         self._cluster = cluster
@@ -115,7 +115,7 @@ class Scene(World):
         await (await self.log_of_members()).append(records)
 
     async def view(self) -> View:
-        """Return what the control log says of the group by now."""
+        """Return the group as the control log describes it now."""
         opening = await self.control_log().open()
         view = View() if opening.state is None else View.from_json(opening.state)
         for entry in opening.entries:
@@ -139,10 +139,10 @@ class Scene(World):
         )
 
     async def form_group(self, *partitions: tuple[str, int], topics: dict[str, int]) -> None:
-        """Two members; the first leads, and they own the partitions by turns."""
+        """Two members; the first leads, and they own alternate partitions."""
         view = await self.view()
         epoch, generation = view.leader_epoch + 1, view.generation
-        owners = {share: (W1, W2)[at % 2] for at, share in enumerate(shares(*partitions))}
+        owners = {share: (W1, W2)[at % 2] for at, share in enumerate(tasks(*partitions))}
         await self.append(
             joined(W1, "host1-10", "http://user:hunter2@host1:8083/x"),
             joined(W2, "host2-20"),
@@ -154,7 +154,7 @@ class Scene(World):
 
     @asynccontextmanager
     async def beating(self, *members: MemberId) -> AsyncIterator[None]:
-        """While the block runs, members beat twice a second."""
+        """While the block runs, members send heartbeats twice a second."""
         log = await self.log_of_members()
 
         async def beat() -> None:
@@ -191,7 +191,7 @@ class Scene(World):
         return code, out.getvalue()
 
     async def found(self, *, clock: Clock | None = None) -> Any:
-        """Return what the command says as an object."""
+        """Return the command's output as an object."""
         code, text = await self.status("--json", clock=clock)
         found = json.loads(text)
         assert found["exit_code"] == code
@@ -215,7 +215,7 @@ def kinds(found: Any) -> list[str]:
     return [problem["kind"] for problem in found["problems"]]
 
 
-def test_where_no_worker_ever_ran_it_says_so_and_makes_nothing(tmp_path: Path) -> None:
+def test_where_no_worker_ever_ran_the_command_says_so_and_creates_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(1, tmp_path)
         scene.source.create_topic("orders", 2)
@@ -227,7 +227,7 @@ def test_where_no_worker_ever_ran_it_says_so_and_makes_nothing(tmp_path: Path) -
         (row,) = [line.split() for line in text.splitlines() if line.startswith("orders")]
         assert row[1:4] == ["2", "2", "-"], "two partitions, a lag of two, and no owner"
         assert row[4:] == ["1", "not", "begun"]
-        assert not scene.target.topics, "looking makes no topic"
+        assert not scene.target.topics, "the command creates no topic"
         assert not {"request CreateTopics", "request Produce", "request InitProducerId"} & scene.target.counts.keys()
 
     run(scenario())
@@ -243,7 +243,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
             asked = scene.target.counts["request DescribeConfigs"]
             code, text = await scene.status()
             found = await scene.found()
-            assert scene.target.counts["request DescribeConfigs"] == asked, "whoever looks on may lack that right"
+            assert scene.target.counts["request DescribeConfigs"] == asked, "an observer may lack that right"
         assert code == EXIT_DONE, text
         assert "nothing is wrong" in text
         assert "Group mm2py on B: leader host1-10, leader epoch 2, generation 4" in text
@@ -269,7 +269,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
     run(scenario())
 
 
-def test_what_was_copied_and_who_led_last_is_still_told_when_nobody_runs_any_more(tmp_path: Path) -> None:
+def test_copied_records_and_the_last_leader_are_still_shown_when_no_worker_runs(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(3, tmp_path)
         await scene.copy("orders", [b"0", b"1", b"2"])
@@ -293,7 +293,7 @@ def test_what_was_copied_and_who_led_last_is_still_told_when_nobody_runs_any_mor
     run(scenario())
 
 
-def test_a_group_that_has_left_in_order_does_not_run(tmp_path: Path) -> None:
+def test_a_group_that_has_left_in_order_is_shown_as_not_running(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(4, tmp_path)
         await scene.append(joined(W1, "host1-10"), Claim(W1, 1, "c1"), Left(W1, in_doubt=False))
@@ -305,7 +305,7 @@ def test_a_group_that_has_left_in_order_does_not_run(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_an_operator_whose_clock_is_wrong_is_not_told_that_nobody_runs(tmp_path: Path) -> None:
+def test_a_wrong_clock_of_the_operator_does_not_make_a_running_group_look_dead(tmp_path: Path) -> None:
     async def scenario() -> None:
         for off_ms in (3_600_000, -3_600_000):
             scene = Scene(5, tmp_path)
@@ -319,7 +319,7 @@ def test_an_operator_whose_clock_is_wrong_is_not_told_that_nobody_runs(tmp_path:
     run(scenario())
 
 
-def test_a_group_that_died_is_not_called_alive_by_an_operator_whose_clock_is_behind(tmp_path: Path) -> None:
+def test_a_slow_clock_of_the_operator_does_not_make_a_dead_group_look_alive(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(6, tmp_path)
         await scene.form_group(("orders", 0), topics={"orders": 1})
@@ -331,7 +331,7 @@ def test_a_group_that_died_is_not_called_alive_by_an_operator_whose_clock_is_beh
     run(scenario())
 
 
-def test_a_member_that_fell_silent_is_named_first(tmp_path: Path) -> None:
+def test_a_member_whose_session_expired_is_named_first(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(7, tmp_path)
         await scene.form_group(("orders", 0), topics={"orders": 1})
@@ -342,13 +342,13 @@ def test_a_member_that_fell_silent_is_named_first(tmp_path: Path) -> None:
         assert (first["name"], first["state"]) == ("host2-20", "session-expired")
         assert (second["name"], second["state"]) == ("host1-10", "alive")
         assert first["last_seen_ms_ago"] > 4000
-        assert kinds(found) == ["member"], "the group sees to it by itself"
+        assert kinds(found) == ["member"], "the group handles it by itself"
         assert found["exit_code"] == EXIT_DONE
 
     run(scenario())
 
 
-def test_shares_that_nobody_owns_wait_for_an_operator(tmp_path: Path) -> None:
+def test_tasks_without_an_owner_wait_for_an_operator(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(8, tmp_path)
         scene.source.create_topic("orders", 3)
@@ -393,7 +393,7 @@ def test_an_open_gap_is_a_problem_and_its_topic_comes_first(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_a_source_that_does_not_answer_leaves_everything_else_to_be_told(tmp_path: Path) -> None:
+def test_a_source_that_does_not_answer_hides_nothing_else(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(10, tmp_path)
         await scene.copy("orders", [b"0"])
@@ -418,7 +418,7 @@ def test_a_source_that_does_not_answer_leaves_everything_else_to_be_told(tmp_pat
     run(scenario())
 
 
-def test_a_target_that_never_answers_is_named_within_seconds_and_the_source_is_told_of(tmp_path: Path) -> None:
+def test_a_target_that_never_answers_is_named_within_seconds_and_the_source_is_still_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(11, tmp_path)
         scene.source.create_topic("orders", 2)
@@ -429,14 +429,14 @@ def test_a_target_that_never_answers_is_named_within_seconds_and_the_source_is_t
         assert found["exit_code"] == EXIT_FAILED
         assert [not why for why in found["clusters"].values()] == [True, False]
         assert found["problems"][0]["text"].startswith("B did not answer within 10 s.")
-        assert found["groups"][0]["runs"] is None, "nobody can tell"
+        assert found["groups"][0]["runs"] is None, "this is unknown"
         (flow,) = found["flows"]
         assert (flow["guarantee"]["level"], flow["topics"][0]["partitions"]) == ("unknown", 2)
 
     run(scenario())
 
 
-def test_one_broker_of_the_source_that_is_away_hides_the_lag_of_its_partitions_only(tmp_path: Path) -> None:
+def test_an_unavailable_source_broker_hides_only_the_lag_of_its_partitions(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(12, tmp_path)
         await scene.copy("orders", [b"0", b"1"], partitions=6)
@@ -456,7 +456,7 @@ def test_one_broker_of_the_source_that_is_away_hides_the_lag_of_its_partitions_o
     run(scenario())
 
 
-def test_the_control_log_that_cannot_be_read_keeps_no_lag_back(tmp_path: Path) -> None:
+def test_an_unreadable_control_log_hides_no_lag(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(13, tmp_path)
         await scene.copy("orders", [b"0"])
@@ -471,7 +471,7 @@ def test_the_control_log_that_cannot_be_read_keeps_no_lag_back(tmp_path: Path) -
     run(scenario())
 
 
-def test_a_record_of_a_younger_mm2py_is_named_with_the_version_that_reads_it(tmp_path: Path) -> None:
+def test_a_record_of_a_newer_mm2py_is_named_with_the_version_that_reads_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(14, tmp_path)
         await scene.form_group(topics={"orders": 1})
@@ -484,7 +484,7 @@ def test_a_record_of_a_younger_mm2py_is_named_with_the_version_that_reads_it(tmp
     run(scenario())
 
 
-def test_reading_begins_at_the_newest_snapshot(tmp_path: Path) -> None:
+def test_reading_starts_at_the_newest_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(15, tmp_path)
         await scene.form_group(("orders", 0), topics={"orders": 1})
@@ -509,7 +509,7 @@ def test_reading_begins_at_the_newest_snapshot(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_member_that_writes_without_a_transactional_id_makes_it_at_least_once(tmp_path: Path) -> None:
+def test_a_member_without_a_transactional_id_makes_the_guarantee_at_least_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(16, tmp_path)
         await scene.form_group(("orders", 0), topics={"orders": 1})
@@ -523,7 +523,7 @@ def test_a_member_that_writes_without_a_transactional_id_makes_it_at_least_once(
     run(scenario())
 
 
-def test_nothing_secret_is_printed(tmp_path: Path) -> None:
+def test_no_secret_is_printed(tmp_path: Path) -> None:
     async def scenario() -> None:
         secured = FILE + (
             "B.security.protocol = SASL_PLAINTEXT\nB.sasl.mechanism = PLAIN\n"
@@ -540,7 +540,7 @@ def test_nothing_secret_is_printed(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_what_others_wrote_into_a_topic_cannot_steer_the_terminal(tmp_path: Path) -> None:
+def test_foreign_records_in_a_topic_cannot_control_the_terminal(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(18, tmp_path)
         await scene.append(joined(W1, "host\x1b[2J\nfake line"), Claim(W1, 1, "c1"))
@@ -552,7 +552,7 @@ def test_what_others_wrote_into_a_topic_cannot_steer_the_terminal(tmp_path: Path
 
 
 class Watching:
-    """The command with ``--watch``, and what it has written so far."""
+    """The command with ``--watch``, and its output so far."""
 
     def __init__(self, scene: Scene, *arguments: str, screen: int | None = None, write: Any = None) -> None:
         self.blocks: list[str] = []
@@ -574,7 +574,7 @@ class Watching:
         return await self._task
 
 
-def test_watching_shows_what_has_changed_and_reads_nothing_twice(tmp_path: Path) -> None:
+def test_watching_shows_changes_and_reads_nothing_twice(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(19, tmp_path)
         await scene.copy("orders", [b"0"])
@@ -600,7 +600,7 @@ def test_watching_shows_what_has_changed_and_reads_nothing_twice(tmp_path: Path)
     run(scenario())
 
 
-def test_watching_sees_a_group_die_come_back_and_its_log_made_anew(tmp_path: Path) -> None:
+def test_watching_shows_a_group_that_dies_and_returns_and_its_recreated_log(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(20, tmp_path)
         await scene.form_group(topics={})
@@ -632,7 +632,7 @@ def test_watching_sees_a_group_die_come_back_and_its_log_made_anew(tmp_path: Pat
     run(scenario())
 
 
-def test_watching_goes_on_while_a_cluster_is_away_and_ends_at_once_when_told_to(tmp_path: Path) -> None:
+def test_watching_continues_while_a_cluster_is_unavailable_and_ends_at_once_on_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(21, tmp_path)
         await scene.form_group(topics={})
@@ -650,13 +650,13 @@ def test_watching_goes_on_while_a_cluster_is_away_and_ends_at_once_when_told_to(
             await asyncio.sleep(3)
             stopped_s = scene.clock.monotonic()
             watching.stopped.set()
-            assert await watching.code() == EXIT_DONE, "the last look that was shown"
+            assert await watching.code() == EXIT_DONE, "the last report that was shown"
             assert scene.clock.monotonic() - stopped_s < 0.1
 
     run(scenario())
 
 
-def test_on_a_small_screen_problems_stay_in_sight(tmp_path: Path) -> None:
+def test_on_a_small_screen_problems_stay_visible(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(22, tmp_path)
         scene.source.create_topic("orders", 1)
@@ -673,7 +673,7 @@ def test_on_a_small_screen_problems_stay_in_sight(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_reader_that_has_seen_enough_ends_watching(tmp_path: Path) -> None:
+def test_watching_ends_when_its_reader_closes_the_pipe(tmp_path: Path) -> None:
     async def scenario() -> None:
         def write(_: str) -> None:
             raise BrokenPipeError
@@ -684,7 +684,7 @@ def test_a_reader_that_has_seen_enough_ends_watching(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_watching_sees_topics_that_come_and_leaders_that_move(tmp_path: Path) -> None:
+def test_watching_shows_new_topics_and_moved_leaders(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(24, tmp_path)
         scene.source.create_topic("orders", 1)
@@ -701,12 +701,12 @@ def test_watching_sees_topics_that_come_and_leaders_that_move(tmp_path: Path) ->
         found = json.loads(watching.blocks[-1])
         assert {topic["topic"]: topic["lag"] for topic in found["flows"][0]["topics"]} == {"orders": 1, "payments": 0}
         assert found["flows"][0]["unread"] == []
-        assert scene.source.counts["request Metadata"] < 1.5 * len(watching.blocks), "not all topics at each look"
+        assert scene.source.counts["request Metadata"] < 1.5 * len(watching.blocks), "not all topics for each report"
 
     run(scenario())
 
 
-def test_positions_that_are_gone_are_not_remembered(tmp_path: Path) -> None:
+def test_deleted_positions_are_not_remembered(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(25, tmp_path)
         await scene.copy("orders", [b"0", b"1"])
@@ -723,7 +723,7 @@ def test_positions_that_are_gone_are_not_remembered(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_positions_without_a_leader_leave_the_lag_of_theirs_unknown(tmp_path: Path) -> None:
+def test_offsets_partitions_without_a_leader_leave_only_their_lag_unknown(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(26, tmp_path, text=FILE + "offset.storage.replication.factor = 1\n")
         await scene.copy("orders", [b"0"], partitions=8)
@@ -741,7 +741,7 @@ def test_positions_without_a_leader_leave_the_lag_of_theirs_unknown(tmp_path: Pa
     run(scenario())
 
 
-def test_records_of_an_open_transaction_are_no_lag_of_a_flow_that_reads_committed_ones(tmp_path: Path) -> None:
+def test_records_of_an_open_transaction_are_no_lag_of_a_read_committed_flow(tmp_path: Path) -> None:
     async def scenario() -> None:
         for level, lag in (("read_committed", 1), ("read_uncommitted", 3)):
             text = FILE + f"A->B.consumer.isolation.level = {level}\n"
@@ -756,7 +756,7 @@ def test_records_of_an_open_transaction_are_no_lag_of_a_flow_that_reads_committe
     run(scenario())
 
 
-def test_a_control_log_whose_leader_is_away_says_so_within_seconds_at_first_and_while_watching(tmp_path: Path) -> None:
+def test_a_control_log_without_a_leader_is_named_within_seconds_also_while_watching(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(28, tmp_path)
         await scene.form_group(topics={})
@@ -779,7 +779,7 @@ def test_a_control_log_whose_leader_is_away_says_so_within_seconds_at_first_and_
     run(scenario())
 
 
-def test_what_came_since_the_last_look_is_read_to_its_end_however_much_it_is(tmp_path: Path) -> None:
+def test_all_records_since_the_last_report_are_read_however_many_they_are(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(29, tmp_path)
         await scene.form_group(topics={})
@@ -795,7 +795,7 @@ def test_what_came_since_the_last_look_is_read_to_its_end_however_much_it_is(tmp
     run(scenario())
 
 
-def test_a_cluster_that_lets_one_flow_in_and_the_other_not_is_named(tmp_path: Path) -> None:
+def test_a_cluster_that_refuses_only_one_flow_is_named(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(30, tmp_path, text=FILE + "B->A.enabled = true\n")
         scene.source.create_topic("orders", 1)
@@ -808,7 +808,7 @@ def test_a_cluster_that_lets_one_flow_in_and_the_other_not_is_named(tmp_path: Pa
     run(scenario())
 
 
-def test_a_look_that_takes_long_delays_the_next_one_no_further(tmp_path: Path) -> None:
+def test_a_slow_report_does_not_delay_the_next_one_further(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(31, tmp_path)
         scene.target.hung_apis.add("Metadata")

@@ -1,4 +1,4 @@
-"""The status topic as a table: followed while it grows, read anew when it is another one, and kept small."""
+"""The status topic as a table: followed while it grows, read again when it was recreated, and kept small."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world_with_topic() -> World:
 
 
 class AnswerLost:
-    """Stands before a cluster: the first batch is stored, and nobody hears of it."""
+    """Stands before a cluster: the first batch is stored, and its answer is lost."""
 
     def __init__(self, cluster: Brokers) -> None:
         self._cluster = cluster
@@ -89,7 +89,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     run_virtual(scenario, limit_s=600)
 
 
-def test_whoever_follows_sees_what_is_new_and_nothing_twice() -> None:
+def test_a_follower_reads_new_records_once() -> None:
     async def scenario() -> None:
         world = world_with_topic()
         log, reader = await log_of(world), StatusTable(world.target, TOPIC)
@@ -135,8 +135,8 @@ def test_answers_are_forgotten_after_a_day() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 30])
-def test_a_recreated_settings_topic_is_read_from_its_start(records: int) -> None:
-    """Also where it is longer by now than the old one was."""
+def test_a_recreated_status_topic_is_read_from_its_start(records: int) -> None:
+    """Also if it is already longer than the old one was."""
 
     async def scenario() -> None:
         world = world_with_topic()
@@ -157,7 +157,7 @@ def test_a_recreated_settings_topic_is_read_from_its_start(records: int) -> None
     run(scenario())
 
 
-def test_a_topic_that_is_not_there_has_nothing_and_is_looked_for_again() -> None:
+def test_a_missing_status_topic_is_empty_and_looked_up_again() -> None:
     async def scenario() -> None:
         world = World(2)
         reader = StatusTable(world.target, TOPIC)
@@ -169,9 +169,10 @@ def test_a_topic_that_is_not_there_has_nothing_and_is_looked_for_again() -> None
     run(scenario())
 
 
-def test_what_a_cancelled_write_has_left_in_doubt_swallows_no_later_record() -> None:
-    """Its answer was lost, and it has taken its sequence: under the same one the target would take another record for
-    that one, and keep neither."""
+def test_a_cancelled_write_of_unknown_outcome_suppresses_no_later_record() -> None:
+    """Its answer was lost, and its sequence is used. Under the same sequence the target would take another record for a
+    repeat, and keep neither.
+    """
 
     async def scenario() -> None:
         world = world_with_topic()
@@ -187,7 +188,7 @@ def test_what_a_cancelled_write_has_left_in_doubt_swallows_no_later_record() -> 
     run(scenario())
 
 
-def test_what_a_refused_write_has_left_in_doubt_swallows_no_later_record() -> None:
+def test_a_refused_write_of_unknown_outcome_suppresses_no_later_record() -> None:
     async def scenario() -> None:
         world = world_with_topic()
         log, reader = await log_of(world, through=LostThenDenied), StatusTable(world.target, TOPIC)

@@ -1,4 +1,4 @@
-"""``mm2py status`` beside stored settings: flows as their workers run them, and how the file and each member differ."""
+"""``mm2py status`` with stored settings: flows as their workers run them, and how the file and each member differ."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORED = {
     "emit.heartbeats.enabled": "false",
     "offset.storage.partitions": "3",
 }
-"""What FILE says of A->B."""
+"""The settings of A->B in FILE."""
 
 
 async def store(scene: Scene, settings: Mapping[str, str], *, by: Writer = Writer.APPLY, version: int = 2) -> None:
@@ -41,7 +41,7 @@ async def store(scene: Scene, settings: Mapping[str, str], *, by: Writer = Write
 
 
 async def looked_at(world: SharedWorld, **extra: str) -> Report:
-    """Return what the command says with a worker's file, and with ``extra`` in it."""
+    """Return the command's report with a worker's file that has the lines ``extra``."""
     file = world.file(extra)
     inquiry = Inquiry(
         file,
@@ -57,7 +57,7 @@ async def looked_at(world: SharedWorld, **extra: str) -> Report:
 # -- as the workers run it ---------------------------------------------------------------------------------------------
 
 
-def test_after_a_change_the_unchanged_file_shows_what_is_copied_now_and_that_it_differs() -> None:
+def test_after_a_change_an_old_file_shows_what_is_copied_now_and_that_it_differs() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(2, 2)
@@ -81,7 +81,7 @@ def test_after_a_change_the_unchanged_file_shows_what_is_copied_now_and_that_it_
     run_shared(scenario())
 
 
-def test_a_flow_that_is_switched_off_although_the_file_enables_it_is_not_well() -> None:
+def test_a_flow_that_is_disabled_although_the_file_enables_it_is_a_problem() -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 2)
@@ -96,13 +96,13 @@ def test_a_flow_that_is_switched_off_although_the_file_enables_it_is_not_well() 
         assert (problem.kind, exit_code_of(report)) == ("switched-off", EXIT_WAITS)
         assert problem.text.endswith("nothing is copied. mm2py apply FILE switches it on again.")
         (flow,) = report.flows
-        assert (flow.lag, flow.settings.enabled) == (1000, False), "what waits is told"
+        assert (flow.lag, flow.settings.enabled) == (1000, False), "waiting flows are shown"
 
     run_shared(scenario())
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["positions", "gaps"])
-def test_what_is_stored_says_where_positions_stand_which_ends_count_and_how_many_tasks_there_are(
+def test_the_stored_settings_decide_where_positions_are_and_which_ends_count_and_how_many_tasks_run(
     tmp_path: Path, *, is_whole: bool
 ) -> None:
     async def scenario() -> None:
@@ -124,7 +124,7 @@ def test_what_is_stored_says_where_positions_stand_which_ends_count_and_how_many
     run(scenario())
 
 
-def test_while_watching_a_change_is_seen(tmp_path: Path) -> None:
+def test_a_change_is_shown_while_watching(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(2, tmp_path)
         scene.source.create_topic("orders", 1)
@@ -141,17 +141,17 @@ def test_while_watching_a_change_is_seen(tmp_path: Path) -> None:
         assert topics() == ["others"]
         scene.target.delete_topic(TOPIC)
         await asyncio.sleep(10)
-        assert topics() == ["orders"], "by the file again"
+        assert topics() == ["orders"], "the file counts again"
         watching.stopped.set()
         await watching.code()
 
     run(scenario())
 
 
-# -- what is wrong with it ---------------------------------------------------------------------------------------------
+# -- problems with the settings ----------------------------------------------------------------------------------------
 
 
-def test_a_file_that_means_the_same_is_no_drift_and_the_version_is_shown(tmp_path: Path) -> None:
+def test_an_equivalent_file_is_no_drift_and_the_version_is_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(3, tmp_path)
         scene.source.create_topic("orders", 1)
@@ -169,7 +169,9 @@ def test_a_file_that_means_the_same_is_no_drift_and_the_version_is_shown(tmp_pat
     run(scenario())
 
 
-def test_who_has_not_applied_what_is_stored_is_shown_at_once_and_wrong_after_a_minute(tmp_path: Path) -> None:
+def test_a_worker_that_has_not_applied_the_stored_settings_is_shown_at_once_and_a_problem_after_a_minute(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         scene = Scene(4, tmp_path)
         await store(scene, {}, version=4)
@@ -196,7 +198,7 @@ def test_who_has_not_applied_what_is_stored_is_shown_at_once_and_wrong_after_a_m
     run(scenario())
 
 
-def test_the_difference_is_printed_and_whole_for_programs(tmp_path: Path) -> None:
+def test_the_difference_is_printed_and_complete_for_programs(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(5, tmp_path)
         many = ",".join(["orders", "payments", *(f"topic-{number}" for number in range(30))])
@@ -210,7 +212,7 @@ def test_the_difference_is_printed_and_whole_for_programs(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_a_flow_that_the_file_switches_off_and_the_workers_run_is_drift(tmp_path: Path) -> None:
+def test_a_flow_that_the_file_disables_and_the_workers_run_is_drift(tmp_path: Path) -> None:
     async def scenario() -> None:
         text = FILE.replace("A->B.enabled = true", "A->B.enabled = false").replace(
             "emit.heartbeats.enabled = false", ""
@@ -232,7 +234,7 @@ def test_a_flow_that_the_file_switches_off_and_the_workers_run_is_drift(tmp_path
     run(scenario())
 
 
-def test_what_mirrormaker_2_has_written_over_ours_is_not_what_our_workers_run(tmp_path: Path) -> None:
+def test_settings_that_mirrormaker_2_wrote_over_ours_are_not_what_our_workers_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(7, tmp_path)
         await ensure_configs_topic(scene.target, TOPIC, replication_factor=1, rng=scene.rng)
@@ -247,7 +249,7 @@ def test_what_mirrormaker_2_has_written_over_ours_is_not_what_our_workers_run(tm
     run(scenario())
 
 
-def test_settings_that_cannot_be_read_are_named_and_the_rest_is_shown_by_the_file(tmp_path: Path) -> None:
+def test_unreadable_settings_are_named_and_the_rest_is_shown_by_the_file(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(8, tmp_path)
         await scene.copy("orders", [b"0"])
@@ -262,7 +264,7 @@ def test_settings_that_cannot_be_read_are_named_and_the_rest_is_shown_by_the_fil
     run(scenario())
 
 
-def test_settings_of_a_younger_mm2py_are_named_with_its_version(tmp_path: Path) -> None:
+def test_settings_of_a_newer_mm2py_are_named_with_its_version(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(9, tmp_path)
         await store(scene, {})
@@ -275,7 +277,9 @@ def test_settings_of_a_younger_mm2py_are_named_with_its_version(tmp_path: Path) 
     run(scenario())
 
 
-def test_stored_settings_that_this_file_cannot_run_are_refused_and_no_secret_of_them_is_printed(tmp_path: Path) -> None:
+def test_stored_settings_that_this_file_cannot_run_are_refused_and_none_of_their_secrets_is_printed(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         scene = Scene(10, tmp_path)
         await store(scene, {"topics": "orders, A.ssl.key.password = hunter2", "x.password": "hunter2"})

@@ -1,4 +1,4 @@
-"""What a killed life leaves behind its stored position, in all its shapes: the next life goes on behind it."""
+"""What a killed incarnation leaves after its stored position, in all shapes: the next one resumes after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.scenarios.world import World
 
 @dataclass(frozen=True)
 class Case:
-    """How the batches behind the position look, and what happens to the logs before the next life."""
+    """The shape of the batches after the position, and what happens to the logs before the next start."""
 
     extra: Mapping[str, str] = field(default_factory=dict)
     later: Mapping[str, str] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class Case:
     size: int = 12
     age_ms: int = 0
     before: Callable[[World, Witness, Source], object] = lambda *_: None
-    """Before the batches behind the position are copied."""
+    """Called before the batches after the position are copied."""
     between: Callable[[World, Witness, Source], object] = lambda *_: None
-    """Between the two lives."""
+    """Called between the two incarnations."""
     timestamps: bool = True
     foreign: bool = False
     by_content: int = 0
@@ -143,7 +143,7 @@ LOWERED = "isolation lowered between the lives"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name: str) -> None:
+def test_batches_after_the_position_are_counted_whatever_their_shape(name: str) -> None:
     case = CASES[name]
 
     async def scenario() -> None:
@@ -158,7 +158,7 @@ def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name:
             source.fill(50, keys=case.keys, size=case.size, age_ms=case.age_ms)
             await all_copied(world)
             behind = len(copies(world)) - before
-            await asyncio.sleep(65)  # the position stays behind
+            await asyncio.sleep(65)  # the position stays behind the copy
         world.rewrite_file({"sync.topic.configs.enabled": "false", **case.extra, **case.later})
         case.between(world, witness, source)
         async with world.worker():
@@ -169,7 +169,7 @@ def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name:
         (line,) = said(world, "partitions.reconciled")
         assert f"by_content={case.by_content} " in line, line
         assert f"records={behind} " in line, (behind, line)
-        if name == LOWERED:  # what was left out before is not copied now
+        if name == LOWERED:  # records that were left out before are not copied now
             assert [text for text in witness.findings() if "are not there" not in text] == []
         else:
             assert witness.findings(foreign=case.foreign, timestamps=case.timestamps) == []
@@ -179,11 +179,11 @@ def test_what_stands_behind_the_position_is_counted_whatever_it_looks_like(name:
     run_virtual(scenario(), limit_s=2000)
 
 
-def test_markers_that_were_written_twice_cost_nothing() -> None:
+def test_markers_that_were_written_twice_cause_no_error() -> None:
     async def scenario() -> None:
         world, source, witness = make(7)
         await killed_ahead(world, source, 10, 30)
-        for _ in range(2):  # each life fences the one before it; the marker of the fence comes once more, later
+        for _ in range(2):  # each incarnation fences the previous one; the marker of the fence comes again, later
             async with world.worker():
                 await all_copied(world)
                 await asyncio.sleep(2)
@@ -198,7 +198,7 @@ def test_markers_that_were_written_twice_cost_nothing() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_what_expired_behind_the_last_copied_record_is_reported_after_a_kill_as_well() -> None:
+def test_records_that_expired_after_the_last_copied_one_are_reported_after_a_kill_as_well() -> None:
     async def scenario() -> None:
         world, source, _ = make(18)
         await killed_ahead(world, source, 10, 10)
@@ -213,7 +213,7 @@ def test_what_expired_behind_the_last_copied_record_is_reported_after_a_kill_as_
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_quarantined_record_behind_the_stored_position_is_not_counted_as_copied() -> None:
+def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied() -> None:
     async def scenario() -> None:
         world, source, _ = make(19, on_poison_record="quarantine", sync_topic_configs_enabled="false")
         world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
@@ -237,8 +237,10 @@ def test_a_quarantined_record_behind_the_stored_position_is_not_counted_as_copie
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_tail_may_end_inside_what_was_one_source_batch() -> None:
-    """The target takes small batches only, so a source batch is cut in many; the life is killed after some of them."""
+def test_the_copy_may_end_inside_one_source_batch() -> None:
+    """The target takes small batches only, so a source batch is split; the incarnation is killed after some of the
+    parts.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(40, sync_topic_configs_enabled="false")
@@ -248,9 +250,9 @@ def test_a_tail_may_end_inside_what_was_one_source_batch() -> None:
             batches = len(world.target.batches("A.orders", 0))
             first = world.source.append("orders", 0, source.records(40, size=150))
             await until(lambda: len(world.target.batches("A.orders", 0)) >= batches + 3, world)
-        await asyncio.sleep(1)  # what was on its way arrives
+        await asyncio.sleep(1)  # batches in flight arrive
         ends_at = len(copies(world))
-        assert first < ends_at < first + 40, "some of one batch is there"
+        assert first < ends_at < first + 40, "a part of one batch is there"
         async with world.worker():
             await all_copied(world)
             (line,) = said(world, "partitions.reconciled")
@@ -260,8 +262,8 @@ def test_a_tail_may_end_inside_what_was_one_source_batch() -> None:
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_process_that_begins_the_flow_anew_goes_on_behind_its_own_earlier_life() -> None:
-    """It was shut out and nobody took over: the same process comes back under a new id, its positions minutes old."""
+def test_a_process_that_restarts_the_flow_resumes_after_its_own_previous_incarnation() -> None:
+    """It was fenced and no worker took over: the same process returns under a new id, its positions minutes old."""
 
     async def scenario() -> None:
         world, source, witness = make(41)
@@ -291,8 +293,10 @@ def test_a_process_that_begins_the_flow_anew_goes_on_behind_its_own_earlier_life
     run_virtual(scenario(), limit_s=900)
 
 
-def test_a_life_that_fenced_itself_is_counted_from_its_last_position_on() -> None:
-    """It has fenced and reconciled itself, and is killed minutes after: batches of two producers stand there."""
+def test_an_incarnation_that_fenced_itself_is_counted_from_its_last_position() -> None:
+    """It has fenced and reconciled itself, and is killed minutes later: batches of two producers stand after the
+    position.
+    """
 
     async def scenario() -> None:
         world, source, witness = make(42, A__B_copy_mode="pass")

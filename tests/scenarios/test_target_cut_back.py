@@ -1,4 +1,7 @@
-"""A remote partition that ends before what was stored in it is noticed before anything more is written to it (M4)."""
+"""A remote partition that ends before its stored position is noticed before anything is written to it.
+
+See docs/broker-facts.md#m4.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ def remote(world: World) -> Partition:
 
 
 def led_elsewhere(world: World, but: int = 0) -> None:
-    """Let another broker lead the remote partition, and not ``but``."""
+    """Make another broker the leader of the remote partition, and not ``but``."""
     others = [node for node in remote(world).isr if node not in {remote(world).leader, but}]
     world.target.move_leader(REMOTE, 0, others[0])
 
 
 @pytest.mark.parametrize("elected", [True, False], ids=["by an unclean election", "without a new leader epoch"])
-def test_an_idle_partition_whose_end_is_gone_is_noticed_within_minutes(elected: bool) -> None:
+def test_an_idle_partition_that_was_truncated_is_noticed_within_minutes(elected: bool) -> None:
     async def scenario() -> None:
         world, source, _ = make(1)
         source.fill(10)
@@ -56,7 +59,7 @@ def test_an_idle_partition_whose_end_is_gone_is_noticed_within_minutes(elected: 
     run_virtual(scenario(), limit_s=900)
 
 
-def test_where_policy_says_so_an_idle_partition_whose_end_is_gone_is_copied_once_more() -> None:
+def test_a_truncated_idle_partition_is_copied_again_where_policy_says_so() -> None:
     async def scenario() -> None:
         world, source, _ = make(2, on_target_loss="recopy")
         source.fill(10)
@@ -71,7 +74,7 @@ def test_where_policy_says_so_an_idle_partition_whose_end_is_gone_is_copied_once
     run_virtual(scenario(), limit_s=900)
 
 
-def test_idle_partitions_are_looked_at_together_and_busy_ones_not_at_all() -> None:
+def test_idle_partitions_are_checked_together_and_busy_ones_not_at_all() -> None:
     async def scenario() -> None:
         world, source, _ = make(3, partitions=8)
         for number in range(8):
@@ -90,8 +93,10 @@ def test_idle_partitions_are_looked_at_together_and_busy_ones_not_at_all() -> No
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
 @pytest.mark.walk(range(2))
-def test_behind_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
-    """The new leader has lost all and knows no producer: it would take any sequence (H2)."""
+def test_after_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
+    """The new leader has lost everything and knows no producer: it would take any sequence
+    (docs/broker-facts.md#h2).
+    """
 
     async def scenario() -> None:
         world, source, _ = make(seed, nodes=3, replication_factor="3")
@@ -100,7 +105,7 @@ def test_behind_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_
             await all_copied(world)
             await asyncio.sleep(5)
             before = remote(world).leader
-            world.target.truncate(REMOTE, 0, 0)  # which elects a leader, too
+            world.target.truncate(REMOTE, 0, 0)  # this also elects a leader
             led_elsewhere(world, but=before)
             source.fill(10, age_ms=age_ms)
             await until(lambda: bool(said(world, "target.truncated")), world)
@@ -111,7 +116,7 @@ def test_behind_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_
 
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
-def test_behind_a_leader_that_came_back_with_less_no_batch_is_stored(age_ms: int) -> None:
+def test_no_batch_is_stored_after_a_leader_has_returned_with_fewer_records(age_ms: int) -> None:
     async def scenario() -> None:
         world, source, _ = make(5)
         source.fill(10, age_ms=age_ms)
@@ -130,7 +135,7 @@ def test_behind_a_leader_that_came_back_with_less_no_batch_is_stored(age_ms: int
     run_virtual(scenario(), limit_s=600)
 
 
-def test_clean_leader_changes_under_load_raise_nothing() -> None:
+def test_clean_leader_changes_under_load_are_not_reported() -> None:
     async def scenario(seed: int) -> None:
         world, source, witness = make(seed, nodes=3, replication_factor="3")
         source.fill(10)
@@ -151,7 +156,7 @@ def test_clean_leader_changes_under_load_raise_nothing() -> None:
 
 
 class Short:
-    """Brokers that tell of an end that lags behind, as long as ``lags``; counts what is produced meanwhile."""
+    """Brokers whose reported end lags while ``lags`` is set; counts produce requests."""
 
     def __init__(self) -> None:
         self.lags: Callable[[], bool] = lambda: False
@@ -178,7 +183,7 @@ class Short:
 
 
 @pytest.mark.parametrize("lasting_s", [2.0, 20.0])
-def test_an_end_that_only_lags_is_waited_for_and_nothing_is_sent_meanwhile(lasting_s: float) -> None:
+def test_a_reported_end_that_only_lags_is_waited_for_and_no_batch_is_sent_meanwhile(lasting_s: float) -> None:
     async def scenario() -> None:
         world, source, witness = make(6, nodes=3, replication_factor="3")
         source.fill(10)
@@ -193,7 +198,7 @@ def test_an_end_that_only_lags_is_waited_for_and_nothing_is_sent_meanwhile(lasti
             until_s = world.clock.monotonic() + lasting_s
             short.lags = lambda: world.clock.monotonic() < until_s
             led_elsewhere(world)
-            source.fill(1)  # refused by the old leader, so that the new one is asked for
+            source.fill(1)  # the old leader refuses it, so that the new one is looked up
             await asyncio.sleep(0.5)
             before = short.produced
             source.fill(10)
@@ -212,7 +217,7 @@ def test_an_end_that_only_lags_is_waited_for_and_nothing_is_sent_meanwhile(lasti
 
 
 @pytest.mark.parametrize("by_topic_id", [True, False], ids=["brokers from 4.1 on", "older ones"])
-def test_into_a_remote_topic_that_was_made_anew_while_its_broker_was_away_nothing_is_written(by_topic_id: bool) -> None:
+def test_no_batch_is_written_to_a_remote_topic_that_was_recreated_while_its_broker_was_away(by_topic_id: bool) -> None:
     async def scenario() -> None:
         world, source, _ = make(7)
         world.target.produce_by_topic_id = by_topic_id
@@ -233,7 +238,7 @@ def test_into_a_remote_topic_that_was_made_anew_while_its_broker_was_away_nothin
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_remote_topic_made_anew_between_two_looks_gets_nothing_where_batches_name_it_by_id() -> None:
+def test_no_batch_is_written_to_a_remote_topic_recreated_between_two_checks_where_batches_carry_topic_ids() -> None:
     async def scenario() -> None:
         world, source, _ = make(8)
         source.fill(10)

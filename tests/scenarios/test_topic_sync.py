@@ -1,4 +1,4 @@
-"""Settings of topics follow their source on schedule, and whatever stands in their way delays no copying."""
+"""Topic settings follow their source on a schedule, and no failure of that delays copying."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.scenarios.sync_world import EVERY_MINUTE, HOUR_S, IDENTITY, MINUTE_S,
 from tests.scenarios.world import World
 
 
-def test_settings_follow_at_the_start_and_then_at_every_interval() -> None:
+def test_settings_are_synced_at_the_start_and_then_at_every_interval() -> None:
     async def scenario() -> None:
         world = world_with("orders")
         world.target.create_topic("A.orders", 1, {"retention.ms": "5", "segment.ms": "7", "min.insync.replicas": "1"})
@@ -43,11 +43,11 @@ def test_settings_follow_at_the_start_and_then_at_every_interval() -> None:
                 "segment.bytes": "99999",
             }
             asked_s = times_of(world.source, "sync", "DescribeConfigs")
-            # A change of cleanup.policy is followed by a question on the copier's behalf, at once.
+            # A change of cleanup.policy makes the copier look it up at once.
             gaps = [gap for earlier, later in pairwise(asked_s) if (gap := later - earlier) > 1]
             assert len(gaps) == 5
             assert gaps == pytest.approx([60.0] * 5, abs=0.02)
-            assert len(times_of(world.target, "sync", "IncrementalAlterConfigs")) == 2  # only what differs is written
+            assert len(times_of(world.target, "sync", "IncrementalAlterConfigs")) == 2  # only differences are written
 
     run_virtual(scenario(), limit_s=HOUR_S)
 
@@ -59,7 +59,7 @@ def test_settings_follow_at_the_start_and_then_at_every_interval() -> None:
         EVERY_MINUTE | {"sync.topic.configs.interval.seconds": "-1", "sync.topic.acls.interval.seconds": "-1"},
     ],
 )
-def test_what_is_switched_off_asks_nothing(off: dict[str, str]) -> None:
+def test_disabled_syncs_send_no_request(off: dict[str, str]) -> None:
     async def scenario() -> None:
         world = world_with("orders", **off)
         async with world.worker():
@@ -103,7 +103,7 @@ def test_a_target_that_answers_no_admin_request_delays_no_copying_and_is_asked_a
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_target_that_cannot_change_settings_at_all_is_said_once_and_copied_to() -> None:
+def test_a_target_that_cannot_change_settings_at_all_is_logged_once_and_copied_to() -> None:
     """MirrorMaker 2 fails its connector there."""
 
     async def scenario() -> None:
@@ -124,7 +124,7 @@ def test_a_target_that_cannot_change_settings_at_all_is_said_once_and_copied_to(
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_setting_that_the_target_refuses_is_left_out_alone_said_once_and_tried_again() -> None:
+def test_a_refused_setting_is_left_out_alone_and_logged_once_and_tried_again() -> None:
     """B80, B81: a setting that only the source's brokers know."""
 
     async def scenario() -> None:
@@ -180,9 +180,7 @@ def test_a_topic_is_created_without_the_settings_that_the_target_refuses() -> No
 
 @pytest.mark.parametrize("code", [89, 7, 41, None])
 @pytest.mark.parametrize("hit", range(4))
-def test_a_target_that_is_busy_while_it_is_asked_about_settings_gets_no_topic_without_them(
-    code: int | None, hit: int
-) -> None:
+def test_a_target_that_is_busy_while_asked_for_settings_gets_no_topic_without_them(code: int | None, hit: int) -> None:
     """Without cleanup.policy=compact the default policy would delete old records as they come."""
 
     async def scenario() -> None:
@@ -222,7 +220,7 @@ def test_a_target_that_is_busy_while_it_is_asked_about_settings_gets_no_topic_wi
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_missing_right_is_named_once_and_taken_up_when_granted() -> None:
+def test_a_missing_right_is_named_once_and_its_grant_is_noticed() -> None:
     async def scenario() -> None:
         world = world_with("orders", "bills")
         async with world.worker():
@@ -242,7 +240,7 @@ def test_a_missing_right_is_named_once_and_taken_up_when_granted() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_setting_taken_back_upstream_is_taken_back_and_one_set_by_hand_beside_the_brokers_file_stays() -> None:
+def test_a_setting_removed_upstream_is_removed_and_one_set_by_hand_on_the_target_stays() -> None:
     """The source's server.properties sets log.retention.hours, as the stock file does."""
 
     async def scenario() -> None:
@@ -279,7 +277,7 @@ def test_a_setting_taken_back_upstream_is_taken_back_and_one_set_by_hand_beside_
 
 
 @pytest.mark.parametrize("identity", [False, True])
-def test_settings_that_may_not_be_read_are_said_once_also_where_both_sides_have_one_name(identity: bool) -> None:
+def test_settings_that_may_not_be_read_are_logged_once_even_if_both_sides_have_one_name(identity: bool) -> None:
     async def scenario() -> None:
         world = world_with("orders", **(IDENTITY if identity else {}))
         remote = "orders" if identity else "A.orders"
@@ -305,7 +303,7 @@ def test_settings_that_may_not_be_read_are_said_once_also_where_both_sides_have_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_dry_run_names_every_topic_and_a_right_that_is_missing_for_all_of_them_fills_no_log() -> None:
+def test_a_dry_run_names_every_topic_and_a_right_missing_for_all_of_them_does_not_flood_the_log() -> None:
     async def scenario(**extra: str) -> None:
         names = [f"t{number:02}" for number in range(60)]
         world = world_with(*names, **extra)
@@ -326,12 +324,12 @@ def test_a_dry_run_names_every_topic_and_a_right_that_is_missing_for_all_of_them
     run_virtual(scenario(**{"sync.topic.configs.dry.run": "true"}), limit_s=HOUR_S)
 
 
-def test_a_defect_in_the_sync_is_said_loudly_and_stops_no_copying() -> None:
+def test_a_defect_in_the_sync_is_logged_as_such_and_stops_no_copying() -> None:
     async def scenario() -> None:
         world = world_with("orders")
 
         async def broken(*_: object, **__: object) -> Any:
-            raise KeyError("nobody thought of it")
+            raise KeyError("an unexpected error")
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(admin, "alter_topic_configs", broken)
@@ -354,7 +352,7 @@ def test_a_defect_in_the_sync_is_said_loudly_and_stops_no_copying() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_dry_run_says_what_would_change_and_changes_nothing() -> None:
+def test_a_dry_run_logs_what_would_change_and_changes_nothing() -> None:
     async def scenario() -> None:
         world = world_with("orders", **{"A->B.sync.topic.configs.dry.run": "true", "sync.topic.acls.dry.run": "true"})
         world.source.acls, world.target.acls = {acl("orders")}, set()
@@ -378,7 +376,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_the_copier_learns_that_larger_batches_pass_now() -> None:
+def test_the_copier_learns_that_larger_batches_are_accepted_now() -> None:
     async def scenario() -> None:
         world = World(7, extra=EVERY_MINUTE)
         world.source.create_topic("orders", 1, {"max.message.bytes": "1000"})
@@ -416,10 +414,10 @@ def test_a_min_insync_replicas_that_the_remote_topic_cannot_reach_is_left_out() 
 
 
 @pytest.mark.parametrize(("most", "has"), [("2", {"min.insync.replicas": "2"}), ("3", {})])
-def test_with_the_brokers_own_number_of_replicas_min_insync_replicas_is_set_once_they_can_be_counted(
+def test_with_the_brokers_default_replication_min_insync_replicas_is_set_once_the_replicas_are_known(
     most: str, has: dict[str, str]
 ) -> None:
-    """B80: with replication.factor=-1 nobody knows their number before the topic is there."""
+    """B80: with replication.factor=-1 their number is unknown before the topic exists."""
 
     async def scenario() -> None:
         extra = {**EVERY_MINUTE, "replication.factor": "-1", "config.properties.exclude": "segment.ms"}
@@ -437,7 +435,7 @@ def test_with_the_brokers_own_number_of_replicas_min_insync_replicas_is_set_once
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_with_the_brokers_own_number_of_replicas_and_no_sync_a_min_insync_replicas_is_said_to_be_left_out() -> None:
+def test_with_the_brokers_default_replication_and_no_sync_a_left_out_min_insync_replicas_is_logged() -> None:
     async def scenario() -> None:
         extra = {"replication.factor": "-1", "config.properties.exclude": "segment.ms"}
         world = World(7, extra={**extra, "sync.topic.configs.enabled": "false"})

@@ -1,4 +1,6 @@
-"""Tasks that are not divided, one of each kind in a flow: workers share them as their group says, no two run one."""
+"""Tasks that are not divided, one of each kind in a flow: each is assigned to one worker, and no two workers run
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ FLOWS = tuple(parse_flow(f"S{number}->B") for number in range(6))
 
 
 class Tasks:
-    """Runs a worker's part of all flows' checkpoint tasks, each as the herder does."""
+    """Runs a worker's checkpoint tasks of all flows, each as the herder does."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -40,7 +42,7 @@ class Tasks:
 
     @property
     def running(self) -> set[Flow]:
-        """Those that run and can write: what a task sends goes out under its member's lease, or waits for it."""
+        """The tasks that run and can write: a request needs the lease of its member, or waits for it."""
         return {flow for flow, schedule in self._running.items() if schedule.member.gate.is_open}
 
     async def end(self) -> None:
@@ -60,7 +62,7 @@ class Scene:
         return found
 
     def are_spread(self, workers: int) -> bool:
-        """Whether each task runs somewhere just now, on so many workers, and on none more than one above its part."""
+        """Whether each task runs now, on so many workers, and none of them runs more than one above its part."""
         numbers = [len(each.running) for each in self.tasks if each.running]
         return len(numbers) == workers and sum(numbers) == len(FLOWS) and max(numbers) <= len(FLOWS) // workers + 1
 
@@ -73,7 +75,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
-    """Three workers that share six tasks, of which none ever runs twice at a time."""
+    """Three workers that run six tasks; no task ever runs on two of them at a time."""
     found = Scene()
     try:
         for name in ("w1", "w2", "w3"):
@@ -89,7 +91,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_what_a_killed_worker_ran_goes_on_at_others_after_its_session(leads: bool) -> None:
+def test_tasks_of_a_killed_worker_resume_on_others_after_its_session(leads: bool) -> None:
     async def scenario() -> None:
         async with scene() as found:
             dead = next(each for each in found.tasks if each.worker.member.is_leader is leads)
@@ -103,7 +105,7 @@ def test_what_a_killed_worker_ran_goes_on_at_others_after_its_session(leads: boo
     run(scenario())
 
 
-def test_they_move_to_a_worker_that_joins_and_away_from_one_that_leaves_and_cost_no_fence() -> None:
+def test_tasks_move_to_a_joining_worker_and_from_a_leaving_one_without_a_fence() -> None:
     async def scenario() -> None:
         async with scene() as found:
             joined = found.add("w4")
@@ -118,7 +120,7 @@ def test_they_move_to_a_worker_that_joins_and_away_from_one_that_leaves_and_cost
     run(scenario())
 
 
-def test_a_worker_that_is_cut_off_and_comes_back_runs_none_that_went_on_elsewhere() -> None:
+def test_a_worker_that_returns_after_a_cut_runs_no_task_that_another_worker_has_now() -> None:
     async def scenario() -> None:
         async with scene() as found:
             cut = next(each for each in found.tasks if not each.worker.member.is_leader)

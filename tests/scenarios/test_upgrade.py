@@ -1,4 +1,4 @@
-"""Whole workers of two versions in one group: a younger one writes to the control log what the older do not know."""
+"""Whole workers of two versions in one group: a newer one writes records that the older ones do not know."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YOUNGER = "99.0"
 
 @pytest.fixture
 def younger(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
-    """The numbers of workers that are of a younger version: they know the kind ``Vote``, and make nothing of it."""
+    """The numbers of the workers of a newer version: they know the kind ``Vote``, and ignore it."""
     numbers: set[int] = set()
 
     def decode(data: bytes | None, *, where: str) -> ControlRecord:
@@ -39,14 +39,14 @@ def younger(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 def says(world: SharedWorld, by: Process, *, kind: str, skippable: bool, layout: int = 1) -> None:
-    """Let the control log have a record of the younger version, by one of its workers."""
+    """Append a record of the newer version to the control log, by one of its workers."""
     assert by.member is not None
     fields = {"format": layout, "kind": kind, "skippable": skippable, "version": YOUNGER, "member": by.member.id}
     world.target.append(LOG, 0, [Record(json.dumps({**fields, "mood": "bright"}).encode())])
 
 
 def written(world: SharedWorld, *kinds: type[ControlRecord]) -> list[ControlRecord]:
-    """Return what stands in the control log of some kinds, as this version reads it."""
+    """Return the records of some kinds in the control log, as this version reads them."""
     found = []
     for record in world.target.records(LOG, 0):
         try:
@@ -57,7 +57,7 @@ def written(world: SharedWorld, *kinds: type[ControlRecord]) -> list[ControlReco
 
 
 @pytest.mark.walk(SEEDS)
-def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: int, younger: set[int]) -> None:
+def test_an_optional_record_of_a_newer_version_stops_no_worker_and_fences_none(seed: int, younger: set[int]) -> None:
     async def scenario() -> None:
         world = SharedWorld(seed)
         names = world.make_topics(5, 3)
@@ -85,7 +85,7 @@ def test_what_older_workers_may_pass_over_stops_nothing_and_fences_nobody(seed: 
 
 
 @pytest.mark.walk(SEEDS)
-def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_goes_on(
+def test_a_mandatory_record_of_a_newer_version_makes_older_workers_drain_and_the_newer_one_continues(
     seed: int, younger: set[int]
 ) -> None:
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_g
         await world.until(lambda: all(process.life.over for process in older), within_s=10)
         await asyncio.sleep(3)
         assert world.owners() == {key: [new.name] for key in sorted(world.keys())}
-        assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied on meanwhile"
+        assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied meanwhile"
         for task in tasks:
             task.cancel()
         await world.finish()
@@ -114,7 +114,7 @@ def test_what_older_workers_must_not_pass_over_lets_them_drain_and_the_younger_g
             assert process.said("group.refused")
             assert await process.stop() != 0
         left = {record.member for record in written(world, Left)}
-        assert len(left) == len(older), "they say so themselves, and are not found out"
+        assert len(left) == len(older), "they leave by themselves, and are not evicted"
         assert not any(record.in_doubt for record in written(world, Left)), "all of theirs was answered"
         assert written(world, Fenced, Evicted) == []
 

@@ -1,4 +1,4 @@
-"""The log of a long night: what stands still is said once, with the way out; what is idle is quiet."""
+"""The log of a long night: a stop is logged once, with its remedy; idle parts log nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def night_with(*topics: str, **extra: str) -> Night:
     return Night(world)
 
 
-def test_an_idle_worker_says_nothing() -> None:
+def test_an_idle_worker_logs_nothing() -> None:
     async def scenario() -> None:
         night = night_with("orders", "bills")
         async with night.world.worker():
@@ -54,7 +54,7 @@ def test_an_idle_worker_says_nothing() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_refused_topic_is_said_once_and_forgiven_within_a_minute() -> None:
+def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_allowed() -> None:
     async def scenario() -> None:
         night = night_with("orders")
         night.world.target.create_topic("A.orders", 1)
@@ -70,8 +70,8 @@ def test_a_refused_topic_is_said_once_and_forgiven_within_a_minute() -> None:
     run_virtual(scenario(), limit_s=3 * HOUR_S)
 
 
-def test_a_recopy_is_no_licence_for_the_next_time_the_topic_is_made_anew() -> None:
-    """--allow-recopy was left in the unit file; in the night a job deletes and makes the source topic again."""
+def test_a_recopy_flag_does_not_count_for_the_next_time_the_topic_is_recreated() -> None:
+    """--allow-recopy was left in the unit file; in the night a job deletes and recreates the source topic."""
 
     async def scenario() -> None:
         night = night_with("orders")
@@ -99,8 +99,8 @@ def test_a_recopy_is_no_licence_for_the_next_time_the_topic_is_made_anew() -> No
     run_virtual(scenario(), limit_s=3 * HOUR_S)
 
 
-def test_a_topic_that_vanishes_and_returns_loses_nothing() -> None:
-    """The right to see it is taken away for a minute. Back again, its next record is the second that is ever copied."""
+def test_a_topic_that_vanishes_and_returns_loses_no_record() -> None:
+    """The right to see it is revoked for a minute. After that its next record is the second that is ever copied."""
 
     async def scenario() -> None:
         night = night_with("orders")
@@ -120,7 +120,7 @@ def test_a_topic_that_vanishes_and_returns_loses_nothing() -> None:
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_missing_right_is_said_without_chatter_and_noticed_when_given() -> None:
+def test_a_missing_right_is_logged_sparingly_and_its_grant_is_noticed() -> None:
     async def scenario() -> None:
         night = night_with("orders", "bills")
         async with night.world.worker():
@@ -154,7 +154,7 @@ def write_to_all(night: Night, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("event", ["source.denied", "target.denied"])
-def test_a_right_revoked_on_a_topic_of_many_partitions_makes_one_line(event: str) -> None:
+def test_a_right_revoked_on_a_topic_of_many_partitions_is_logged_in_one_line(event: str) -> None:
     async def scenario() -> None:
         night = wide_night(partitions=60)
         async with night.world.worker():
@@ -176,7 +176,7 @@ def test_a_right_revoked_on_a_topic_of_many_partitions_makes_one_line(event: str
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_right_that_stays_revoked_is_not_said_again_and_one_revoked_once_more_is() -> None:
+def test_a_right_that_stays_revoked_is_logged_once_and_again_after_the_next_revocation() -> None:
     async def scenario() -> None:
         night = wide_night(partitions=3)
         world = night.world
@@ -200,7 +200,7 @@ def test_a_right_that_stays_revoked_is_not_said_again_and_one_revoked_once_more_
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
-def test_a_record_too_large_is_said_without_chatter_and_the_raised_limit_counts_at_the_next_attempt() -> None:
+def test_a_record_that_is_too_large_is_logged_sparingly_and_a_raised_limit_counts_at_the_next_attempt() -> None:
     async def scenario() -> None:
         night = night_with("orders", **{"sync.topic.configs.enabled": "false"})
         night.world.target.create_topic("A.orders", 1)
@@ -219,7 +219,7 @@ def test_a_record_too_large_is_said_without_chatter_and_the_raised_limit_counts_
     run_virtual(scenario(), limit_s=3 * HOUR_S)
 
 
-def test_a_target_that_is_away_for_a_night_is_said_now_and_then() -> None:
+def test_a_target_that_is_unavailable_for_a_night_is_logged_now_and_then() -> None:
     async def scenario() -> None:
         night = night_with("orders")
         async with night.world.worker():
@@ -230,14 +230,14 @@ def test_a_target_that_is_away_for_a_night_is_said_now_and_then() -> None:
             night.world.source.append("orders", 0, [b"2"])
             await asyncio.sleep(2 * HOUR_S)
             said = night.lines()[begun:]
-            assert 1 <= len(said) <= 125, said[-5:]  # one a minute; each of those that wait says so once more
+            assert 1 <= len(said) <= 125, said[-5:]  # one a minute; each waiting partition logs once more
             night.world.target.start_broker(node)
             await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
 
     run_virtual(scenario(), limit_s=5 * HOUR_S)
 
 
-def test_a_pattern_that_finds_no_end_names_the_topic_and_stops_no_other() -> None:
+def test_a_pattern_that_runs_for_ever_is_named_with_its_topic_and_stops_no_other() -> None:
     async def scenario() -> None:
         slow = "a" * 60 + "b"
         night = night_with("orders", slow, **{"A->B.topics": "(a|a)+c,orders"})
@@ -252,7 +252,7 @@ def test_a_pattern_that_finds_no_end_names_the_topic_and_stops_no_other() -> Non
 
 
 @pytest.mark.parametrize("records", [0, 1])
-def test_a_stop_ends_within_a_minute_although_the_target_is_gone(records: int) -> None:
+def test_a_stop_ends_within_a_minute_although_the_target_is_unavailable(records: int) -> None:
     async def scenario() -> None:
         night = night_with("orders")
         async with night.world.worker() as herder:

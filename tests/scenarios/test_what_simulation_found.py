@@ -1,4 +1,4 @@
-"""Stories that the simulation told first, each cut down to what it needs (``tests/simulation``)."""
+"""Failures that the simulation found first, each reduced to what it needs (``tests/simulation``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = {"orders": "A.orders"}
 FORGOTTEN = Faults(
     produce_error=1.0, produce_errors=((ErrorCode.unknown_producer_id, 0.0),), produce_errors_in=("A.orders",)
 )
-"""The target says that it does not know us: the partition is fenced and reconciled."""
+"""The target answers that it does not know the producer: the partition is fenced and reconciled."""
 
 
 def numbers(first: int, end: int) -> list[bytes]:
@@ -39,7 +39,7 @@ async def until_said(world: World, text: str, *, deadline_s: float = 60.0) -> No
         raise AssertionError(f"{text!r} is not in\n{world.log_text.getvalue()[-3000:]}") from None
 
 
-def test_who_is_fenced_while_reconciling_comes_back_and_calls_it_no_defect() -> None:
+def test_a_worker_that_is_fenced_while_it_reconciles_returns_and_logs_no_defect() -> None:
     async def scenario() -> None:
         world = World(1)
         world.source.create_topic("orders", 1)
@@ -60,8 +60,8 @@ def test_who_is_fenced_while_reconciling_comes_back_and_calls_it_no_defect() -> 
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_partition_of_which_the_target_does_not_say_where_it_ends_begins_a_round_later() -> None:
-    """Begun all the same, it could not be reconciled: nobody knew from where on to read the remote partition."""
+def test_a_partition_whose_end_on_the_target_is_unknown_starts_a_round_later() -> None:
+    """If it had started, it could not be reconciled: the offset from which to read the remote partition was unknown."""
 
     async def scenario() -> None:
         world = World(2)
@@ -71,7 +71,9 @@ def test_a_partition_of_which_the_target_does_not_say_where_it_ends_begins_a_rou
 
         def is_cut_off(request: object) -> bool:
             if isinstance(request, ListOffsetsRequest):
-                return next(asked) == 3  # whether the remote topic is empty was asked before, by its start and its end
+                return (
+                    next(asked) == 3
+                )  # start and end of the remote topic were requested before, to see whether it is empty
             is_copy = isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders"
             return is_copy and next(sent) == 1
 
@@ -87,8 +89,8 @@ def test_a_partition_of_which_the_target_does_not_say_where_it_ends_begins_a_rou
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_remote_partition_that_was_cut_back_and_has_grown_again_is_noticed(killed: bool) -> None:
-    """An unclean leader lacks all, and takes what comes next: the log soon ends behind the position again."""
+def test_a_truncated_remote_partition_that_has_grown_again_is_noticed(killed: bool) -> None:
+    """An unclean leader lacks all records, and takes new ones: the log soon ends past the position again."""
 
     async def scenario() -> None:
         world = World(3, nodes=3)
@@ -118,8 +120,12 @@ def test_a_remote_partition_that_was_cut_back_and_has_grown_again_is_noticed(kil
     ("deleted_before", "said"),
     [(25, "source offsets 10 to 24 were deleted"), (10, None), (5, None), (30, "source offsets 10 to 29 were deleted")],
 )
-def test_what_expired_between_a_kill_and_the_next_start_is_reported(deleted_before: int, said: str | None) -> None:
-    """The next life finds out by content how far the last one got; what it cannot find any more was not copied."""
+def test_records_that_expired_between_a_kill_and_the_next_start_are_reported(
+    deleted_before: int, said: str | None
+) -> None:
+    """The next incarnation compares contents to find the last copied record; records that it cannot find were not
+    copied.
+    """
 
     async def scenario() -> None:
         world = World(4)

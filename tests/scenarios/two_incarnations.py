@@ -1,4 +1,4 @@
-"""Two lives of a flow, the first of which is killed far ahead of its stored positions: what such scenarios share."""
+"""Two incarnations of a worker, the first killed far ahead of its stored positions: shared helpers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_data(request: Request) -> bool:
 
 
 class Source:
-    """Appends records to ``orders``, each with an id of its own."""
+    """Appends records to ``orders``, each with its own id."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -62,7 +62,9 @@ async def all_copied(world: World) -> None:
 
 @asynccontextmanager
 async def life_with_old_positions(world: World, source: Source) -> AsyncIterator[Gate]:
-    """A worker that has copied all there was; from then on its positions do not arrive, and in the end it is killed."""
+    """Run a worker that has copied everything; then its positions stop arriving, and at the end of the block it is
+    killed.
+    """
     gate = Gate(is_position)
     async with world.worker(through=gate):
         await all_copied(world)
@@ -72,7 +74,7 @@ async def life_with_old_positions(world: World, source: Source) -> AsyncIterator
 
 
 async def killed_ahead(world: World, source: Source, before: int, ahead: int) -> None:
-    """Let a worker copy ``before`` batches and store where it stands, then copy so many more, and be killed."""
+    """Let a worker copy ``before`` batches and store its position, then copy ``behind`` more, and be killed."""
     source.fill(before)
     async with life_with_old_positions(world, source) as gate:
         source.fill(ahead)
@@ -106,7 +108,7 @@ def make(seed: int, *, partitions: int = 1, nodes: int = 1, **extra: str) -> tup
 
 
 async def finish(world: World, source: Source, witness: Witness) -> None:
-    """Copy to the end in one more life, and judge."""
+    """Copy the rest with one more incarnation, and judge."""
     async with world.worker():
         source.fill(5)
         await all_copied(world)
@@ -129,5 +131,5 @@ def written(world: World) -> set[tuple[int, tuple[str, int, int]]]:
 
 
 def forget_transactional_ids(world: World) -> None:
-    """As a target does after ``transactional.id.expiration.ms`` (C2)."""
+    """Expire them as a target does after ``transactional.id.expiration.ms`` (docs/broker-facts.md#c2)."""
     world.target.coordinator.transactional_ids.clear()

@@ -1,4 +1,4 @@
-"""What two logs have held, also what retention and cleaning have taken since: then a copy can still be judged."""
+"""Remembers what two logs have held, so that a copy can be judged after retention and compaction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.scenarios.world import World
 
 
 class Witness:
-    """Remembers the records of one topic and its copy. Each has a header ``id`` with a value of its own.
+    """Remembers the records of one topic and its copy. Each record has its own header ``id``.
 
-    ``look`` is to be called before anything is removed from a log.
+    Call ``look`` before anything is removed from a log.
     """
 
     def __init__(self, world: World, topic: str) -> None:
@@ -48,10 +48,10 @@ class Witness:
             self._world.target.expire(self.remote)
 
     def findings(self, *, foreign: bool = False, timestamps: bool = True) -> list[str]:
-        """Return what is wrong: each record that the source still has must be copied, once, unchanged and in order.
+        """Return all faults: each record that the source still has must be copied, once, unchanged and in order.
 
         Args:
-            foreign: records that the source never had are passed over.
+            foreign: records that the source never had are skipped.
             timestamps: False where the target sets its own.
         """
         self.look()
@@ -89,7 +89,7 @@ def _content(record: StoredRecord, timestamps: bool) -> object:
 
 
 async def stored_positions(world: World) -> dict[tuple[str, int], StoredPosition]:
-    """Return what the next life would begin with."""
+    """Return the positions with which the next incarnation would start."""
     name = world.settings.offsets_topic
     topic = (await fetch_metadata(world.target, [name])).topics[name]
     positions, _ = await read_positions(world.target, topic, "A")

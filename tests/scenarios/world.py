@@ -1,4 +1,4 @@
-"""Two cluster models and mm2py's own parts between them, under virtual time: what a scenario stands on."""
+"""Two cluster models and mm2py's own parts between them, under virtual time: the base of all scenarios."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def flow_settings(extra: tuple[tuple[str, str], ...] = ()) -> FlowSettings:
 
 @lru_cache
 def configuration(extra: tuple[tuple[str, str], ...] = ()) -> Configuration:
-    """Return what a worker of flow A->B is to do, read from a file."""
+    """Return what a worker of flow A->B has to do, read from a file."""
     return settings_file(extra).configuration()
 
 
@@ -65,7 +65,7 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
 
 
 class World:
-    """A source and a target model, and a worker's life between them. All randomness comes from one seed."""
+    """A source and a target model, and a worker between them. All randomness comes from one seed."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class World:
         self.metrics = Metrics()
 
     def rewrite_file(self, extra: Mapping[str, str]) -> None:
-        """Change the file of workers that are started from now on."""
+        """Change the file of workers that start from now on."""
         self.extra = {"emit.heartbeats.enabled": "false", **extra}
         self.settings = flow_settings(tuple(sorted(self.extra.items())))
 
     def file(self, extra: Mapping[str, str]) -> SettingsFile:
-        """Return the file of a worker; ``extra`` lines stand in it as well."""
+        """Return the file of a worker, with ``extra`` lines in it."""
         return settings_file(tuple(sorted({**self.extra, **extra}.items())))
 
     def start(
@@ -117,12 +117,12 @@ class World:
         clock: Clock | None = None,
         **clusters: ClusterModel,
     ) -> Process:
-        """Start a worker, whose file has ``extra`` lines; ``clusters`` are what it finds at other addresses.
+        """Start a worker whose file has ``extra`` lines; ``clusters`` are found at further addresses.
 
         Args:
             apply: with ``--apply``.
             through: what stands between this worker and a cluster.
-            clock: another one than the world's.
+            clock: its own clock, instead of the world's.
         """
         all_clusters = {"A": self.source, "B": self.target, **clusters}
         file = self.file(extra or {})
@@ -138,7 +138,7 @@ class World:
         through: Callable[[Wire], Brokers] = lambda wire: wire,
         clock: Clock | None = None,
     ) -> AsyncIterator[Herder]:
-        """Run a worker; leaving the block kills it as kill -9 would. ``herder.stop()`` before that drains it."""
+        """Run a worker; leaving the block kills it as kill -9 does. ``herder.stop()`` before that drains it."""
         self.recopies = {self.settings.flow: set(allow_recopy)}
         process = self.start(through=through, clock=clock)
         assert process.life.task is not None
@@ -156,7 +156,7 @@ class World:
         self.log_text.truncate(0)
 
     async def copied(self, topics: Mapping[str, str], *, deadline_s: float = 300.0) -> None:
-        """Wait until the remote topics hold as much as their sources, by the last record of each partition."""
+        """Wait until the last record of each source partition is in the remote topics."""
         async with asyncio.timeout(deadline_s):
             while not all(self._is_copied(name, remote) for name, remote in topics.items()):
                 await asyncio.sleep(0.2)
