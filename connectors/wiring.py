@@ -6,8 +6,9 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,10 +33,11 @@ from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
 from mm2py.replication.position import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
-from mm2py.settings.config_log import ConfigLog, ConfigWriter
-from mm2py.settings.follow import ConfigWatch, Others, SwitchingOff
+from mm2py.settings.config_log import ConfigLog
+from mm2py.settings.flow_config import Part
+from mm2py.settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow, should_replicate
-from mm2py.worker.connector_schedule import Current, HeartbeatSchedule, PathSchedule, SourceSchedule
+from mm2py.worker.connector_schedule import HeartbeatSchedule, PathSchedule, SourceSchedule
 from mm2py.worker.herder import Herder, Plan
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
@@ -74,22 +76,31 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     groups = {at: _group(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
-    currents = {one.flow: Current(one, beating.get(one.flow)) for one in configuration.flows}
+    currents = {one.flow: CurrentSettings(one, beating.get(one.flow)) for one in configuration.flows}
 
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
         group = groups[flow.target]
         to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        schedule = _source_schedule(settings, current, group, to=to, means=means, file=file, apply=apply)
-        copying = _Copying(settings, to, schedule, means, recopies=recopies.get(flow, set()))
-        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(copying.begin, schedule)
+        config_log, log = _config_log(settings, to, means), means.log.bind(flow=str(flow))
+        copying = _Copying(settings, to, means, recopies=recopies.get(flow, set()))
+        schedule = SourceSchedule(
+            group,
+            ConfigWatch(flow, file, config_log, current, apply=apply, log=log),
+            copying.change,
+            may_store=functools.partial(refuse_running_mm2, settings, to.brokers, log),
+            clock=means.clock,
+            rng=means.rng,
+            log=log,
+        )
+        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
     if apply:
         for settings in file.flows_switched_off():
             to = means.connect(settings.flow, settings.target, settings.target_request_timeout_s)
             plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, file)
     for emitted in configuration.heartbeats:
-        current = currents.get(emitted.flow) or Current(None, emitted)
+        current = currents.get(emitted.flow) or CurrentSettings(None, emitted)
         at = emitted.flow.target
         schedule_of_task = HeartbeatSchedule(groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
         plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, means)
@@ -110,13 +121,11 @@ class _Copying:
         self,
         settings: FlowSettings,
         to: Side,
-        schedule: SourceSchedule,
         means: Means,
         *,
         recopies: set[str],
     ) -> None:
         self._settings = settings
-        self._schedule = schedule
         self._recopies = recopies
         self._means = means
         self._running: SourceConnector | None = None
@@ -124,9 +133,9 @@ class _Copying:
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
         self._targets = {settings.target_request_timeout_s: to}
 
-    def begin(self, life: int) -> Connector:
+    def begin(self, schedule: SourceSchedule, life: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
-        schedule, means = self._schedule, self._means
+        means = self._means
         if self._running is not None and not self._running.leaves_doubt:
             self._ended |= self._running.producer_ids
         settings = schedule.settings
@@ -147,8 +156,12 @@ class _Copying:
             rng=means.rng,
             log=means.log.bind(flow=str(flow)),
         )
-        schedule.change = connector.change
         return connector
+
+    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+        """Let parts of the running connector take new settings up."""
+        if self._running is not None:
+            self._running.change(settings, parts)
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
         """Connections are opened anew for another time-out only."""
@@ -161,51 +174,13 @@ class _Copying:
         return self._means.connect(self._settings.flow, cluster, timeout_s)
 
 
-def _source_schedule(
-    settings: FlowSettings,
-    current: Current,
-    group: Group,
-    *,
-    to: Side,
-    means: Means,
-    file: SettingsFile,
-    apply: bool,
-) -> SourceSchedule:
-    flow, clock, rng, log = settings.flow, means.clock, means.rng, means.log.bind(flow=str(settings.flow))
-
-    def make_watch(others: Others) -> ConfigWatch:
-        config_log = _config_log(settings, to, means)
-        return ConfigWatch(flow, file, config_log, others=others, apply=apply, log=log)
-
-    return SourceSchedule(
-        group,
-        flow,
-        current,
-        make_watch,
-        may_store=lambda: refuse_running_mm2(settings, to.brokers, log),
-        clock=clock,
-        rng=rng,
-        log=log,
-    )
-
-
 def _switching_off(settings: FlowSettings, to: Side, means: Means, file: SettingsFile) -> Plan:
     flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
     return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), file.shared(flow), log))
 
 
 def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
-    clock, rng = means.clock, means.rng
-    return ConfigLog(
-        to.brokers,
-        settings.configs_topic,
-        settings.flow,
-        ConfigWriter(settings, to.brokers, f"configs-{rng.getrandbits(48):012x}", clock=clock, rng=rng),
-        replication_factor=settings.configs_topic_replication_factor,
-        worker=means.name,
-        clock=clock,
-        rng=rng,
-    )
+    return ConfigLog(to.brokers, settings, worker=means.name, clock=means.clock, rng=means.rng)
 
 
 def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, means: Means) -> Plan:
@@ -219,7 +194,7 @@ def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, means:
     )
 
 
-def _path(flow: Flow, to: Side, current: Current, means: Means) -> Plan:
+def _path(flow: Flow, to: Side, current: CurrentSettings, means: Means) -> Plan:
     log = means.log.bind(flow=str(flow))
     schedule = PathSchedule(current, remote_heartbeats)
     return Plan(

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import random
 import sys
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import printable, shown_value
-from mm2py.settings.config_log import ConfigLog, ConfigTable, ConfigWriter, Lost
+from mm2py.settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.settings.flow_config import Difference, changed, difference, reach, swapped
 from mm2py.settings.follow import merged
 from mm2py.status.printout import time_text
@@ -190,17 +189,7 @@ async def _plan(
 
 async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
-    settings = plan.settings
-    log = ConfigLog(
-        brokers,
-        settings.configs_topic,
-        plan.flow,
-        ConfigWriter(settings, brokers, f"apply-{uuid.uuid4().hex[:12]}", clock=clock, rng=rng),
-        replication_factor=settings.configs_topic_replication_factor,
-        worker="mm2py apply",
-        clock=clock,
-        rng=rng,
-    )
+    log = ConfigLog(brokers, plan.settings, worker="mm2py apply", clock=clock, rng=rng)
     outcome = await log.write(plan.wanted, instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(

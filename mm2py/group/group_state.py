@@ -7,7 +7,6 @@ By what rules it came about says ``membership.py``.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -75,23 +74,6 @@ class Member:
     silent: bool = False
     outages: int = 0
     """How many times since its last record the log took nothing from anybody for half of its session time-out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Runners:
-    """The other members of a group that run a flow, or are about to; none that is silent."""
-
-    told: frozenset[MemberId]
-    """They run it by what is stored, as they have said."""
-    untold: frozenset[MemberId]
-    """They joined before us, and have not said yet what they run."""
-    unheard: frozenset[MemberId]
-    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known if a live member runs the flow by what is stored, but for those that have not said."""
-        return not self.unheard or not self.told <= self.unheard
 
 
 class GroupState:
@@ -213,25 +195,6 @@ class GroupState:
         if share.is_partition:
             return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
         return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
-
-    def runners(self, flow: Flow, me: MemberId, since: int) -> Runners:
-        """Return which other members run a flow, or are about to.
-
-        The story: two workers are started at once, with a file that none has run before. If each of them took the other
-        for one that runs the flow, neither would store it. So the later one waits for the earlier.
-
-        Args:
-            since: an offset of the log; members that wrote nothing from there on are ``unheard``.
-        """
-        members = {name: one for name, one in self.members.items() if name != me and not one.silent}
-        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
-        before = itertools.takewhile(lambda name: name != me, self.members)
-        untold = frozenset(
-            name
-            for name in before
-            if name in members and flow in members[name].joined.flows and flow not in members[name].applied
-        )
-        return Runners(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
 
     def index_flows(self) -> None:
         """After ``members`` changed."""

@@ -4,10 +4,6 @@ Kafka has no compare-and-set. A writer reads to the end, writes only if what it 
 until it sees its own record. The story of two at once: both have read version 3; one writes its 4 and is told so, then
 the other's 4 arrives behind it. The other one finds the first in between, which it had not read; it has lost, so it
 puts the first one's settings back, as version 5. Should it die before it can, its own stand: the last writer wins.
-
-Writes to the configs topic of a flow under a producer id of its own, which is asked for when there is something.
-
-Most workers never write there: they begin by what stands there already.
 """
 
 from __future__ import annotations
@@ -15,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, TopicName
+from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -163,44 +159,24 @@ class Lost:
     config: FlowConfig | None
 
 
-class Writer(Protocol):
-    """Appends to the configs topic, as ``ConfigWriter``."""
-
-    async def begin(self) -> None:
-        """Return when it may write; at once from the second time on."""
-        ...
-
-    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
-        """Append records to their partitions. Raises: as ``TopicWriter.write``."""
-        ...
-
-
 class ConfigLog(ConfigTable):
     """The table of a flow that also writes to it."""
 
     def __init__(
         self,
         brokers: Brokers,
-        topic: str,
-        flow: Flow,
-        writer: Writer,
+        settings: FlowSettings,
         *,
-        replication_factor: int,
         worker: str,
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Make one.
-
-        Args:
-            replication_factor: of the topic, if it has to be made.
-            worker: names who writes.
-        """
-        super().__init__(brokers, topic)
-        self._replication_factor = replication_factor
+        """``brokers`` are those of the target; ``worker`` names the writer, for people."""
+        super().__init__(brokers, settings.configs_topic)
+        self._settings = settings
+        self._flow = settings.flow
         self._is_ensured = False
-        self._flow = flow
-        self._writer = writer
+        self._writer: TopicWriter | None = None
         self._worker = worker
         self._clock = clock
         self.rng = rng
@@ -213,27 +189,31 @@ class ConfigLog(ConfigTable):
         Cancelling may leave them stored or not, and another one's, stored at the same time, overwritten.
         """
         async with self._writing:
-            await self._writer.begin()  # before the last look: what is written then is based on what stands there
+            if self._writer is None:  # before the last look: what is written then is based on what stands there
+                self._writer = await self._start_writer()
             await self.read_patiently(self.rng)
             if self.config != instead_of:
                 return Lost(self.config)
             if self.is_missing or not self._is_ensured:
                 await ensure_configs_topic(
-                    self._brokers, self.topic, replication_factor=self._replication_factor, rng=self.rng
+                    self._brokers,
+                    self.topic,
+                    replication_factor=self._settings.configs_topic_replication_factor,
+                    rng=self.rng,
                 )
                 self._is_ensured = True
             known, basis = self.records.writes, _write_id_of(self.records.flow)
-            ours = await self._append(config, basis)
+            ours = await self._append(self._writer, config, basis)
             if ours is None:
                 return Lost(self.config)
             winner = winner_of(self.records.writes_behind(known), basis, ours.write_id)
             if winner is None:
                 return await self._settle(ours)
             if _write_id_of(self.records.flow) == ours.write_id:  # else somebody has put them back already
-                await self._append(replace(storable(winner), version=ours.version + 1), ours.write_id)
+                await self._append(self._writer, replace(storable(winner), version=ours.version + 1), ours.write_id)
             return Lost(self.config)
 
-    async def _append(self, config: FlowConfig, basis: str) -> FlowConfig | None:
+    async def _append(self, writer: TopicWriter, config: FlowConfig, basis: str) -> FlowConfig | None:
         """Write, and read on until it is seen; None if it never is, as where the topic was deleted meanwhile."""
         now_ms, known = self._clock.wall_ms(), self.records.writes
         ours = replace(config, write_id=f"{self.rng.getrandbits(64):016x}", based_on=basis)
@@ -244,13 +224,34 @@ class ConfigLog(ConfigTable):
             values |= encode_connectors(ours.properties, self._flow.source, self._flow.target)
             values |= encode_no_tasks(self.records.tasks)
         values[FLOW_KEY] = encode_flow(ours)  # the last of its batch
-        await self._writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
+        await writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
         for _ in range(READ_AGAIN_MOST):
             await self.read_patiently(self.rng)
             if any(one.write_id == ours.write_id for one in self.records.writes_behind(known)):
                 return ours
             await asyncio.sleep(READ_AGAIN_S)
         return None
+
+    async def _start_writer(self) -> TopicWriter:
+        """Return a writer with a producer id of its own, which most workers never need."""
+        name = f"mm2py-{self._settings.group}-configs-{self.rng.getrandbits(48):012x}"
+        incarnation = Incarnation(
+            self._brokers,
+            lambda _: name,
+            clock=self._clock,
+            rng=self.rng,
+            report=lambda _: None,
+            waiting=lambda _: None,
+        )
+        await incarnation.start()
+        return TopicWriter(
+            self._brokers,
+            self.topic,
+            incarnation,
+            rng=self.rng,
+            timeout_ms=int(self._settings.target_request_timeout_s * 500),
+            channel="configs",
+        )
 
     async def _settle(self, ours: FlowConfig) -> Written | Lost:
         """Return what came of a write that was based on what counted; others may have written behind it unread."""
@@ -319,49 +320,3 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
         else:
             return
         await asyncio.sleep(backoff.next_s())
-
-
-class ConfigWriter:
-    """A ``TopicWriter`` of the configs topic that begins when it is first needed."""
-
-    def __init__(
-        self, settings: FlowSettings, brokers: Brokers, name: str, *, clock: Clock, rng: random.Random
-    ) -> None:
-        """``brokers`` are those of the target; ``name`` differs between all who write, in any life of them."""
-        self._settings = settings
-        self._brokers = brokers
-        self._name = f"mm2py-{settings.group}-{name}"
-        self._clock = clock
-        self._rng = rng
-        self._writer: TopicWriter | None = None
-        self._beginning = asyncio.Lock()
-
-    async def begin(self) -> None:
-        """Return when it may write. Raises: as ``Incarnation.start``."""
-        async with self._beginning:
-            if self._writer is None:
-                self._writer = await self._begin()
-
-    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
-        """Append records. Raises: as ``TopicWriter.write``."""
-        assert self._writer is not None, "it was not begun"  # noqa: S101
-        await self._writer.write(records)
-
-    async def _begin(self) -> TopicWriter:
-        incarnation = Incarnation(
-            self._brokers,
-            lambda _: self._name,
-            clock=self._clock,
-            rng=self._rng,
-            report=lambda _: None,
-            waiting=lambda _: None,
-        )
-        await incarnation.start()
-        return TopicWriter(
-            self._brokers,
-            self._settings.configs_topic,
-            incarnation,
-            rng=self._rng,
-            timeout_ms=int(self._settings.target_request_timeout_s * 500),
-            channel="configs",
-        )

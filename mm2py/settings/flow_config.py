@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from mm2py import __version__
@@ -106,47 +106,32 @@ def _number_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", version)[:3])
 
 
+class Choice(StrEnum):
+    """What a worker runs when it starts, named as its log event."""
+
+    ADDED = "config.added"
+    """Nothing was stored: it stores its file."""
+    REPLACED = "config.replaced"
+    """It stores its file in the place of other settings, which are kept for ``mm2py apply --previous``."""
+    USED = "config.used"
+    """It runs what is stored, and its file says the same."""
+    KEPT = "config.kept"
+    """It runs what is stored: an operator has changed that, and the file is as it was before."""
+    DRIFTED = "config.drift"
+    """It runs what is stored, as others do, and shows how its file differs."""
+
+
 @dataclass(frozen=True, slots=True)
-class Add:
-    """Nobody knows the flow: store the file's settings."""
+class Decision:
+    """By which settings a worker starts a flow."""
 
-    config: FlowConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """Store the file's settings in the place of others, which are kept for ``mm2py apply --previous``."""
-
-    config: FlowConfig
-    difference: Difference
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Run what is stored; the file says the same, or is as it was when somebody decided otherwise.
-
-    ``difference`` leads from what is stored to the file; ``note`` as of ``Drift``.
-    """
-
+    choice: Choice
     config: FlowConfig
     difference: Difference = ()
-    note: FlowConfig | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Run what is stored, and show how the file differs from it.
-
-    ``note`` is to be stored where it is not None: it is the same, and remembers the file.
-    """
-
-    config: FlowConfig
-    difference: Difference
-    note: FlowConfig | None = None
-
-
-Decision = Add | Replace | Use | Drift
+    """From what is stored to the file."""
+    to_store: FlowConfig | None = None
+    """``config`` itself, or the same with this worker's file remembered; None if nothing has to be stored."""
+    why: str = ""
 
 
 def decide(
@@ -166,28 +151,30 @@ def decide(
         apply: ``--apply``: the operator wants this file.
         lost_to: who was quicker when this worker wanted to store its file: somebody alive, seen or not.
     """
+    wanted = _taken(stored, file, Writer.APPLY if apply else Writer.FILE)
     if stored is None:
-        return Add(_taken(None, file, Writer.APPLY if apply else Writer.FILE))
+        return Decision(Choice.ADDED, wanted, to_store=wanted)
     found = difference(stored.properties, file)
     note = None if digest(file) in stored.seen[-(SEEN_MOST // 2) :] else remembering(stored, file)
     is_run = bool(runners) or (lost_to is not None and lost_to.write_id == stored.write_id)
+    why = "nobody alive runs it"
     if apply:
         if not found and stored.by is not Writer.MM2:
-            return Use(stored, note=note)
-        return Replace(_taken(stored, file, Writer.APPLY), found, "--apply")
-    if stored.by is Writer.MM2 and is_run and stored.previous is not None:
-        # It has written over what others run: they go on, and store theirs again (``follow``), and so does this one.
+            return Decision(Choice.USED, stored, to_store=note)
+        why = "--apply"
+    elif stored.by is Writer.MM2 and is_run and stored.previous is not None:
+        # MM2 has overwritten what others run: they go on, and store theirs again (``follow``), and so does this worker.
         decision = decide(stored.previous, file, runners=runners)
-        return replace(decision, note=None) if isinstance(decision, Drift | Use) else decision
-    if stored.by is Writer.MM2:
-        return Replace(_taken(stored, file, Writer.FILE), found, "MirrorMaker 2 has written it")
-    if not found:
-        return Use(stored, note=note)
-    if is_run:
-        return Drift(stored, found, note)
-    if stored.by in _OPERATOR and digest(file) in {*stored.seen, *stored.decided}:
-        return Use(stored, found, note)
-    return Replace(_taken(stored, file, Writer.FILE), found, "nobody alive runs it")
+        return decision if decision.choice is Choice.REPLACED else replace(decision, to_store=None)
+    elif stored.by is Writer.MM2:
+        why = "MirrorMaker 2 has written it"
+    elif not found:
+        return Decision(Choice.USED, stored, to_store=note)
+    elif is_run:
+        return Decision(Choice.DRIFTED, stored, found, note)
+    elif stored.by in _OPERATOR and digest(file) in {*stored.seen, *stored.decided}:
+        return Decision(Choice.KEPT, stored, found, note)
+    return Decision(Choice.REPLACED, wanted, found, wanted, why)
 
 
 def depends_on_runners(
@@ -281,6 +268,11 @@ class Follow:
 
     config: FlowConfig
     touched: frozenset[str]
+
+    @property
+    def parts(self) -> frozenset[Part]:
+        """What of the flow that concerns."""
+        return reach(self.touched)
 
 
 @dataclass(frozen=True, slots=True)

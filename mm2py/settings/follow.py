@@ -1,19 +1,17 @@
-"""The settings of one flow in a running worker: settled when it begins, followed while it runs.
+"""The settings by which this worker runs one flow: decided when it starts, followed while it runs.
 
-Answers to what MM2's herder does when it becomes leader (it writes its own file over what stands there) and to
-Connect's listener for changed configurations. Here what is stored counts, a file is how it gets there
-(``flow_config.py``), and a changed setting reaches those parts of a flow that it concerns (``reach.py``).
-
-Switches a flow off for all its workers, where ``--apply`` is given and the file switches it off.
-
-Answers to nothing in MirrorMaker 2, where each process goes by its own file. A worker does not run a flow that its file
-switches off, so none of its connectors would store that; this stores it once when the worker starts, and ends.
+Answers to what MM2's herder does when it becomes leader (it writes its own file over what is stored) and to Connect's
+listener for changed configurations. Here what is stored counts, and a file is how it gets there: ``flow_config.py``
+has the rules. Where a worker is started with ``--apply`` and its file switches a flow off, no connector of that flow
+runs here that would store this, so ``SwitchingOff`` does it once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -23,32 +21,42 @@ from mm2py.config.flow_properties import FlowProperties, StoredConfigUnusable, i
 from mm2py.config.settings import Configuration, FlowSettings, HeartbeatSettings
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.group.group_state import GroupState
+from mm2py.group.member import Member
+from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.control_record import MemberId
 from mm2py.settings.config_log import ConfigLog, Lost
 from mm2py.settings.flow_config import (
-    Add,
+    Choice,
     Decision,
     Difference,
-    Drift,
     Follow,
     Keep,
-    Replace,
     Restore,
-    Use,
     decide,
     depends_on_runners,
     difference,
     follow,
 )
 
-Changed = Callable[[Flow, FlowSettings | None, int, frozenset[str]], Awaitable[None]]
-"""Is told that a flow has new settings: the flow, its settings (None: it is switched off), the version, and the names
-of the settings that mean something else than before. It returns when they are applied; it may also be cancelled, and
-the flow begun anew by them."""
+TRIES_MOST: Final = 10
+SHOWN_MOST: Final = 20
+PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous takes what stood there before back."
+OTHERS_SETTLE_S: Final = 3.0
+"""How long a worker waits for those that joined before it to say what they run."""
+WAITING_REPORT_S: Final = 5.0
+
+Changed = Callable[[FlowSettings | None, Follow], None]
+"""Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
+
+
+class ChangedWithoutEnd(Mm2Error):
+    """Other writers change the stored settings each time that this worker wants to."""
 
 
 class Others(Protocol):
-    """Who else runs the flow."""
+    """Which other workers run the flow."""
 
     async def __call__(self, *, for_sure: bool) -> Collection[str]:
         """Return those that do, or are about to.
@@ -59,9 +67,25 @@ class Others(Protocol):
         ...
 
 
-TRIES_MOST: Final = 10
-SHOWN_MOST: Final = 20
-PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous takes what stood there before back."
+@dataclass(slots=True)
+class CurrentSettings:
+    """By what this worker runs one flow now. A connector that was started with other settings restarts by itself."""
+
+    settings: FlowSettings | None
+    """None: it is switched off."""
+    heartbeats: HeartbeatSettings | None
+    """None: this worker emits none."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
+        self.settings, self.heartbeats = settings, heartbeats
+        self._changed.set()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when something is so that depends on the settings."""
+        while not reached():
+            self._changed.clear()
+            await self._changed.wait()
 
 
 def merged(file: SettingsFile, flow: Flow, stored: FlowConfig) -> FlowSettings | None:
@@ -100,30 +124,112 @@ def _configuration(file: SettingsFile, flow: Flow, stored: FlowConfig) -> Config
         raise StoredConfigUnusable(flow, error.what) from error
 
 
+# -- which other workers run a flow ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Runners:
+    """The other members of a group that run a flow, or are about to; none whose session has expired."""
+
+    told: frozenset[MemberId]
+    """They run it by what is stored, as they have said."""
+    untold: frozenset[MemberId]
+    """They joined before this worker, and have not said yet what they run."""
+    unheard: frozenset[MemberId]
+    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known if a live member runs the flow by what is stored, but for those that have not said."""
+        return not self.unheard or not self.told <= self.unheard
+
+    @classmethod
+    def of(cls, view: GroupState, flow: Flow, me: MemberId, since: int) -> Runners:
+        """Return which other members run a flow, or are about to.
+
+        The story: two workers are started at once, with a file that none has run before. If each of them took the other
+        for one that runs the flow, neither would store it. So the later one waits for the earlier.
+
+        Args:
+            since: an offset of the log; members that wrote nothing from there on are ``unheard``.
+        """
+        members = {name: one for name, one in view.members.items() if name != me and not one.silent}
+        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
+        before = itertools.takewhile(lambda name: name != me, view.members)
+        untold = frozenset(
+            name
+            for name in before
+            if name in members and flow in members[name].joined.flows and flow not in members[name].applied
+        )
+        return cls(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
+
+
+async def other_runners(
+    member: Member, flow: Flow, log: FilteringBoundLogger, *, for_sure: bool
+) -> Collection[MemberId]:
+    """See ``Others``: wait for members that joined before this one, but not for one that is slow to say what it runs.
+
+    Raises:
+        IncarnationEnded: this member has ended, so it cannot know them any more.
+    """
+    if for_sure:
+        try:
+            async with asyncio.timeout(WAITING_REPORT_S):
+                await _until_heard_twice(member, flow)
+        except TimeoutError:
+            log.warning(
+                "flow.waiting",
+                doing="looking what the flow is to be run by",
+                why="members of the group ran it that have not been heard of: they are evicted after their session"
+                " time-out",
+            )
+            await _until_heard_twice(member, flow)
+    try:
+        async with asyncio.timeout(OTHERS_SETTLE_S):
+            await member.until(lambda: not Runners.of(member.view, flow, member.id, 0).untold)
+    except TimeoutError:
+        pass
+    if member.is_stopping:
+        raise IncarnationEnded("it takes part no more")
+    found = Runners.of(member.view, flow, member.id, 0)
+    return found.told | found.untold
+
+
+async def _until_heard_twice(member: Member, flow: Flow) -> None:
+    """Return when the live members that run the flow are told from the dead, or the dead have been evicted.
+
+    The story: all workers were killed, and one is started with another file. The dead ones are still members, and have
+    said that they run the flow. The last heartbeat of one of them was on its way when it died, and stands behind this
+    worker's own first record. So a member counts as alive when it has been heard twice.
+    """
+    await member.until(lambda: Runners.of(member.view, flow, member.id, member.joined_at).is_known)
+    since = member.view.next_offset
+    await member.until(lambda: Runners.of(member.view, flow, member.id, since).is_known)
+
+
+# -- what this worker runs the flow by ---------------------------------------------------------------------------------
+
+
 class ConfigWatch:
-    """What a worker runs a flow by. ``settle`` whenever it begins to run it, then ``run``."""
+    """Keeps ``current``: ``settle`` whenever the flow starts, then ``run``."""
 
     def __init__(
         self,
         flow: Flow,
         file: SettingsFile,
         config_log: ConfigLog,
+        current: CurrentSettings,
         *,
-        others: Others,
         apply: bool,
         log: FilteringBoundLogger,
     ) -> None:
-        """Make it.
-
-        Args:
-            apply: ``--apply``.
-        """
+        """``current`` is what the file says until something else is settled; ``apply`` is ``--apply``."""
+        self.flow = flow
+        self.current = current
         self.drift: Difference = ()
         """How the worker's file differs from what it runs."""
-        self._flow = flow
         self._file = file
-        self._table = config_log
-        self._others = others
+        self._config_log = config_log
         self._apply = apply
         self._log = log
         self._applied: FlowConfig | None = None
@@ -138,58 +244,54 @@ class ConfigWatch:
         """Whether it is known what to run; ``settle`` and ``run`` only follow from then on."""
         return self._applied is not None
 
-    @property
-    def heartbeats(self) -> HeartbeatSettings | None:
-        """How the flow's heartbeats are emitted by that version; None: by this file not at all."""
-        assert self._applied is not None, "it was not settled"  # noqa: S101
-        return merged_heartbeats(self._file, self._flow, self._applied)
+    async def settle(self, others: Others) -> None:
+        """Decide what to run, and store what has to be.
 
-    async def settle(self) -> tuple[FlowSettings | None, int]:
-        """Decide what to run, store what has to be, and return the settings (None: switched off) and their version.
-
-        The file has its say once, when the process begins. The story: an operator has changed what is stored, and the
-        flow begins anew by that, or after a failure. Were it decided once more, ``--apply`` would undo the change.
+        The file has its say once, when the process starts. The story: an operator has changed what is stored, and the
+        flow restarts by that, or after a failure. Were it decided once more, ``--apply`` would undo the change.
         Raises:
             StoredConfigUnusable: what is stored cannot be run with this file.
-            Others as ``ConfigLog.write``, ``Others``.
+            Others as ``ConfigLog.write``, ``others``.
         """
-        mine = self._file.shared(self._flow)
-        await self._table.read_patiently(self._table.rng)
+        await self._config_log.read_patiently(self._config_log.rng)
         if self._applied is not None:
-            await self._heed(self._table.config, _nobody)
-            return merged(self._file, self._flow, self._applied), self._applied.version
-        lost_to: FlowConfig | None = None
-        for _ in range(TRIES_MOST):
-            runners = await self._runners(mine, lost_to)
-            stored = self._table.config
-            decision = decide(stored, mine, runners=runners, apply=self._apply, lost_to=lost_to)
-            wanted = _to_store(decision)
-            if wanted is None:
-                return self._begin(decision, decision.config)
-            outcome = await self._table.write(wanted, instead_of=stored)
-            if not isinstance(outcome, Lost):
-                return self._begin(decision, outcome.config)
-            lost_to = outcome.config
-        raise StoredConfigUnusable(self._flow, f"others change it without end, {TRIES_MOST} times so far")
+            await self._heed(self._config_log.config, lambda _settings, _news: None)
+            self._become(merged(self._file, self.flow, self._applied), self._applied)
+            return
+        mine = self._file.shared(self.flow)
 
-    async def _runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
-        """Return who else runs the flow, and read what is stored anew. The dead are waited for where it matters."""
+        async def decision(lost_to: FlowConfig | None) -> Decision:
+            runners = await self._runners(others, mine, lost_to)
+            return decide(self._config_log.config, mine, runners=runners, apply=self._apply, lost_to=lost_to)
+
+        settled = await _store(self._config_log, decision)
+        assert settled is not None  # noqa: S101
+        decided, config = settled
+        settings = merged(self._file, self.flow, config)
+        self._tell(decided, config)
+        self._become(settings, config)
+
+    async def _runners(self, others: Others, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
+        """Return who else runs the flow, and read what is stored again. The dead are waited for where it matters."""
         for_sure = False
         while True:
-            for_sure = for_sure or depends_on_runners(self._table.config, mine, apply=self._apply, lost_to=lost_to)
-            runners = await self._others(for_sure=for_sure)
-            await self._table.read_patiently(self._table.rng)
-            if for_sure or not depends_on_runners(self._table.config, mine, apply=self._apply, lost_to=lost_to):
+            for_sure = for_sure or self._depends_on_runners(mine, lost_to)
+            runners = await others(for_sure=for_sure)
+            await self._config_log.read_patiently(self._config_log.rng)
+            if for_sure or not self._depends_on_runners(mine, lost_to):
                 return runners
 
-    async def run(self, changed: Changed) -> None:
-        """Follow what is stored until cancelled; ``changed`` hears of each change, one after the other.
+    def _depends_on_runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> bool:
+        return depends_on_runners(self._config_log.config, mine, apply=self._apply, lost_to=lost_to)
 
-        What cannot be run is said, and the flow goes on as it is.
-        Raises: as ``ConfigLog.versions`` and ``ConfigLog.write``.
+    async def run(self, changed: Changed) -> None:
+        """Follow what is stored until cancelled; ``changed`` is called after each change.
+
+        What cannot be run is logged, and the flow goes on as it is.
+        Raises: as ``ConfigLog.versions``, ``ConfigLog.write`` and ``changed``.
         """
-        await self._heed(self._table.config, changed)
-        async for stored in self._table.versions(lambda why: self._log.debug("config.unread", why=why)):
+        await self._heed(self._config_log.config, changed)
+        async for stored in self._config_log.versions(lambda why: self._log.debug("config.unread", why=why)):
             await self._heed(stored, changed)
 
     async def _heed(self, stored: FlowConfig | None, changed: Changed) -> None:
@@ -198,70 +300,100 @@ class ConfigWatch:
             case Keep():
                 if stored is not None:
                     self._applied = stored
-            case Follow(config, touched):
-                await self._follow(config, touched, changed)
+            case Follow() as news:
+                self._follow(news, changed)
             case Restore(config, why):
                 self._log.warning("config.restored", why=why, version=config.version)
-                outcome = await self._table.write(replace(config), instead_of=stored)
+                outcome = await self._config_log.write(config, instead_of=stored)
                 if not isinstance(outcome, Lost):
                     self._applied = outcome.config
 
-    async def _follow(self, config: FlowConfig, touched: frozenset[str], changed: Changed) -> None:
+    def _follow(self, news: Follow, changed: Changed) -> None:
+        config = news.config
         try:
-            settings = merged(self._file, self._flow, config)
+            settings = merged(self._file, self.flow, config)
         except StoredConfigUnusable as error:
             self._log.error("config.unusable", version=config.version, why=error.what, remedy=error.remedy)
             return
         self._log.info(
-            "config.changed", version=config.version, by=str(config.by), worker=config.worker, touched=sorted(touched)
+            "config.changed",
+            version=config.version,
+            by=str(config.by),
+            worker=config.worker,
+            touched=sorted(news.touched),
         )
+        self.drift = difference(config.properties, self._file.shared(self.flow))
+        self._become(settings, config)
+        changed(settings, news)
+
+    def _become(self, settings: FlowSettings | None, config: FlowConfig) -> None:
         self._applied = config
-        self.drift = difference(config.properties, self._file.shared(self._flow))
-        await changed(self._flow, settings, config.version, touched)
+        heartbeats = self.current.heartbeats
+        try:
+            heartbeats = merged_heartbeats(self._file, self.flow, config)
+        except StoredConfigUnusable as error:  # switched off, else its settings could not be used either
+            self._log.warning("heartbeats.as_before", why=str(error))
+        self.current.become(settings, heartbeats)
 
-    def _begin(self, decision: Decision, config: FlowConfig) -> tuple[FlowSettings | None, int]:
-        settings = merged(self._file, self._flow, config)
-        self._say(decision, config)
-        self._applied = config
-        return settings, config.version
-
-    def _say(self, decision: Decision, config: FlowConfig) -> None:
-        log = self._log.bind(version=config.version)
-        match decision:
-            case Add():
-                log.info("config.added")
-            case Replace(_, found, why):
-                log.warning("config.replaced", why=why, difference=shown(found), remedy=PREVIOUS_REMEDY)
-            case Drift(_, found):
-                self.drift = found
-                log.warning(
-                    "config.drift",
-                    difference=shown(found),
-                    effect="other workers run this flow: it runs as they do, and not by this file",
-                    remedy=f"mm2py apply {self._file.path} makes all of them run by it.",
-                )
-            case Use(_, found) if found:
-                self.drift = found
-                log.warning(
-                    "config.kept",
-                    difference=shown(found),
-                    effect=f"it was changed by {config.by} last, and this file has not changed since",
-                    remedy=f"mm2py apply {self._file.path} makes all workers run by it.",
-                )
-            case Use():
-                log.info("config.used")
+    def _tell(self, decision: Decision, config: FlowConfig) -> None:
+        event, log = decision.choice, self._log.bind(version=config.version)
+        if event is Choice.REPLACED:
+            _tell_replaced(decision, config, self._log)
+            return
+        self.drift = decision.difference
+        if event is Choice.DRIFTED:
+            log.warning(
+                event,
+                difference=shown(decision.difference),
+                effect="other workers run this flow: it runs as they do, and not by this file",
+                remedy=f"mm2py apply {self._file.path} makes all of them run by it.",
+            )
+        elif event is Choice.KEPT:
+            log.warning(
+                event,
+                difference=shown(decision.difference),
+                effect=f"it was changed by {config.by} last, and this file has not changed since",
+                remedy=f"mm2py apply {self._file.path} makes all workers run by it.",
+            )
+        else:
+            log.info(event)
 
 
-async def _nobody(_: Flow, settings: FlowSettings | None, version: int, touched: frozenset[str]) -> None:
-    """Nothing runs yet that would have to hear of a change."""
+async def _store(
+    config_log: ConfigLog, decision_of: Callable[[FlowConfig | None], Awaitable[Decision | None]]
+) -> tuple[Decision, FlowConfig] | None:
+    """Store what is decided, and decide again while other writers are quicker. Return the decision, and what counts.
+
+    Args:
+        decision_of: gets what another writer has stored instead, if that was so; returns None to leave all as it is.
+            It decides by what ``config_log`` has when it returns.
+    Raises: as ``ConfigLog.write`` and ``decision_of``; ChangedWithoutEnd.
+    """
+    lost_to: FlowConfig | None = None
+    for _ in range(TRIES_MOST):
+        decision = await decision_of(lost_to)
+        if decision is None:
+            return None
+        if decision.to_store is None:
+            return decision, decision.config
+        outcome = await config_log.write(decision.to_store, instead_of=config_log.config)
+        if not isinstance(outcome, Lost):
+            return decision, outcome.config
+        lost_to = outcome.config
+    raise ChangedWithoutEnd(
+        f"{config_log.topic} was changed by others {TRIES_MOST} times while it was to be.",
+        remedy="It is tried again. Look at who applies files: each start with --apply does.",
+    )
 
 
-def _to_store(decision: Decision) -> FlowConfig | None:
-    match decision:
-        case Add(config) | Replace(config):
-            return config
-        case Drift(_, _, note) | Use(_, _, note):
-            return note
+def _tell_replaced(decision: Decision, config: FlowConfig, log: FilteringBoundLogger) -> None:
+    log.warning(
+        decision.choice,
+        version=config.version,
+        why=decision.why,
+        difference=shown(decision.difference),
+        remedy=PREVIOUS_REMEDY,
+    )
 
 
 def shown(difference: Difference) -> list[str]:
@@ -270,18 +402,14 @@ def shown(difference: Difference) -> list[str]:
     return lines if len(difference) <= SHOWN_MOST else [*lines, f"and {len(difference) - SHOWN_MOST} more"]
 
 
-class ChangedWithoutEnd(Mm2Error):
-    """Others change the stored settings whenever they are to be."""
-
-
 class SwitchingOff:
-    """A ``Connector`` that ends by itself."""
+    """A ``Connector`` that ends by itself. Answers to nothing in MirrorMaker 2, where each process goes by its file."""
 
     leaves_doubt = False
 
     def __init__(self, config_log: ConfigLog, file: FlowProperties, log: FilteringBoundLogger) -> None:
         """``file`` is what the file says of the flow: among others that it is switched off."""
-        self._table = config_log
+        self._config_log = config_log
         self._file = file
         self._log = log
 
@@ -292,28 +420,16 @@ class SwitchingOff:
         Raises: as ``ConfigLog.write``; ChangedWithoutEnd.
         """
         assert not is_enabled(self._file)  # noqa: S101
-        await self._table.read_patiently(self._table.rng)
-        for _ in range(TRIES_MOST):
-            stored = self._table.config
-            if stored is None or stored.by is Writer.MM2:
-                return  # no worker of ours runs it, and what MirrorMaker 2 keeps there is its own
-            decision = decide(stored, self._file, runners=(), apply=True)
-            if not isinstance(decision, Replace):
-                return
-            outcome = await self._table.write(decision.config, instead_of=stored)
-            if not isinstance(outcome, Lost):
-                self._log.warning(
-                    "config.replaced",
-                    version=outcome.config.version,
-                    why=decision.why,
-                    difference=shown(decision.difference),
-                    remedy=PREVIOUS_REMEDY,
-                )
-                return
-        raise ChangedWithoutEnd(
-            f"{self._table.topic} was changed by others {TRIES_MOST} times while it was to be.",
-            remedy="It is tried again. Look at who applies files: each start with --apply does.",
-        )
+        await self._config_log.read_patiently(self._config_log.rng)
+        if (stored := await _store(self._config_log, self._decision)) is not None:
+            _tell_replaced(*stored, self._log)
+
+    async def _decision(self, _: FlowConfig | None) -> Decision | None:
+        stored = self._config_log.config
+        if stored is None or stored.by is Writer.MM2:
+            return None  # no worker of ours runs it, and what MirrorMaker 2 keeps there is its own
+        decision = decide(stored, self._file, runners=(), apply=True)
+        return decision if decision.choice is Choice.REPLACED else None
 
     async def drain(self) -> None:
         """Nothing is under way that would be repeated."""

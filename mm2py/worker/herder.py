@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
+from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
 
 HEALTHY_AFTER_S: Final = 120.0
@@ -32,28 +33,28 @@ SWITCHING_OFF_MOST_S: Final = 30.0
 class ConnectorSchedule(Protocol):
     """When a connector may run in this process."""
 
-    async def begins(self) -> None:
+    async def granted(self) -> None:
         """Wait until it may. Raises: Mm2Error if it must not."""
         ...
 
-    async def ends(self) -> bool:
+    async def revoked(self) -> bool:
         """Wait until it may not any more; returns whether there is time to drain it first."""
         ...
 
-    async def over(self, *, in_doubt: bool) -> None:
-        """The connector has stopped, because its turn ended: somebody else may run it.
+    async def stopped(self, *, in_doubt: bool) -> None:
+        """The connector has stopped after ``revoked``: another worker may run it.
 
         Args:
             in_doubt: something that was sent to its target may be stored later.
         """
         ...
 
-    def give_way(self) -> None:
-        """The connector is about to be drained for good: let others go on with each thing that it lets go meanwhile."""
+    def withdraw(self) -> None:
+        """This worker will not run the connector again: let other workers have what it releases."""
         ...
 
-    async def renounce(self, *, in_doubt: bool) -> None:
-        """The connector must not run in this process: see to it that others run it, as long as this is not cancelled.
+    async def release_refused(self, *, in_doubt: bool) -> None:
+        """The connector must not run in this process: release what it has, as long as this is not cancelled.
 
         Args:
             in_doubt: something that it sent may be stored later.
@@ -62,40 +63,24 @@ class ConnectorSchedule(Protocol):
 
 
 class Always:
-    """The turn of a connector that any number of processes may run."""
+    """The schedule of a connector that runs on every worker."""
 
-    async def begins(self) -> None:
+    async def granted(self) -> None:
         """At once."""
 
-    async def ends(self) -> bool:
+    async def revoked(self) -> bool:
         """Never."""
         await asyncio.Event().wait()
         return False
 
-    async def over(self, *, in_doubt: bool) -> None:
-        """Nobody waits for it."""
+    async def stopped(self, *, in_doubt: bool) -> None:
+        """No worker waits for it."""
 
-    def give_way(self) -> None:
-        """The others run theirs all the same."""
+    def withdraw(self) -> None:
+        """The other workers run theirs all the same."""
 
-    async def renounce(self, *, in_doubt: bool) -> None:
-        """The others run theirs all the same."""
-
-
-class Group(Protocol):
-    """The other workers of one target cluster; its turns are those of connectors that lead there."""
-
-    async def run(self) -> None:
-        """Take part until cancelled. Never ends by itself, and raises nothing: what is wrong its turns tell."""
-        ...
-
-    def rejoin_no_more(self) -> None:
-        """This worker drains: if the others evict it meanwhile, it does not come back."""
-        ...
-
-    async def leave(self, *, in_doubt: bool) -> None:
-        """Let the others go on with what was ours. ``in_doubt``: something that was sent may be stored later."""
-        ...
+    async def release_refused(self, *, in_doubt: bool) -> None:
+        """The other workers run theirs all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +140,7 @@ class Herder:
         self._rng = rng
         self._log = log
         self._stopping = asyncio.Event()
-        self._renouncing: list[asyncio.Task[None]] = []
+        self._releasing: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
         """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left.
@@ -182,7 +167,7 @@ class Herder:
             return 0 if await self._drain() else 1
         finally:
             stopping.cancel()
-            tasks = [*(running.task for running in self.connectors), stopping, *members, *self._renouncing]
+            tasks = [*(running.task for running in self.connectors), stopping, *members, *self._releasing]
             await self._cancel(tasks)
 
     async def _all_ended(self, awaited: Sequence[RunningConnector], stopping: asyncio.Task[object]) -> None:
@@ -244,7 +229,7 @@ class Herder:
         while True:
             begun_s = clock.time()
             try:
-                await running.plan.schedule.begins()
+                await running.plan.schedule.granted()
                 if self._stopping.is_set():
                     return  # as below; nobody would drain it
                 begun_s = clock.time()
@@ -260,7 +245,7 @@ class Herder:
                 if self._is_refusal(error):
                     running.refused = error
                     log.error(f"{what}.refused", why=str(error))
-                    self._renounce(running)
+                    self._refuse(running)
                     return
                 pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 log.error(f"{what}.failed", why=str(error), again_in_s=round(pause_s, 1))
@@ -288,7 +273,7 @@ class Herder:
         """Whether a life that has ended undrained may have sent something that was not answered."""
         return running.is_up and running.connector is not None and running.connector.leaves_doubt
 
-    def _renounce(self, running: RunningConnector) -> None:
+    def _refuse(self, running: RunningConnector) -> None:
         """Leave a connector to others for good.
 
         The story: a life fails with a request unanswered, and the next one is refused before it has a producer id. To
@@ -296,14 +281,15 @@ class Herder:
         of, and the request arrives among what the next owner copies.
         """
         in_doubt = self._is_in_doubt(running) or running.flow in self._in_doubt
-        work = running.plan.schedule.renounce(in_doubt=in_doubt)
-        self._renouncing.append(asyncio.create_task(work, name=f"{running.name} renounced"))
+        running.plan.schedule.withdraw()
+        work = running.plan.schedule.release_refused(in_doubt=in_doubt)
+        self._releasing.append(asyncio.create_task(work, name=f"{running.name} releasing"))
 
     async def _run_while_it_may(self, running: RunningConnector, connector: Connector) -> bool:
         """Run a connector until it ends, or its turn does; returns whether it has ended by itself."""
         schedule = running.plan.schedule
         run = asyncio.create_task(connector.run(), name="connector")
-        ends = asyncio.create_task(schedule.ends(), name="schedule")
+        ends = asyncio.create_task(schedule.revoked(), name="schedule")
         try:
             await asyncio.wait([run, ends], return_when=asyncio.FIRST_COMPLETED)
             if not run.done() and ends.result():
@@ -317,7 +303,7 @@ class Herder:
             await asyncio.wait([run, ends])
             if not run.cancelled():
                 run.exception()
-        await schedule.over(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
+        await schedule.stopped(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
         return False
 
     async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
@@ -368,7 +354,7 @@ class Herder:
         """
         for running in self.connectors:  # also one that waits for its next life: it gets nothing more to wait with
             if running.flow.target == at and running.copies:
-                running.plan.schedule.give_way()
+                running.plan.schedule.withdraw()
         into = [running for running in live if running.flow.target == at]
         drained = True
         for copies in (True, False):

@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Entry, Properties
@@ -19,7 +19,8 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
 from mm2py.settings.config_log import ConfigLog, ConfigTable
-from mm2py.settings.follow import ConfigWatch
+from mm2py.settings.flow_config import Follow
+from mm2py.settings.follow import ConfigWatch, CurrentSettings
 from tests.scenarios.world import World
 
 TOPIC = "mm2-configs.A.internal"
@@ -40,16 +41,7 @@ def file_of(settings: Mapping[str, str]) -> SettingsFile:
     return SettingsFile(Path("mm2.properties"), Properties(entries), ())
 
 
-class ReadyWriter(TopicWriter):
-    """A writer whose incarnation has a producer id."""
-
-    async def begin(self) -> None:
-        """Nothing to do: the incarnation has its producer id."""
-
-
-async def writer_of(
-    world: World, name: str, through: Callable[[Brokers], Brokers] | None = None, topic: str = TOPIC
-) -> ReadyWriter:
+async def writer_of(world: World, name: str) -> TopicWriter:
     incarnation = Incarnation(
         world.target,
         lambda number: f"mm2py-{name}-{number}",
@@ -59,17 +51,17 @@ async def writer_of(
         waiting=lambda _: None,
     )
     await incarnation.start()
-    brokers = world.target if through is None else cast("Brokers", through(world.target))
-    return ReadyWriter(brokers, topic, incarnation, rng=random.Random(1), timeout_ms=1_000)
+    return TopicWriter(world.target, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
 
 
 async def log_of(
     world: World, name: str, through: Callable[[Brokers], Brokers] | None = None, flow: Flow = FLOW
 ) -> ConfigLog:
-    topic = f"mm2-configs.{flow.source}.internal"
-    writer = await writer_of(world, name, through, topic)
+    (settings,) = file_of({}).configuration().flows
+    settings = replace(settings, flow=flow, configs_topic=f"mm2-configs.{flow.source}.internal")
+    brokers = world.target if through is None else through(world.target)
     rng = random.Random(world.rng.random())
-    return ConfigLog(world.target, topic, flow, writer, replication_factor=1, worker=name, clock=world.clock, rng=rng)
+    return ConfigLog(brokers, settings, worker=name, clock=world.clock, rng=rng)
 
 
 async def put(world: World, *records: tuple[bytes, bytes | None]) -> None:
@@ -110,11 +102,12 @@ class FlowWorker:
             FLOW,
             self.file,
             await log_of(self.world, self.name),
-            others=others,
+            CurrentSettings(None, None),
             apply=self._apply,
             log=self.world.log,
         )
-        self.settings, _ = await self.watch.settle()
+        await self.watch.settle(others)
+        self.settings = self.watch.current.settings
         self._task = asyncio.get_running_loop().create_task(self.watch.run(self._changed), name=self.name)
         return self.settings
 
@@ -123,7 +116,6 @@ class FlowWorker:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _changed(self, flow: Flow, settings: FlowSettings | None, version: int, touched: frozenset[str]) -> None:
-        assert flow == FLOW
+    def _changed(self, settings: FlowSettings | None, news: Follow) -> None:
         self.settings = settings
-        self.heard.append((version, touched, self.world.clock.monotonic()))
+        self.heard.append((news.config.version, news.touched, self.world.clock.monotonic()))

@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
+from mm2py.config.settings import HeartbeatSettings
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.records.control_record import Evicted, TaskName
-from mm2py.worker.connector_schedule import TaskSchedule
+from mm2py.settings.follow import CurrentSettings
+from mm2py.worker.connector_schedule import HeartbeatSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
 from tests.scenarios.shared_world import run
 
@@ -25,20 +28,21 @@ class Tasks:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self._running: dict[Flow, TaskSchedule] = {}
+        self._running: dict[Flow, HeartbeatSchedule] = {}
         self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
 
     async def _run(self, flow: Flow) -> None:
-        schedule = TaskSchedule(self.worker.group, TaskName(flow, Kind.CHECKPOINT))
+        settings = CurrentSettings(None, cast("HeartbeatSettings", object()))
+        schedule = HeartbeatSchedule(self.worker.group, TaskName(flow, Kind.CHECKPOINT), settings)
         while True:
-            await schedule.begins()
+            await schedule.granted()
             self._running[flow] = schedule
             try:
-                await schedule.ends()
+                await schedule.revoked()
                 await asyncio.sleep(0.1)  # it drains
             finally:
                 del self._running[flow]
-            await schedule.over(in_doubt=False)
+            await schedule.stopped(in_doubt=False)
 
     @property
     def running(self) -> set[Flow]:

@@ -16,15 +16,13 @@ from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, 
 from mm2py.settings.flow_config import (
     DECIDED_MOST,
     SEEN_MOST,
-    Add,
     Change,
-    Drift,
+    Choice,
+    Decision,
     Follow,
     Keep,
     Part,
-    Replace,
     Restore,
-    Use,
     behind,
     changed,
     counting,
@@ -56,7 +54,7 @@ def stored(properties: dict[str, str], by: Writer = Writer.FILE, **more: object)
 @pytest.mark.parametrize("runners", [(), ("w2",)])
 def test_a_flow_that_nobody_knows_is_added(runners: tuple[str, ...]) -> None:
     decision = decide(None, FILE, runners=runners)
-    assert isinstance(decision, Add)
+    assert decision.choice is Choice.ADDED
     assert (decision.config.properties, decision.config.by, decision.config.version) == (FILE, "file", 1)
     assert decision.config.previous is None
 
@@ -65,7 +63,7 @@ def test_a_flow_that_nobody_knows_is_added(runners: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("runners", [(), ("w2",)])
 def test_a_file_that_says_the_same_changes_nothing(by: Writer, runners: tuple[str, ...]) -> None:
     config = remembering(stored(FILE | {"topics": " a "}, by), FILE)
-    assert decide(config, FILE, runners=runners) == Use(config)
+    assert decide(config, FILE, runners=runners) == Decision(Choice.USED, config)
 
 
 @pytest.mark.parametrize("properties", [FILE, OTHER])
@@ -73,7 +71,7 @@ def test_a_file_that_says_the_same_changes_nothing(by: Writer, runners: tuple[st
 def test_what_mirrormaker_2_wrote_is_replaced(properties: dict[str, str], runners: tuple[str, ...]) -> None:
     config = FlowConfig(properties, Writer.MM2, 0)
     decision = decide(config, FILE, runners=runners)
-    assert isinstance(decision, Replace)
+    assert decision.choice is Choice.REPLACED
     assert decision.difference == (() if properties == FILE else DIFFERENCE)
     assert (decision.config.properties, decision.config.by, decision.config.version) == (FILE, "file", 1)
     assert decision.config.previous == config, "for mm2py apply --previous"
@@ -84,10 +82,10 @@ def test_what_mirrormaker_2_wrote_over_what_others_run_gives_way_to_theirs() -> 
     """A second MirrorMaker 2 was started by mistake: our workers store theirs again, and a newcomer joins."""
     theirs = stored(OTHER, previous=stored({"topics": "older"}))
     config = FlowConfig({"topics": "java"}, Writer.MM2, 0, previous=theirs)
-    assert decide(config, FILE, runners=["w2"]) == Drift(theirs, DIFFERENCE)
-    assert decide(config, OTHER, runners=["w2"]) == Use(theirs)
-    assert isinstance(decide(config, FILE, runners=()), Replace)
-    assert isinstance(decide(config, FILE, runners=["w2"], apply=True), Replace)
+    assert decide(config, FILE, runners=["w2"]) == Decision(Choice.DRIFTED, theirs, DIFFERENCE)
+    assert decide(config, OTHER, runners=["w2"]) == Decision(Choice.USED, theirs)
+    assert decide(config, FILE, runners=()).choice is Choice.REPLACED
+    assert decide(config, FILE, runners=["w2"], apply=True).choice is Choice.REPLACED
     news = follow(theirs, config)
     assert isinstance(news, Restore) and news.config == replace(theirs, version=8)
 
@@ -95,7 +93,7 @@ def test_what_mirrormaker_2_wrote_over_what_others_run_gives_way_to_theirs() -> 
 def test_what_nobody_alive_runs_is_replaced_and_kept_as_the_previous_one() -> None:
     config = stored(OTHER, previous=stored({"topics": "older"}))
     decision = decide(config, FILE, runners=())
-    assert isinstance(decision, Replace)
+    assert decision.choice is Choice.REPLACED
     assert decision.difference == DIFFERENCE
     assert (decision.config.version, decision.config.by) == (8, "file")
     assert decision.config.previous == replace(config, previous=None, seen=()), (
@@ -107,61 +105,65 @@ def test_what_nobody_alive_runs_is_replaced_and_kept_as_the_previous_one() -> No
 def test_what_an_operator_changed_last_is_not_replaced_by_an_unchanged_file(by: Writer) -> None:
     """The file was stored first; then the operator changed something, and all workers were stopped."""
     config = changed(stored(FILE), OTHER, by)
-    assert decide(config, FILE, runners=()) == Use(config, DIFFERENCE)
+    assert decide(config, FILE, runners=()) == Decision(Choice.KEPT, config, DIFFERENCE)
     again = changed(config, {"topics": "c"}, by)
-    assert isinstance(decide(again, FILE, runners=()), Use), "a second change forgets no file"
+    assert decide(again, FILE, runners=()).choice in {Choice.USED, Choice.KEPT}, "a second change forgets no file"
 
 
 @pytest.mark.parametrize("by", [Writer.APPLY, Writer.REST])
 def test_a_file_that_has_changed_since_replaces_it(by: Writer) -> None:
     config = changed(stored(FILE), OTHER, by)
     decision = decide(config, {"topics": "new"}, runners=())
-    assert isinstance(decision, Replace)
+    assert decision.choice is Choice.REPLACED
     assert decision.config.seen == (digest({"topics": "new"}),), "what was seen before counts as changed from now on"
-    assert isinstance(decide(replace(decision.config, by=by), FILE, runners=()), Replace), "also when it is the old one"
+    assert decide(replace(decision.config, by=by), FILE, runners=()).choice is Choice.REPLACED, (
+        "also when it is the old one"
+    )
 
 
 def test_a_file_that_drifted_before_an_operator_changed_something_is_an_unchanged_one_too() -> None:
     drift = decide(stored({"topics": "c"}), FILE, runners=["w2"])
-    assert isinstance(drift, Drift) and drift.note is not None
-    config = changed(drift.note, OTHER, Writer.REST)
-    assert isinstance(decide(config, FILE, runners=()), Use)
+    assert drift.choice is Choice.DRIFTED and drift.to_store is not None
+    config = changed(drift.to_store, OTHER, Writer.REST)
+    assert decide(config, FILE, runners=()).choice in {Choice.USED, Choice.KEPT}
 
 
 def test_what_a_worker_stored_gives_way_to_a_file_although_that_is_as_it_was() -> None:
     """It drifted while others ran the flow; now it comes alone, and nobody has decided otherwise."""
     drift = decide(stored(OTHER), FILE, runners=["w2"])
-    assert isinstance(drift, Drift) and drift.note is not None
-    assert isinstance(decide(drift.note, FILE, runners=()), Replace)
+    assert drift.choice is Choice.DRIFTED and drift.to_store is not None
+    assert decide(drift.to_store, FILE, runners=()).choice is Choice.REPLACED
 
 
 @pytest.mark.parametrize("by", [Writer.FILE, Writer.APPLY, Writer.REST])
 def test_while_others_run_a_flow_a_different_file_is_drift(by: Writer) -> None:
     config = stored(OTHER, by)
     decision = decide(config, FILE, runners=["w2"])
-    assert isinstance(decision, Drift)
+    assert decision.choice is Choice.DRIFTED
     assert (decision.config, decision.difference) == (config, DIFFERENCE)
-    assert decision.note == remembering(config, FILE)
-    assert decision.note is not None
-    assert (decision.note.properties, decision.note.version) == (config.properties, config.version)
-    assert decide(decision.note, FILE, runners=["w2"]) == Drift(decision.note, DIFFERENCE), "it is noted once"
+    assert decision.to_store == remembering(config, FILE)
+    assert decision.to_store is not None
+    assert (decision.to_store.properties, decision.to_store.version) == (config.properties, config.version)
+    assert decide(decision.to_store, FILE, runners=["w2"]) == Decision(Choice.DRIFTED, decision.to_store, DIFFERENCE), (
+        "it is noted once"
+    )
 
 
 def test_who_lost_against_another_beginner_runs_as_that_one_does() -> None:
     """Both begin at once with different files; nobody has seen the other one alive yet."""
     winner = stored(OTHER)
-    assert isinstance(decide(winner, FILE, runners=(), lost_to=winner), Drift)
-    assert isinstance(decide(winner, FILE, runners=(), lost_to=replace(winner, write_id="w6")), Replace)
+    assert decide(winner, FILE, runners=(), lost_to=winner).choice is Choice.DRIFTED
+    assert decide(winner, FILE, runners=(), lost_to=replace(winner, write_id="w6")).choice is Choice.REPLACED
 
 
 @pytest.mark.parametrize("runners", [(), ("w2",)])
 def test_with_apply_the_file_is_what_the_operator_wants(runners: tuple[str, ...]) -> None:
     decision = decide(stored(OTHER), FILE, runners=runners, apply=True)
-    assert isinstance(decision, Replace)
+    assert decision.choice is Choice.REPLACED
     assert (decision.config.by, decision.config.properties) == ("apply", FILE)
-    assert decide(stored(FILE), FILE, runners=runners, apply=True) == Use(stored(FILE))
+    assert decide(stored(FILE), FILE, runners=runners, apply=True) == Decision(Choice.USED, stored(FILE))
     added = decide(None, FILE, runners=runners, apply=True)
-    assert isinstance(added, Add) and added.config.by is Writer.APPLY
+    assert added.choice is Choice.ADDED and added.config.by is Writer.APPLY
 
 
 def test_the_previous_settings_can_be_had_back_and_back_again() -> None:
@@ -183,7 +185,7 @@ def test_the_count_of_versions_goes_on_behind_mirrormaker_2() -> None:
     found = counting(records)
     assert found is not None and found.by is Writer.MM2
     decision = decide(found, FILE, runners=())
-    assert isinstance(decision, Replace) and decision.config.version == 8
+    assert decision.choice is Choice.REPLACED and decision.config.version == 8
 
 
 @pytest.mark.parametrize(
@@ -241,26 +243,26 @@ def test_a_file_that_says_the_same_in_other_words_is_unchanged_after_an_operator
     spelled = {"enabled": " TRUE", "topics": " a ", "sync.topic.acls.enabled": "true"}
     assert difference(FILE, spelled) == ()
     joins = decide(stored(FILE), spelled, runners=["w1"])
-    assert joins == Use(stored(FILE)), "it is known by what it means"
+    assert joins == Decision(Choice.USED, stored(FILE)), "it is known by what it means"
     config = changed(stored(FILE), OTHER, Writer.APPLY)
-    assert decide(config, spelled, runners=()) == Use(config, difference(OTHER, spelled))
+    assert decide(config, spelled, runners=()) == Decision(Choice.KEPT, config, difference(OTHER, spelled))
 
 
 def test_a_file_that_joined_after_an_operators_change_and_says_the_same_is_noted() -> None:
     joins = decide(changed(stored(FILE), OTHER, Writer.APPLY), OTHER, runners=["w1"])
-    assert isinstance(joins, Use) and joins.note is not None
-    config = joins.note
-    assert decide(config, OTHER, runners=["w1"]) == Use(config), "once"
+    assert joins.choice in {Choice.USED, Choice.KEPT} and joins.to_store is not None
+    config = joins.to_store
+    assert decide(config, OTHER, runners=["w1"]) == Decision(Choice.USED, config), "once"
     for number in range(2 * DECIDED_MOST):
         config = changed(config, {"topics": f"x{number}"}, Writer.APPLY)
-    assert isinstance(decide(config, OTHER, runners=()), Use)
+    assert decide(config, OTHER, runners=()).choice in {Choice.USED, Choice.KEPT}
 
 
 def test_an_operator_who_changes_something_every_day_does_not_make_a_file_count_as_changed() -> None:
     config = stored(FILE)
     for number in range(300):
         config = changed(config, {"topics": f"x{number}"}, Writer.APPLY)
-        assert isinstance(decide(config, FILE, runners=()), Use), f"after {number + 1} times"
+        assert decide(config, FILE, runners=()).choice in {Choice.USED, Choice.KEPT}, f"after {number + 1} times"
 
 
 def test_files_that_drift_do_not_make_that_of_a_worker_that_starts_now_and_then_count_as_changed() -> None:
@@ -269,9 +271,9 @@ def test_files_that_drift_do_not_make_that_of_a_worker_that_starts_now_and_then_
     for number in range(3 * SEEN_MOST):
         file = FILE if number % (SEEN_MOST // 3) == 0 else {"topics": f"t{number}"}
         drift = decide(config, file, runners=["w1"])
-        assert isinstance(drift, Drift)
-        config = drift.note or config
-        assert isinstance(decide(config, FILE, runners=()), Use), f"after {number + 1} files"
+        assert drift.choice is Choice.DRIFTED
+        config = drift.to_store or config
+        assert decide(config, FILE, runners=()).choice in {Choice.USED, Choice.KEPT}, f"after {number + 1} files"
 
 
 @given(
@@ -322,14 +324,14 @@ def test_what_is_decided_and_stored_is_then_used_by_the_same_file_without_anothe
 ) -> None:
     first = decide(stored(old, by), file, runners=runners, apply=apply)
     config = first.config
-    if isinstance(first, Drift) and first.note is not None:
-        config = first.note
+    if first.choice is Choice.DRIFTED and first.to_store is not None:
+        config = first.to_store
     second = decide(config, file, runners=runners, apply=apply)
-    assert isinstance(second, Use | Drift) and second.config == config
-    assert not isinstance(second, Drift) or second.note is None
+    assert second.choice in {Choice.USED, Choice.KEPT, Choice.DRIFTED} and second.config == config
+    assert second.choice is not Choice.DRIFTED or second.to_store is None
     if not runners or apply:
-        assert isinstance(second, Use)
-    if isinstance(first, Replace):
+        assert second.choice in {Choice.USED, Choice.KEPT}
+    if first.choice is Choice.REPLACED:
         assert config.properties == file
         assert config.previous is not None and config.previous.properties == old
         assert config.version > stored(old, by).version or by is Writer.MM2

@@ -76,22 +76,22 @@ class FakeSchedule(Always):
     """Ends once, and then never; ``in_order``: there is time to drain."""
 
     def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
-        self.over_in_doubt: list[bool] = []
+        self.stopped_in_doubt: list[bool] = []
         self._ends_after_s: float | None = ends_after_s
         self._in_order = in_order
         self._fails_with = fails_with
 
-    async def ends(self) -> bool:
+    async def revoked(self) -> bool:
         if self._ends_after_s is None:
-            await super().ends()
+            await super().revoked()
         after_s, self._ends_after_s = self._ends_after_s or 0.0, None
         await asyncio.sleep(after_s)
         if self._fails_with is not None:
             raise self._fails_with
         return self._in_order
 
-    async def over(self, *, in_doubt: bool) -> None:
-        self.over_in_doubt.append(in_doubt)
+    async def stopped(self, *, in_doubt: bool) -> None:
+        self.stopped_in_doubt.append(in_doubt)
 
 
 @dataclass
@@ -424,7 +424,7 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
         def __init__(self, members: Members) -> None:
             self._members = members
 
-        async def begins(self) -> None:
+        async def granted(self) -> None:
             await self._members.left.wait()
             raise Mm2Error("It has left.", remedy="")
 
@@ -480,7 +480,7 @@ def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
     worker = Worker({AB: runs(AB)})
 
     class GivesWay(Always):
-        def give_way(self) -> None:
+        def withdraw(self) -> None:
             worker.history.append("A->B gives way")
 
     async def main() -> int:
@@ -497,7 +497,7 @@ def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_begun() -> 
     worker = Worker({AB: runs(AB), AC: runs(AC, drain_takes_s=20)})
 
     class Late(Always):
-        async def begins(self) -> None:
+        async def granted(self) -> None:
             await asyncio.sleep(15)
 
     async def main() -> int:
@@ -510,13 +510,13 @@ def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_begun() -> 
 
 
 @pytest.mark.parametrize("first_in_doubt", [True, False])
-def test_a_flow_is_renounced_in_doubt_also_when_only_a_life_before_the_refused_one_left_something(
+def test_a_flow_is_withdrawn_in_doubt_also_when_only_an_attempt_before_the_refused_one_left_something(
     first_in_doubt: bool,
 ) -> None:
     told: list[bool] = []
 
     class Renounced(Always):
-        async def renounce(self, *, in_doubt: bool) -> None:
+        async def release_refused(self, *, in_doubt: bool) -> None:
             told.append(in_doubt)
 
     def script(life: int, history: list[str]) -> FakeConnector:
@@ -578,7 +578,7 @@ def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() ->
 def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], in_doubt: bool) -> None:
     schedule = FakeSchedule(ends_after_s=10)
     Worker({AB: runs(AB, **connector)}, schedule=schedule).run(stop_at_s=60)
-    assert schedule.over_in_doubt == [in_doubt]
+    assert schedule.stopped_in_doubt == [in_doubt]
 
 
 def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target() -> None:
@@ -591,7 +591,7 @@ def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target
         await herder.run()
 
     run_virtual(main())
-    assert schedule.over_in_doubt == [True]
+    assert schedule.stopped_in_doubt == [True]
 
 
 def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
