@@ -1,4 +1,4 @@
-"""Goes on behind a MirrorMaker 2 that was stopped or killed: see ``ResumeFromMm2``.
+"""Resumes a flow where MirrorMaker 2 was stopped or killed: see ``ResumeFromMm2``.
 
 Nothing outside imports more than these names (docs/decisions/0009-go-on-behind-mirrormaker-2-by-content.md).
 """

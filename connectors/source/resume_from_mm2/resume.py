@@ -1,18 +1,16 @@
-"""Refuses to run a flow that a running MirrorMaker 2 copies: both would copy every record.
+"""Resumes a flow where a MirrorMaker 2 that was killed stopped, and refuses to run beside one that is running.
+
+A killed MirrorMaker 2 has copied records behind the position that it stored last, and would itself copy them again.
+``ResumeFromMm2`` reads the end of each remote partition, and the source from the position on; ``search`` compares them.
+MirrorMaker 2 cannot be fenced, because its producers have no transactional id. So ``refuse_running_mm2`` first makes
+sure that none copies the flow.
 
 MirrorMaker 2 runs a worker for every pair of clusters that has heartbeats: one that copies A->B only is also a member
-of group ``B-mm2`` on A. What the members of that group are assigned does not tell whether they copy: Connect's
-assignments name what is new, and leave out what goes on. Their settings tell. Two records of the configs topic must
-agree before the group counts as harmless: the source connector is not enabled, and it has no task. What cannot be read
-counts as copying.
+of group ``B-mm2`` on A. Its assignments do not tell whether it copies, because Connect's assignments leave out what
+goes on. Its settings do. The group is harmless if two records of the configs topic agree: the source connector is not
+enabled, and it has no task. What cannot be read counts as copying.
 
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime; MirrorSourceConnector.taskConfigs.
-
-Finds out what a killed MirrorMaker 2 copied after the position it stored last, and goes on behind that.
-
-MirrorMaker 2 itself copies all of that again. This module reads the end of each remote partition, and the source from
-the position on; ``search`` compares the two. Nobody can shut MirrorMaker 2 out, because its producers have no
-transactional id. So the flow first makes sure that it does not run (``running``).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -53,7 +51,7 @@ TASKS_KEY: Final = b"commit-MirrorSourceConnector"
 async def refuse_running_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
     """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members that copy it.
 
-    Members that only emit its heartbeats do no harm: the heartbeats are then written twice.
+    Members that only emit heartbeats do no harm: the heartbeats are then written twice.
     """
     group = settings.mm2_group_id
     try:
@@ -77,21 +75,17 @@ async def refuse_running_mm2(settings: FlowSettings, brokers: Brokers, log: Filt
 def is_switched_off(configs: Mapping[bytes, bytes | None]) -> bool:
     """Return whether the source connector is set not to copy and has no task, by the last value of each key."""
     if SETTINGS_KEY not in configs:
-        return False  # its worker is just starting
+        return False  # its worker has just started
     settings, tasks = configs[SETTINGS_KEY], configs.get(TASKS_KEY)
     try:
-        enabled = settings is not None and _object(settings)["properties"]["enabled"].strip().lower() != "false"
-        return not enabled and (tasks is None or _object(tasks)["tasks"] == 0)
+        enabled = settings is not None and json.loads(settings)["properties"]["enabled"].strip().lower() != "false"
+        return not enabled and (tasks is None or json.loads(tasks)["tasks"] == 0)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _object(value: bytes) -> Any:
-    return json.loads(value)
-
-
 async def only_emits_heartbeats(configs_topic: str, brokers: Brokers) -> bool:
-    """Return whether a MirrorMaker 2 certainly does not copy the flow whose settings are in that topic.
+    """Return whether MirrorMaker 2 certainly does not copy the flow whose settings are in that topic.
 
     Raises:
         KafkaError: the target did not answer, ask again.
@@ -132,21 +126,11 @@ class Found:
     part: CopiedPartition
     position: Position
     records: int = 0
-    """How many records stood behind MirrorMaker 2's position."""
+    """How many records MirrorMaker 2 copied behind its position."""
     is_ambiguous: bool = False
     """Records look the same: some may be copied twice."""
     is_proven: bool = True
     """False: nothing was left to compare, and copying goes on at the position."""
-
-
-@dataclass(slots=True)
-class _Count:
-    """What was found, for one line in the log."""
-
-    partitions: int = 0
-    records: int = 0
-    ambiguous: int = 0
-    unproven: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +144,7 @@ class _Job:
 
     @property
     def position(self) -> Position:
-        """MirrorMaker 2's, with where the remote partition ends."""
+        """MirrorMaker 2's position, with the end of the remote partition."""
         copier = self.part.copier
         return copier.position._replace(target_offset=self.target_end, target_leader_epoch=copier.target_leader_epoch)
 
@@ -210,46 +194,42 @@ class ResumeFromMm2:
             KafkaError: one that no retry mends.
         Cancelling is safe: nothing is stored here.
         """
-        count = _Count()
+        all_found: list[Found] = []
 
         def done(found: Found) -> None:
             if self._exactly_once and (found.is_ambiguous or not found.is_proven):
                 why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
                 raise CopyUncertain(self._flow, found.part.copier.name, why)
-            count.partitions += 1
-            count.records += found.records
-            count.ambiguous += found.is_ambiguous
-            count.unproven += not found.is_proven
+            all_found.append(found)
             self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
 
-        await self._find(parts, done)
-        if not count.partitions:
-            return
-        is_sure = not (count.ambiguous or count.unproven)
-        say = self._log.info if is_sure else self._log.warning
-        say(
-            "partitions.resumed_from_mm2",
-            partitions=count.partitions,
-            first=parts[0].copier.name,
-            records=count.records,
-            ambiguous=count.ambiguous,
-            unproven=count.unproven,
-            effect="what MirrorMaker 2 copied behind its positions is neither repeated nor left out"
-            if is_sure
-            else "nothing is left out; where records look the same, or are gone, some may be copied twice",
-        )
-
-    async def _find(self, parts: Sequence[CopiedPartition], done: Done) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for at in range(0, len(parts), PARTITIONS_AT_ONCE):
                     group = self._find_group(parts[at : at + PARTITIONS_AT_ONCE], done)
                     await asyncio.wait([tasks.create_task(group, name="resume from MM2")], timeout=GROUP_PATIENCE_S)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        if not all_found:
+            return
+        ambiguous = sum(found.is_ambiguous for found in all_found)
+        unproven = sum(not found.is_proven for found in all_found)
+        is_sure = not (ambiguous or unproven)
+        say = self._log.info if is_sure else self._log.warning
+        say(
+            "partitions.resumed_from_mm2",
+            partitions=len(all_found),
+            first=parts[0].copier.name,
+            records=sum(found.records for found in all_found),
+            ambiguous=ambiguous,
+            unproven=unproven,
+            effect="what MirrorMaker 2 copied behind its positions is neither repeated nor left out"
+            if is_sure
+            else "nothing is left out; where records look the same, or are gone, some may be copied twice",
+        )
 
     async def _find_group(self, parts: Sequence[CopiedPartition], done: Done) -> None:
-        """Start with the partitions that have leaders; take up the others as soon as they have one."""
+        """Start with the partitions that have leaders; add the others as soon as they have one."""
         backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
         waiting = list(parts)
         try:
@@ -258,37 +238,35 @@ class ResumeFromMm2:
                     targets = await find_bounds(self._target, [(one.target_topic, one.partition) for one in waiting])
                     sources = await find_bounds(self._source, [part.key for part in waiting])
                     jobs: list[_Job] = []
+                    late: list[CopiedPartition] = []
                     for part in waiting:
                         target, source = targets.get((part.target_topic, part.partition)), sources.get(part.key)
                         if target is None or source is None:
+                            late.append(part)
                             continue
                         job = _Job(part, *target, source_end=source[1])
                         if job.source_end <= part.copier.position.source_offset:
-                            done(Found(part, job.position))  # there is nothing that could have been copied
+                            done(Found(part, job.position))  # the source has no record behind the position
                         elif job.target_start == job.target_end:
                             done(Found(part, job.position, is_proven=False))
                         else:
                             jobs.append(job)
                     self._read_target(tasks, jobs, done)
-                    waiting = [
-                        part
-                        for part in waiting
-                        if (part.target_topic, part.partition) not in targets or part.key not in sources
-                    ]
+                    waiting = late
                     if waiting:
                         await asyncio.sleep(backoff.next_s())
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
     def _read_target(self, tasks: asyncio.TaskGroup, jobs: Sequence[_Job], done: Done) -> None:
-        """Read the ends of remote partitions."""
+        """Start to read the ends of remote partitions."""
         if jobs:
             stretches = [_TargetEnd(job, self._handle, self._clock) for job in jobs]
             read = self._target_reader.read(stretches, lambda read: self._read_source(tasks, read, done))
             tasks.create_task(read, name="read ends of remote partitions")
 
     def _read_source(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Done) -> None:
-        """Search the source for the ends that were read."""
+        """Start to search the source for the ends that were read."""
         searches: list[_Search] = []
         wider: list[_Job] = []
         for stretch in read:
@@ -297,7 +275,7 @@ class ResumeFromMm2:
             if not stretch.is_whole:
                 done(Found(job.part, job.position, is_proven=False))
             elif not stretch.last_records.fingerprints and stretch.first_offset > job.target_start:
-                wider.append(replace(job, width=_WIDER * job.width))  # nothing but markers and aborted records
+                wider.append(replace(job, width=_WIDER * job.width))  # only markers and aborted records were there
             else:
                 searches.append(_Search(job, stretch.last_records, self._read_committed, self._clock))
         self._read_target(tasks, wider, done)
@@ -317,7 +295,7 @@ def _tell(read: Sequence[Stretch], done: Done) -> None:
 
 
 class _TargetEnd(PlannedStretch):
-    """The end of a remote partition. If it is not whole in the end, it could not be read, or is gone."""
+    """The end of a remote partition. ``is_whole`` stays False if it could not be read, or is gone."""
 
     def __init__(self, job: _Job, handle: Handler, clock: Clock) -> None:
         self.first_offset = max(job.target_start, job.target_end - job.width)
@@ -351,7 +329,7 @@ class _TargetEnd(PlannedStretch):
         self._handle(self.job.part, LookupWaits(UNDECIDED if is_undecided else SEARCHING))
         if self._is_patient(UNDECIDED_PATIENCE_S if is_undecided else END_PATIENCE_S):
             return False
-        self.is_whole = not len(fetched.records)  # the transaction stays undecided, or the end holds no batch any more
+        self.is_whole = not len(fetched.records)  # the transaction stays undecided, or no batch is left at the end
         return True
 
 
@@ -379,7 +357,7 @@ class _Search(PlannedStretch):
         self._end_seen_at_s = float("inf")
 
     def take(self, fetched: FetchedPartition) -> bool:
-        """Return True when it is over, or given up: the source begins further on, ends, or cannot be read."""
+        """Return True when the search is over, or the source begins further on, ends, or cannot be read."""
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         before = self._offset
@@ -391,5 +369,5 @@ class _Search(PlannedStretch):
             return True
         if self._offset < self.job.source_end:
             return self._offset == before and not self._is_patient(END_PATIENCE_S)
-        self._end_seen_at_s = min(self._end_seen_at_s, self._clock.monotonic())  # what comes from now on is too new
+        self._end_seen_at_s = min(self._end_seen_at_s, self._clock.monotonic())  # later records are too new
         return self.search.has_found or self._clock.monotonic() - self._end_seen_at_s >= END_PATIENCE_S

@@ -1,16 +1,14 @@
 """From which source offset copying goes on behind a MirrorMaker 2 that was killed. Pure.
 
-The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. When it starts again it goes on from
-the position and copies the rest again. Its positions name no producer and no target offset, and the sequences of its
-batches tell nothing. So the records themselves must tell: MirrorMaker 2 copies in order, hence everything up to its
-*last* record is there. ``LastRecords`` keeps what the last records of the remote partition look like. ``SourceSearch``
-walks the source from the position's own record on, looks for them, and copying goes on behind them.
+The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. Its positions name no producer and no
+target offset, and the sequences of its batches tell nothing. But it copies in order: everything up to the *last* record
+of the remote partition is copied. ``LastRecords`` keeps fingerprints of the last records. ``SourceSearch`` looks for
+them in the source, from the position's own record on, and copying goes on behind them.
 
 If records look the same, the last records may fit at several places. Then the first place is taken: a record that comes
-twice does less harm than one that is left out. The last record is a copy of the position's record or of a later one, as
-long as the source still has what was copied. If it does not, copying goes on at the position, as in MirrorMaker 2.
-Restarts of MirrorMaker 2, batches that its producer sent twice and records of other writers leave repeated or strange
-stretches in the remote partition. They can hide the place at which the last records fit, but never move it further on.
+twice does less harm than one that is left out. If the source no longer has what was copied, copying goes on at the
+position, as in MirrorMaker 2. Restarts of MirrorMaker 2, batches that its producer sent twice, and records of other
+writers can hide the place where the last records fit, but never move it further on.
 """
 
 from __future__ import annotations
@@ -40,16 +38,16 @@ from mm2py.replication.recovery import offset_of
 LAST_RECORDS: Final = 100
 """How many of a remote partition's last records are looked for: the more, the fewer places they fit at."""
 LOOK_AHEAD: Final = 1_000
-"""How many source records behind the place that was found are looked at, to tell whether it is the only one."""
+"""How many source records behind the first place are searched for a second one."""
 LOOK_FURTHER: Final = 10_000
-"""If only the very last record fits: its place is taken after so many further source records."""
+"""If only the very last record fits, its place is taken after so many further source records."""
 _DIGEST_BYTES: Final = 16
 _LENGTH: Final = struct.Struct(">q")
 _NULL: Final = _LENGTH.pack(-1)
 
 
 def fingerprint(record: Record, *, timed: bool) -> bytes:
-    """Return what is the same on both sides for a record and its copy; without its timestamp unless ``timed``."""
+    """Return a digest that a record and its copy have in common; without the timestamp unless ``timed``."""
     parts = [_LENGTH.pack(record.timestamp_ms if timed else 0), _sized(record.key), _sized(record.value)]
     for name, value in record.headers:
         parts += [_sized(name.encode(errors="surrogateescape")), _sized(value)]
@@ -84,12 +82,12 @@ class LastRecords:
 
     @property
     def fingerprints(self) -> tuple[bytes, ...]:
-        """Of the last records, the very last one at the end; none where no record is left."""
+        """Return those of the last records, in order; none if no record is left."""
         return tuple(self._timed if self.is_timed else self._untimed)
 
 
 def _is_stamped(records: memoryview) -> bool:
-    """Whether a broker has stamped one of these batches. Damaged ones do not count: they are read again."""
+    """Tell whether a broker set the times of one of these batches. Damaged ones do not count: they are read again."""
     with suppress(CorruptBatch):
         for batch in split(records):
             is_sound = len(batch) >= HEADER_BYTES and batch[MAGIC_AT] == MAGIC and crc_is_right(batch)
@@ -103,11 +101,11 @@ class _Place:
     """Behind a source record."""
 
     records: int
-    """So many come from the position up to here; 0 is the position itself."""
+    """How many records lie between the position and this place."""
     next_offset: int
     leader_epoch: int
     is_dense: bool
-    """No source offset on the way is without a record or marker, so none can have been removed since."""
+    """Every source offset on the way has a record or marker, so none was removed."""
 
 
 class SourceSearch:
@@ -118,11 +116,11 @@ class SourceSearch:
 
         Args:
             from_offset: the next source offset by the position, > 0; reading begins one before it.
-            leader_epoch: of the record before it, -1 where nobody knows.
+            leader_epoch: of the record before it, -1 if not known.
             records_most: the remote partition has no more offsets than that.
         """
         self.read_offset = from_offset - 1
-        """Where to read first: the position's own record must be there to tell where it ends."""
+        """Where to read first: the position's own record."""
         self._at_position = _Place(0, from_offset, leader_epoch, is_dense=True)
         self._timed = last_records.is_timed
         self._last = last_records.fingerprints
@@ -134,7 +132,7 @@ class SourceSearch:
         self._is_dense = True
         self._recent: deque[bytes] = deque(maxlen=LAST_RECORDS)
         self._first: dict[bytes, _Place] = {}
-        """Where each of the last records was met first."""
+        """Where each of the last records was first seen."""
         self._met: Counter[bytes] = Counter()
         self._fit: _Place | None = None
         self._fits_again = False
@@ -147,12 +145,12 @@ class SourceSearch:
 
     @property
     def is_proven(self) -> bool:
-        """Whether what was copied tells where to go on; if not, that is at the position."""
+        """Whether a place was found; if not, copying goes on at the position."""
         return self._found() is not None
 
     @property
     def is_ambiguous(self) -> bool:
-        """Records look the same, so that copying may have to go on further behind."""
+        """Whether the last records, or the last one that was seen, fit at a second place."""
         if self._fit is not None:
             return self._fits_again
         last = next((one for one in self._backwards if one in self._first), None)
@@ -164,12 +162,12 @@ class SourceSearch:
 
     @property
     def leader_epoch(self) -> int:
-        """Of the record before ``resume_offset``; -1 where that was not seen."""
+        """Of the record before ``resume_offset``; -1 if it was not seen."""
         return (self._found() or self._at_position).leader_epoch
 
     @property
     def records(self) -> int:
-        """So many records stand in the remote partition behind the position."""
+        """How many records were copied behind the position."""
         return (self._found() or self._at_position).records
 
     def take(self, steps: Iterable[Step]) -> bool:
@@ -184,7 +182,7 @@ class SourceSearch:
             if self._seen < 0 and step.next_offset <= self.read_offset:
                 continue
             if self._seen < 0 and not (isinstance(step, Outgoing) and step.first_offset == self.read_offset):
-                self._is_over = True  # the position's own record is gone: older copies could be taken for later ones
+                self._is_over = True  # the position's own record is gone: an older copy may look like a later one
                 break
             self._is_dense &= step.next_offset - self._next_offset == step.record_count
             self._next_offset = step.next_offset
@@ -216,13 +214,14 @@ class SourceSearch:
         self._is_over |= seen >= self._records_most
 
     def _fits(self) -> bool:
-        """Whether the last records end with what was seen last, from the position on."""
+        """Tell whether what was seen last, from the position on, equals the end of the last records."""
         return all(one == other for one, other in zip(self._backwards, reversed(self._recent), strict=False))
 
     def _found(self) -> _Place | None:
-        """Where the last records fit; or the last of them that the source has, if surely none was removed there.
+        """Return where the last records fit, or else the place of the last one that the source has.
 
-        The story of the latter: MM2's producer sent a batch twice, or others wrote between its records.
+        The latter happens if MirrorMaker 2's producer sent a batch twice, or another writer wrote between its records.
+        It counts only if no source record before it was removed.
         """
         if self._fit is not None:
             return self._fit
