@@ -1,14 +1,10 @@
-"""The gaps of one flow: what is met is logged, counted and kept, and policies say what follows.
+"""What a flow does about gaps: each is logged, counted and kept, and policies and operators say what follows.
 
-MM2 has none of this: it begins at the earliest record wherever a position does not fit, and says nothing. Here each
-gap is named with its offsets, and ``on.source.gap`` and ``on.target.loss`` decide what follows. A partition that was
-stopped goes on by a wish of theirs, or by an operator's command (``connectors/source/gap_keeper.py``).
-
-Stopped partitions go on: what policies wish, and what operators' commands say, is carried out.
-
-Answers to nothing in MM2. Every way on is the same: the partition is drained, an operator's position is stored, and the
-next round begins it there. Many are taken together: 300 that were accepted one after the other took 39 s. One that
-cannot go on yet waits by itself, as does a command for a partition of which nobody knows yet where it stands.
+Answers to nothing in MM2, which starts at the earliest record wherever a position does not fit, and says nothing.
+``GapKeeper`` names each gap with its offsets; ``on.source.gap`` and ``on.target.loss`` decide. ``Resumption`` lets
+stopped partitions go on, by these policies or by operators' commands: it drains the partition and stores an operator's
+position, and the next round starts the partition there. It takes many together: 300 that were accepted one after the
+other took 39 s.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
@@ -39,11 +36,11 @@ from mm2py.replication.copying.gaps import decide, expired_text
 from mm2py.replication.copying.states import Stalled
 
 SHOWN_MOST: Final = 50
-"""Of a topic that is not what was copied so many partitions stand in its line of the log."""
+"""So many partitions of a topic that is not what was copied are named in its line of the log."""
 
 
 class GapKeeper(KeptGaps):
-    """The gaps of a flow, and what they stop. Owned by the flow's connector."""
+    """The gaps of a flow, and the partitions that they stop. Owned by the flow's connector."""
 
     def __init__(
         self,
@@ -58,11 +55,11 @@ class GapKeeper(KeptGaps):
     ) -> None:
         super().__init__(settings, target, incarnation=incarnation, clock=clock, rng=rng, log=log)
         self.stalled: dict[TopicPartition, GapFound] = {}
-        """Partitions that a gap has stalled, with the latest."""
+        """Partitions that a gap has stalled, with the latest gap of each."""
         self.held: set[TopicPartition] = set()
         """Partitions of topics that are refused because of a gap."""
         self.wishes: dict[TopicPartition, int | None] = {}
-        """Stalled partitions that policy lets begin again: at a source offset, or at the start of the log (None)."""
+        """Stalled partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
         self._flow = settings.flow
         self._metrics = metrics
 
@@ -74,17 +71,17 @@ class GapKeeper(KeptGaps):
         return decide(kind, on_source_gap=self._settings.on_source_gap, on_target_loss=self._settings.on_target_loss)
 
     def change(self, settings: FlowSettings) -> None:
-        """Decide by other settings from the next gap on."""
+        """Use other settings from the next gap on."""
         self._settings = settings
 
     def tell_policy(self, partitions: Iterable[CopiedPartition]) -> None:
-        """Let partitions know whether they may pass over what has expired."""
+        """Tell partitions whether they may pass over expired records."""
         for part in partitions:
             stops = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
             part.copier.handle(SettingsChanged(replace(part.copier.settings, stops_when_expired=stops)))
 
     def met(self, part: CopiedPartition, found: GapFound) -> None:
-        """Take in what a copier met. Where it stalled and policy lets it go on, it begins again in the next round."""
+        """Take in a gap that a copier met. A partition that stalled starts again in the next round if policy allows."""
         done = found.done if found.done is Done.CONTINUED else self.policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
@@ -117,7 +114,7 @@ class GapKeeper(KeptGaps):
         )
 
     def _stop(self, key: TopicPartition, found: GapFound, done: Done) -> None:
-        """Note why a partition is stalled. Where one gap waits for an operator, no other lets it go on."""
+        """Note why a partition is stalled. While one of its gaps waits for an operator, no other gap lets it go on."""
         waits = key in self.stalled and key not in self.wishes
         self.stalled[key] = found
         if done is Done.STOPPED:
@@ -127,10 +124,10 @@ class GapKeeper(KeptGaps):
             self.wake()
 
     def met_topic(self, kind: GapKind, name: str, positions: Mapping[int, StoredPosition], text: str) -> Done:
-        """Take in that a topic is not what was copied, on either side. Returns what is to be done, by policy.
+        """Take in that a topic is not what was copied, on either side. Returns what policy says is to be done.
 
         Args:
-            positions: what is stored of each of its partitions. What was noted before is not noted again.
+            positions: the stored positions of its partitions. A gap that was noted before is not noted again.
         """
         done = self.policy(kind)
         noted: list[int] = []
@@ -161,7 +158,7 @@ class GapKeeper(KeptGaps):
         return done
 
     def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:
-        """Where a partition began at an operator's position, nothing waits for an operator any more."""
+        """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
         partitions = list(partitions)
         self.tell_policy(partitions)
         for part in partitions:
@@ -184,12 +181,11 @@ class GapKeeper(KeptGaps):
             self.wishes.pop(key, None)
 
     def _hold_stopped(self, part: CopiedPartition) -> None:
-        """Stop a partition once more that an earlier life has stopped, as long as nobody has accepted why.
+        """Stop a partition again that a previous incarnation has stopped, until an operator accepts the gap.
 
-        The stories: ten records of the copy are lost, and ten of somebody else stand there by now. The log ends where
-        it should. Or the source is cut back, and what replaced its end is deleted: nothing tells of the cut any more,
-        and on.source.gap=continue would pass over what has only expired. Or somebody else wrote to the remote partition
-        of a flow that is to be exactly-once: the position is behind that, and nobody looks there again.
+        The gap may not show any more: ten records of the copy are lost, and another writer has put ten in their place.
+        Or the source was truncated, and the records that replaced its end have expired: on.source.gap=continue would
+        pass over them. Or another writer wrote to the remote partition of an exactly-once flow, before the position.
         """
         position = part.copier.position
         for gap in self.of(part.key):
@@ -218,7 +214,7 @@ class GapKeeper(KeptGaps):
             return
 
     def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
-        """``--allow-recopy`` is a way only where the position fits no more: elsewhere it is not used."""
+        """Return the remedy. ``--allow-recopy`` is used only where the position does not fit any more."""
         at = f"{self._flow}:{part.source_topic}"
         accept = f"Let it go on with mm2py gaps FILE accept {at}:{part.partition}"
         if kind is GapKind.TRUNCATED:
@@ -233,7 +229,7 @@ class GapKeeper(KeptGaps):
 
 
 def positions_of(name: str, beginning: Beginning) -> dict[int, StoredPosition]:
-    """Return what is stored of the partitions of a topic."""
+    """Return the stored positions of a topic's partitions."""
     return {number: stored for (topic, number), stored in beginning.positions.items() if topic == name}
 
 
@@ -242,19 +238,14 @@ class _Verdict(NamedTuple):
     text: str
 
 
-class _GoOn(NamedTuple):
-    """A partition that a gap has stalled is to begin again at a source offset."""
-
-    at: int
-
-
-class _BeginAnew:
-    """A partition of a topic that is refused because of a gap is to begin at the start of the topic as it is now."""
+class _Do(Enum):
+    GO_ON = "a partition that a gap has stalled is to start again at a source offset"
+    RESTART = "a partition of a topic that is refused because of a gap is to start at the beginning of today's topic"
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What of its flow a gap is carried out with."""
+    """The parts of the flow that carry it out."""
 
     task: SourceTask
     beginning: Beginning
@@ -262,23 +253,23 @@ class _Parts:
 
 
 class Resumption:
-    """Owned by the flow's connector, whose watch calls ``carry_out`` between its rounds."""
+    """Lets stopped partitions go on. The flow's connector calls ``carry_out`` between its rounds."""
 
     def __init__(self, flow: Flow, gaps: GapKeeper, log: FilteringBoundLogger) -> None:
         self._flow = flow
         self._gaps = gaps
         self._log = log
         self._has_begun = False
-        """Something is to be looked for that nobody was told of yet."""
+        """Partitions can start that ``carry_out`` has not returned True for yet."""
         self.is_waiting = False
-        """A partition that is to go on waits for its leaders; it is to be tried once more soon."""
+        """A partition that is to go on waits for its leaders: try again soon."""
 
     async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: StoppedPartitions) -> bool:
-        """Begin again what policies and operators want; returns whether there is something to look for at once.
+        """Let partitions go on as policies and operators say. Returns whether a round can start some of them at once.
 
         Args:
             stopped: gets the partitions that were stopped for it.
-        Raises: KafkaError; whatever was not done is done by a later call.
+        Raises: KafkaError; a later call does the rest.
         """
         parts, gaps = _Parts(task, beginning, stopped), self._gaps
         self.is_waiting = False
@@ -301,11 +292,11 @@ class Resumption:
         return has_begun
 
     async def _obey(self, parts: _Parts) -> dict[Command, _Verdict]:
-        """Carry out commands. Returns what to answer; those that cannot be carried out yet are left out."""
+        """Carry out commands. Returns the answers; commands that cannot be carried out yet have none."""
         found = {command: self._judge(parts, command) for command in self._gaps.commands()}
-        stalled = {(one.topic, one.partition): do.at for one, do in found.items() if isinstance(do, _GoOn)}
-        held = {(one.topic, one.partition) for one, do in found.items() if isinstance(do, _BeginAnew)}
-        begun = await self._begin_again(parts, stalled)
+        stalled = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
+        held = {(one.topic, one.partition) for one, do in found.items() if do is _Do.RESTART}
+        begun = await self._begin_again(parts, {key: self._gaps.stalled[key].go_on_at for key in stalled})
         for key, at in begun.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
@@ -326,8 +317,8 @@ class Resumption:
                 verdicts[command] = self._copied_anew(command, anew[key])
         return verdicts
 
-    def _judge(self, parts: _Parts, command: Command) -> _Verdict | _GoOn | _BeginAnew | None:
-        """Return what is to be done for a command, or to be answered; None while that cannot be told yet."""
+    def _judge(self, parts: _Parts, command: Command) -> _Verdict | _Do | None:
+        """Return what to do for a command, or what to answer; None while that is not known yet."""
         key = (command.topic, command.partition)
         gaps = self._gaps.of(key)
         is_open = any(gap.is_open for gap in gaps)
@@ -340,7 +331,7 @@ class Resumption:
         if part is None and stored is None:
             return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
         if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
-            return None  # nobody knows yet where it stands
+            return None  # its position is not known yet
         position = part.copier.position.source_offset if part is not None else stored.next_source if stored else -1
         if position != command.expected_position:
             return _Verdict(
@@ -350,15 +341,15 @@ class Resumption:
             )
         if part is not None and not isinstance(part.copier.state, Stalled):
             if part.copier.end_offset is None and is_open:
-                return None  # it has not been read since it began: the gap may be met again
+                return None  # it has not been read since it started: it may meet the gap again
             return _Verdict(False, "nothing stops it: it is being copied.")
         if part is not None and key not in self._gaps.stalled:
             return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.state.label}.")
         if part is not None:
-            return _GoOn(self._gaps.stalled[key].go_on_at)
+            return _Do.GO_ON
         if key not in self._gaps.held:
             return _Verdict(False, "no gap of it is known just now; it is not copied for another reason.")
-        return _BeginAnew()
+        return _Do.RESTART
 
     def _copied_anew(self, command: Command, upstream: TopicMetadata | str) -> _Verdict:
         if isinstance(upstream, str):
@@ -367,24 +358,23 @@ class Resumption:
             number
             for name, number in self._gaps.held
             if name == command.topic and (upstream.topic_id is None or number in upstream.partitions)
-        )  # without ids, a position of a partition that is not there any more still speaks of another topic
+        )  # without topic ids, the position of a partition that is gone belongs to the topic before
         others = f" once partition(s) {', '.join(map(str, waiting))} are accepted too" if waiting else ""
         return _Verdict(True, f"it is copied from its first record on{others}.")
 
     async def _begin_again(
         self, parts: _Parts, wanted: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:
-        """Forget stalled partitions, and store operator's positions for them: the next round begins them there.
+        """Forget stalled partitions, and store operators' positions for them: the next round starts them there.
 
-        Returns:
-            At which source offset; those that cannot be begun yet are left out.
+        Returns: at which source offset; partitions that cannot start yet are left out.
         """
         ready: dict[TopicPartition, CopiedPartition] = {}
         for key in wanted:
             part = parts.task.partitions.get(key)
             if part is None or not isinstance(part.copier.state, Stalled):
                 if self._gaps.stalled.pop(key, None) is not None:
-                    self._has_begun = True  # the last call came so far and no further
+                    self._has_begun = True  # the call before was interrupted here
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
         at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
@@ -414,14 +404,14 @@ class Resumption:
         return at
 
     def _may_be_open(self, part: CopiedPartition) -> bool:
-        """Tell whether an earlier life may still write there: no fence was put up yet, or it is gone with the end."""
+        """Tell whether a previous incarnation may still write there: it is not fenced yet, or the marker is lost."""
         stopped_by = self._gaps.stalled.get(part.key)
         return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
 
     async def _starts(
         self, parts: _Parts, wanted: Mapping[TopicPartition, tuple[CopiedPartition, int | None]]
     ) -> dict[TopicPartition, int]:
-        """Return where to begin. What has expired may reach further by now; who leads the source tells."""
+        """Return where to start. More may have expired by now, so the source's leaders are asked."""
         asked = {
             key: part.source_leader
             for key, (part, at) in wanted.items()
@@ -435,7 +425,7 @@ class Resumption:
         }
 
     def _note_expired(self, key: TopicPartition, at: int) -> None:
-        """Of what was accepted as expired more may be gone by now."""
+        """Extend accepted gaps of expired records up to where the partition starts: more may have expired."""
         for gap in self._gaps.of(key):
             if gap.kind is GapKind.EXPIRED and gap.is_open and gap.last_offset != at - 1:
                 self._gaps.keep(replace(gap, last_offset=at - 1, text=expired_text(gap.position, at - 1)))

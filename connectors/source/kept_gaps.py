@@ -1,8 +1,8 @@
 """The gaps of one flow as they are kept: by partition, and in the status topic, where operators find them.
 
-MM2 has none of this. What is met is written within a second, and before a position that passes it over; what an earlier
-life left is read when the topic is opened. Of each partition the last few are kept: a topic whose records expire day by
-day would fill the status topic. Commands of operators come in the same topic.
+MM2 has none of this. A gap is written within a second, and before a position that passes it over; the gaps of previous
+incarnations are read when the topic is opened. Only the last few of each partition are kept: a topic whose records
+expire day by day would fill the status topic. Commands of operators come in the same topic.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from connectors.source import start
 from connectors.source.errors import TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.logs import Trouble
 from mm2py.records.status_record import Answer, Command, Done, Gap
 from mm2py.replication.reading.compacted_topic import DamagedTopic
 from mm2py.replication.status_log import StatusLog
@@ -33,10 +35,10 @@ POLL_S: Final = 1.0
 CLOSE_S: Final = 5.0
 WRITTEN_S: Final = 5.0
 """How long a position waits for the record of the gap that it passes over."""
-UNAVAILABLE_REPORT_S: Final = 10.0
-"""How long the status topic may be out of reach before that is worth a line in the log."""
+AGAIN_MOST_S: Final = 10.0
+"""How soon at the latest a status topic that cannot be used is tried again."""
 KEPT_MOST: Final = 10
-"""So many gaps of a partition that wait for nobody are kept, the latest."""
+"""So many gaps of a partition that do not wait for an operator are kept, the latest."""
 
 
 class KeptGaps:
@@ -53,9 +55,9 @@ class KeptGaps:
         log: FilteringBoundLogger,
     ) -> None:
         self.speaks_for: Callable[[TopicPartition], bool] = lambda _: True
-        """Whether what operators say of a partition is for this worker."""
+        """Whether commands that name a partition are for this worker."""
         self.wake: Callable[[], None] = lambda: None
-        """Called when there is something to carry out."""
+        """Called when there is a command to carry out, or a partition that may go on."""
         self._settings = settings
         self._target = target
         self._incarnation = incarnation
@@ -64,24 +66,24 @@ class KeptGaps:
         self._log = log
         self._status: StatusLog | None = None
         self._gaps: dict[TopicPartition, dict[bytes, Gap]] = {}
-        """All that were met in this life, and what earlier ones left; of each partition the latest last."""
+        """The gaps of this incarnation and of previous ones; of each partition the latest last."""
         self._unwritten: dict[bytes, Gap] = {}
         self._outdated: set[bytes] = set()
         self._written = asyncio.Event()
         self._written.set()
         self._is_waited_for = True
-        """Nobody has waited in vain for the status topic since it was written to last."""
+        """False after a position has waited in vain for the status topic, until that is written to again."""
         self._changed = asyncio.Event()
         self._settled: set[TopicPartition] = set()
-        """Partitions that began at an operator's position: what stopped earlier lives there is over."""
+        """Partitions that started at an operator's position: the gaps that stopped them before are accepted."""
 
     @property
     def is_wanted(self) -> bool:
-        """There is something to carry out."""
+        """Whether there is something to carry out."""
         return bool(self.commands())
 
     def commands(self) -> Sequence[Command]:
-        """Return the commands that are for this worker and that nobody has answered yet, oldest first."""
+        """Return the unanswered commands for this worker, oldest first."""
         found = () if self._status is None else self._status.unanswered()
         return [command for command in found if self.speaks_for((command.topic, command.partition))]
 
@@ -90,7 +92,7 @@ class KeptGaps:
         return list(self._gaps.get(key, {}).values())
 
     def keep(self, gap: Gap) -> None:
-        """Take in a gap, or what became of one."""
+        """Take in a gap, or a new state of one."""
         key = (gap.topic, gap.partition)
         ours = self._gaps.setdefault(key, {})
         ours.pop(gap.key, None)
@@ -101,19 +103,21 @@ class KeptGaps:
         self._changed.set()
 
     def accept_all(self, key: TopicPartition) -> None:
-        """Take in that nothing of a partition waits for an operator any more."""
+        """Accept all gaps of a partition that wait for an operator."""
         for gap in self.of(key):
             if gap.is_open:
                 self.keep(replace(gap, done=Done.ACCEPTED))
 
     def settle(self, key: TopicPartition) -> None:
-        """Take in that a partition began at an operator's position, whatever the status topic says of it."""
+        """Accept all gaps of a partition that started at an operator's position, also those that are not read yet."""
         self._settled.add(key)
         self.accept_all(key)
 
     async def read_again(self, keys: Collection[TopicPartition]) -> None:
-        """Learn what earlier owners met in partitions, and what became of it. Without the topic, nothing of that is
-        known, as at a start. Raises: as ``StatusLog.read``."""
+        """Read the gaps that previous owners of partitions have written. Nothing is known while there is no topic.
+
+        Raises: as ``StatusLog.read``.
+        """
         if self._status is None:
             return
         await self._status.read()
@@ -125,7 +129,7 @@ class KeptGaps:
                 self._gaps.setdefault((gap.topic, gap.partition), {})[gap.key] = gap
 
     def let_go(self, keys: Iterable[TopicPartition]) -> None:
-        """Others look after these partitions now. What was met here is written all the same."""
+        """Forget partitions that have another owner now. What is still to be written is written."""
         for key in keys:
             self._gaps.pop(key, None)
             self._settled.discard(key)
@@ -145,9 +149,10 @@ class KeptGaps:
         Raises:
             Fenced, EpochRefused: this incarnation of the flow is over.
         """
-        backoff = Backoff(self._rng, first_s=0.2, most_s=UNAVAILABLE_REPORT_S)
-        since_s: float | None = None
-        said = is_tidy = False
+        backoff = Backoff(self._rng, first_s=0.2, most_s=AGAIN_MOST_S)
+        effect = "gaps are logged and counted only, and commands are not heard; records are copied"
+        trouble = Trouble("status", clock=self._clock, log=self._log, effect=effect)
+        is_tidy = False
         while True:
             pause_s = POLL_S
             try:
@@ -164,42 +169,30 @@ class KeptGaps:
                 if self.is_wanted:
                     self.wake()
                 backoff.reset()
-                if said:
-                    self._log.info("status.back", topic=status.topic)
-                since_s, said = None, False
-            except (KafkaError, TableUnusable, DamagedTopic) as error:
-                if isinstance(error, KafkaError) and not error.worth_asking_again:
+                trouble.over()
+            except (TableUnusable, DamagedTopic) as error:
+                why = Mm2Error(error.why, remedy=error.remedy) if isinstance(error, TableUnusable) else error
+                trouble.note(why, at_once=True)
+                pause_s = AGAIN_MOST_S
+            except KafkaError as error:
+                if not error.worth_asking_again:
                     raise
-                now_s = self._clock.monotonic()
-                since_s = now_s if since_s is None else since_s
-                lasting = not isinstance(error, KafkaError) or now_s - since_s >= UNAVAILABLE_REPORT_S
-                answered = not isinstance(error, KafkaError) or isinstance(error, BrokerRefused)
-                if lasting and answered and not said:  # a target that does not answer is reported elsewhere
-                    said = True
-                    why = f"{error.why} {error.remedy}" if isinstance(error, TableUnusable) else str(error)
-                    self._log.warning(
-                        "status.unavailable",
-                        topic=self._settings.status_topic,
-                        why=why,
-                        effect="gaps are logged and counted only, and commands are not heard; records are copied",
-                    )
-                pause_s = UNAVAILABLE_REPORT_S if lasting else backoff.next_s()
+                if isinstance(error, BrokerRefused):  # a target that does not answer is reported elsewhere
+                    trouble.note(error)
+                pause_s = backoff.next_s()
             self._changed.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await (self._changed.wait() if self._status is not None else asyncio.Event().wait())
-            except TimeoutError:
-                pass
 
     async def _make_again(self, status: StatusLog) -> None:
-        """Make the topic anew after it was deleted under us, and let all that is known be written to it once more."""
+        """Create the topic again after it was deleted, and have all that is known written to it."""
         self._log.error(
             "status.topic_gone",
             topic=status.topic,
             why="the topic was deleted, and with it gaps and commands",
             effect="it is made again, and what this process knows of them is written to it",
         )
-        backoff = Backoff(self._rng, first_s=0.2, most_s=POLL_S)
         while status.is_missing:
             try:
                 await start.ensure_status_topic(self._settings, self._target)
@@ -207,12 +200,11 @@ class KeptGaps:
             except KafkaError as error:
                 if not error.worth_asking_again:
                     raise
-            if status.is_missing:
-                await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(POLL_S if status.is_missing else 0)
         self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}
 
     async def flush(self) -> None:
-        """Write what was met since. Raises: as ``TopicWriter.write``; what could not be written is kept."""
+        """Write what is not written yet. Raises: as ``TopicWriter.write``; what could not be written is kept."""
         status = self._status
         if status is None or not (self._unwritten or self._outdated):
             return
@@ -226,8 +218,10 @@ class KeptGaps:
         self._outdated -= outdated
 
     async def answer(self, answers: Sequence[tuple[Command, bool, str]]) -> None:
-        """Say what became of commands, whether they were carried out, and in words; all that it speaks of is written
-        before. Raises: as ``flush``."""
+        """Answer commands: whether they were carried out, and in words. The gaps they name are written first.
+
+        Raises: as ``flush``.
+        """
         if self._status is None or not answers:
             return
         await self.flush()
@@ -236,8 +230,11 @@ class KeptGaps:
         await self._status.answer(made)
 
     async def written(self) -> None:
-        """Wait until what was met is in the status topic: only then a position may pass it over. Killed in between, the
-        next life would meet nothing. While the topic is out of reach, copying waits for it once, and not for long."""
+        """Wait until all gaps are in the status topic: a position that passes a gap over must not be stored before.
+
+        Without that, a crash in between would lose the gap. While the topic is out of reach, copying waits for it once,
+        and no longer than ``WRITTEN_S``.
+        """
         if self._status is None or not self._is_waited_for:
             return
         try:
@@ -274,7 +271,7 @@ class KeptGaps:
         await status.read()
         for gap in reversed(status.gaps()):
             key = (gap.topic, gap.partition)
-            ours = self._gaps.get(key, {})  # what this life has met came later
+            ours = self._gaps.get(key, {})  # the gaps of this incarnation came later
             if gap.is_open and gap.key not in ours and key in self._settled:
                 self._unwritten[gap.key] = replace(gap, done=Done.ACCEPTED)
                 self._written.clear()

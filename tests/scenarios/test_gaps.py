@@ -517,7 +517,7 @@ def test_without_a_status_topic_records_are_copied_and_gaps_are_in_log_and_metri
         await expired_while_down(world)
         async with world.worker():
             await world.copied(ORDERS)
-            await until(lambda: "status.unavailable" in world.log_text.getvalue())
+            await until(lambda: "status.waiting" in world.log_text.getvalue())
             assert "cleanup.policy is delete" in world.log_text.getvalue()
             assert counted(world, GapKind.EXPIRED) == 1
             assert "source.expired" in world.log_text.getvalue()

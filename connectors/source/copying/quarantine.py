@@ -1,8 +1,8 @@
-"""Keeps what the target refuses: one record at a time, whole, in ``mm2-quarantine.A.internal`` on the target.
+"""Keeps records that the target refuses, whole, in ``mm2-quarantine.A.internal`` on the target.
 
-MirrorMaker 2 has nothing like it: its task fails. The record is read once more from the source, alone, so that nothing
-has to be held in memory while it waits; it is written under the flow's producer id, and acknowledged, before the copy
-goes on behind it. A worker that is killed in between finds it refused again and stores it again, under the same key.
+MirrorMaker 2 has nothing like it: its task fails. A refused record is read again from the source, alone, so none is
+held in memory. It is written under the flow's producer id, and acknowledged, before the copy goes on behind it. After a
+crash in between it is refused again, and stored again under the same key.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from mm2py.topics.acls import reader_beyond
 from mm2py.topics.names import QUARANTINED_MAX_BYTES, quarantine
 
 CHANNEL: Final = "quarantine"
-ATTEMPTS: Final = 5
 _MUST_BE: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
-"""So often it is tried at once where a cluster does not answer; then the partition's pause comes first."""
+ATTEMPTS: Final = 5
+"""How often in a row a cluster that does not answer is asked, before the partition pauses."""
 READERS_KNOWN_S: Final = 60.0
-"""So long it is believed who may read."""
+"""How long an answer on who may read is used."""
 _ONE_BATCH_BYTES: Final = 1
-"""A broker answers with the first batch whole, however little is asked for."""
+"""A broker always answers with the first batch whole."""
 _ROOM_BYTES: Final = 64 << 10
-"""For the provenance, and for what stands around the batch in a request."""
+"""For the provenance, and for the parts of a request around the batch."""
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
 _OPEN_WITHOUT_ACL: Final = "allow.everyone.if.no.acl.found"
 
 
 class QuarantineUnusable(Mm2Error):
-    """A record cannot be kept in quarantine as things stand: its partition waits as with ``on.poison.record=stop``."""
+    """A record cannot be kept in quarantine for now: its partition waits as with ``on.poison.record=stop``."""
 
 
 class AnotherRead(KafkaError):
-    """The source did not bring the record that was refused: it came damaged, or the log has changed."""
+    """The source did not send the refused record: it came damaged, or the log has changed."""
 
     retriable = True
 
@@ -104,17 +104,16 @@ class Quarantine:
         self._said: set[tuple[str, str]] = set()
 
     def change(self, settings: FlowSettings) -> None:
-        """Make the topic by other settings, should it have to be made."""
+        """Use other settings if the topic has to be created."""
         self._settings = settings
 
     async def keep(self, part: CopiedPartition, poison: Poison) -> bool:
-        """Store the record and return True when the target has acknowledged it.
+        """Store the record. Returns True when the target has acknowledged it, False if it could not be stored.
 
-        False if it could not be stored, which is said once: the partition waits and asks again. Cancelling may leave it
-        stored or not.
+        A failure is said once; the partition waits and asks again. Cancelling may leave the record stored or not.
 
         Raises:
-            Fenced, EpochRefused: the flow's producer id is of no use any more.
+            Fenced, EpochRefused: the flow's producer id cannot be used any more.
         """
         backoff = Backoff(self._rng, most_s=2.0)
         error: Mm2Error
@@ -175,7 +174,7 @@ class Quarantine:
         """Read one record from the source again, with its batch, which ``memory.max.bytes`` does not count.
 
         Raises:
-            BrokerRefused, AnotherRead: the source does not give it; the copier meets the reason as it reads on.
+            BrokerRefused, AnotherRead: the source does not send it; the copier meets the cause when it reads on.
         """
         what = f"Reading {part.source_topic}-{part.partition} at offset {offset}"
         if part.source_leader is None:
@@ -211,7 +210,7 @@ class Quarantine:
     # The topic
 
     async def _make_topic(self) -> None:
-        """See that the topic is there and keeps what is put into it: it may be deleted, and made otherwise."""
+        """Make sure that the topic exists and keeps its records: it may be deleted, and created with other settings."""
         try:
             found = await internal_topic.find_or_make(
                 self._target,
@@ -236,9 +235,9 @@ class Quarantine:
             self._log.error(
                 "quarantine.topic_gone",
                 quarantine=self._topic.name,
-                effect="what was kept in it is gone; it is made anew for what is refused from now on",
-                remedy="Let nobody delete it. record.quarantined in the log names what it held; the source has it"
-                " as long as it keeps its records.",
+                effect="the records in it are gone; it is created again for records that are refused from now on",
+                remedy="Do not delete it. record.quarantined in the log names the records that it held; the source has"
+                " them as long as it keeps its records.",
             )
         self._log.info("quarantine.created", quarantine=self._topic.name)
 
@@ -255,7 +254,7 @@ class Quarantine:
             )
 
     async def _check_readers(self, remote: str) -> None:
-        """See that nobody can read the quarantine who may not read the remote topic."""
+        """Make sure that no principal can read the quarantine that may not read the remote topic."""
         now_s = self._clock.monotonic()
         if now_s - self._readers_known_s.get(remote, float("-inf")) < READERS_KNOWN_S:
             return
@@ -263,7 +262,7 @@ class Quarantine:
         try:
             acls = await describe_topic_acls(self._target, channel=CHANNEL)
         except BrokerRefused as error:
-            if error.code == SECURITY_DISABLED:  # whoever reaches the cluster reads all of it
+            if error.code == SECURITY_DISABLED:  # every client reads all topics
                 self._readers_known_s[remote] = now_s
                 return
             if error.reaction is not Reaction.DENIED:
@@ -282,7 +281,7 @@ class Quarantine:
         self._readers_known_s[remote] = now_s
 
     async def _is_open_without_acl(self) -> bool:
-        """Whether topics without an ACL may be open to everybody. Brokers hide the value; that it is set counts."""
+        """Tell whether every client may read topics without an ACL. If brokers hide the value, it counts as true."""
         metadata = await fetch_metadata(self._target, [])
         broker = next(iter(metadata.brokers), ANY_BROKER)
         entry = await admin.broker_config_entry(self._target, broker, _OPEN_WITHOUT_ACL)

@@ -1,14 +1,13 @@
-"""What the log says of partitions that are copied: what copiers report, what keeps them waiting, how batches travel.
+"""What log and status say of partitions that are copied: what copiers report, why they wait, how batches travel.
 
-Answers to what a MirrorSourceTask of MirrorMaker 2 and its clients log at every attempt. Here it is said once, and
-again only after it was over; partitions of a topic with one trouble share a line.
-
-What a flow's copying looks like from outside.
+A MirrorSourceTask of MirrorMaker 2 and its clients log a trouble at every attempt. Here it is logged once, and again
+only after it was over; partitions of a topic with the same trouble share a line.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,13 +22,13 @@ from mm2py.replication.planning.steps import PASS_REFUSED
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
 WAITING_REPORT_S: Final = 5.0
-"""A pause shorter than this is not worth a line in the log: leaders move."""
+"""A shorter pause is not logged: leaders move."""
 SOURCE_DENIED: Final = "source.denied"
 TARGET_DENIED: Final = "target.denied"
 
 
 class Reports:
-    """Of one flow's task, which lets it look every second."""
+    """The reports of one flow's task, which calls it every second."""
 
     def __init__(
         self,
@@ -39,22 +38,21 @@ class Reports:
         waiting: Mapping[CopiedPartition, float],
         log: FilteringBoundLogger,
     ) -> None:
-        """``waiting`` says since when copiers wait, in seconds of the clock; both mappings are the task's own."""
+        """``waiting`` has the clock's time since when copiers wait; both mappings belong to the task."""
         self._settings = settings
         self._flow = settings.flow
         self._partitions = partitions
         self._waiting = waiting
         self._log = log
         self._denied: dict[tuple[str, str], set[CopiedPartition]] = {}
-        """Whom a missing right stops, by topic and event."""
+        """Partitions that a missing right stops, by topic and event."""
         self._held_up: dict[CopiedPartition, float] = {}
         self._reported_waits: dict[tuple[str, str], int] = {}
-        self._warned_transactional: set[str] = set()
-        self._said_repacked: set[str] = set()
-        self._said_parted: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
+        """Events that are logged once for a topic, with the topic."""
 
     def forget(self, part: CopiedPartition) -> None:
-        """It is copied no more."""
+        """Forget a partition that is not copied any more."""
         self._held_up.pop(part, None)
 
     # What copiers report
@@ -72,7 +70,7 @@ class Reports:
         write(report.event, topic=part.source_topic, partition=part.partition, why=report.text, **way_out)
 
     def _count_denied(self, part: CopiedPartition, report: Report) -> None:
-        """A right is missing for a topic: one line for all its partitions, as soon as one answer is read through.
+        """Log a missing right once for all partitions of a topic that one answer refuses.
 
         The story: WRITE on a topic of a thousand partitions is revoked, and each of them is refused within a second.
         """
@@ -93,8 +91,8 @@ class Reports:
 
         asyncio.get_running_loop().call_soon(say)
 
-    def _forgive(self) -> None:
-        """Forget whom a right was missing for and is not any more: should it be revoked again, that is news."""
+    def _forget_granted(self) -> None:
+        """Forget rights that are granted by now: if one is revoked again, it is logged again."""
         for at, denied in list(self._denied.items()):
             if not any(part.copier.is_failing and self._partitions.get(part.key) is part for part in denied):
                 del self._denied[at]
@@ -102,8 +100,8 @@ class Reports:
     # What keeps them waiting
 
     def say_waits(self, now_s: float) -> None:
-        """Log, one line a topic and reason, what has kept partitions waiting for a while, and what no longer does."""
-        self._forgive()
+        """Log why partitions have waited for a while, one line for each topic and reason, and when that is over."""
+        self._forget_granted()
         waits: dict[tuple[str, str], int] = {}
         for part in self._partitions.values():
             begins = isinstance(part.copier.state, Reconciling) or part.waits_for_position
@@ -124,37 +122,39 @@ class Reports:
     # How batches travel
 
     def say_transactional(self) -> None:
-        """Log once for every topic that it holds transactions, where aborted ones are copied as well."""
+        """Log once for each topic that it has transactions, if aborted ones are copied as well."""
         if self._settings.read_committed:
             return
         seen = {part.source_topic for part in self._partitions.values() if part.transactional_seen}
-        for topic in sorted(seen - self._warned_transactional):
-            self._log.warning(
-                "topic.transactional",
-                topic=topic,
-                effect="records of aborted transactions are copied as ordinary ones",
-                remedy=f"Set {self._settings.source.alias}.consumer.isolation.level=read_committed if unwanted.",
-            )
-        self._warned_transactional |= seen
+        for topic in sorted(seen):
+            if self._is_new("topic.transactional", topic):
+                self._log.warning(
+                    "topic.transactional",
+                    topic=topic,
+                    effect="records of aborted transactions are copied as ordinary ones",
+                    remedy=f"Set {self._settings.source.alias}.consumer.isolation.level=read_committed if unwanted.",
+                )
 
     def say_repacked(self) -> None:
-        """Log once for every topic that its batches are repacked, and why; many topics make one line.
+        """Log once for each topic that its batches are repacked, and why; many topics share a line.
 
-        So too when the target refused one that was made of several: those before it are sent one by one from then on.
+        Also log when the target has refused a repacked batch: small batches are then sent one by one.
         """
-        for part in self._partitions.values():
-            if part.merging is PASS_REFUSED and part.source_topic not in self._said_parted:
-                self._said_parted.add(part.source_topic)
-                self._log.warning(
-                    "topic.parted", topic=part.source_topic, partition=part.partition, why=part.merging.why
-                )
         fresh: dict[str, set[str]] = {}
         for part in self._partitions.values():
-            if part.copier.tally.rebuilt["repack"] and part.source_topic not in self._said_repacked:
-                fresh.setdefault(part.merging.why, set()).add(part.source_topic)
+            topic, why = part.source_topic, part.merging.why
+            if part.merging is PASS_REFUSED and self._is_new("topic.parted", topic):
+                self._log.warning("topic.parted", topic=topic, partition=part.partition, why=why)
+            if part.copier.tally.rebuilt["repack"] and self._is_new("topics.repacked", topic):
+                fresh.setdefault(why, set()).add(topic)
         for why, topics in fresh.items():
-            self._said_repacked |= topics
             self._log.info("topics.repacked", topics=len(topics), first=min(topics), why=why)
+
+    def _is_new(self, event: str, topic: str) -> bool:
+        if (event, topic) in self._said:
+            return False
+        self._said.add((event, topic))
+        return True
 
 
 def _why_it_waits(part: CopiedPartition) -> str:
@@ -166,33 +166,28 @@ def _why_it_waits(part: CopiedPartition) -> str:
 
 
 def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> TopicStatus:
-    """Return one topic's state, summed over its partitions (at least one); ``now_ms`` in epoch milliseconds."""
-    rebuilt: dict[str, int] = {}
-    dropped: dict[str, int] = {}
+    """Return one topic's state, summed over its partitions, of which there is at least one."""
+    tallies = [part.copier.tally for part in parts]
+    rebuilt: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    for tally in tallies:
+        rebuilt.update(tally.rebuilt)
+        dropped.update(tally.dropped)
     lags = [part.copier.lag() for part in parts]
     known = [lag for lag in lags if lag is not None]
-    behind = [
-        part.copier.tally.last_timestamp_ms
-        for part, lag in zip(parts, lags, strict=True)
-        if lag and part.copier.tally.last_timestamp_ms >= 0
-    ]
-    untold = any(lag and part.copier.tally.last_timestamp_ms < 0 for part, lag in zip(parts, lags, strict=True))
-    for part in parts:
-        for reason, count in part.copier.tally.rebuilt.items():
-            rebuilt[reason] = rebuilt.get(reason, 0) + count
-        for reason, count in part.copier.tally.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
+    behind = [tally.last_timestamp_ms for tally, lag in zip(tallies, lags, strict=True) if lag]
+    is_timed = all(at_ms >= 0 for at_ms in behind)
     return TopicStatus(
         topic=name,
         remote_topic=parts[0].target_topic,
         partitions=len(parts),
-        records=sum(part.copier.tally.records for part in parts),
-        bytes=sum(part.copier.tally.bytes for part in parts),
-        passed=sum(part.copier.tally.passed for part in parts),
-        rebuilt=rebuilt,
-        dropped=dropped,
+        records=sum(tally.records for tally in tallies),
+        bytes=sum(tally.bytes for tally in tallies),
+        passed=sum(tally.passed for tally in tallies),
+        rebuilt=dict(rebuilt),
+        dropped=dict(dropped),
         lag_records=sum(known) if known else None,
-        lag_s=_lag_s(behind, now_ms) if known and not untold else None,
+        lag_s=_lag_s(behind, now_ms) if known and is_timed else None,
         problems=tuple(sorted(_problems(parts))),
         copy_modes=_copy_modes(parts),
     )
@@ -206,10 +201,10 @@ def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
 
 
 def _copy_modes(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:
-    """Return how batches of these partitions travel, with the reason; nothing for those not read yet."""
+    """Return how batches of partitions that were read travel, with the reason."""
     return tuple(sorted({part.merging.why for part in parts if part.copier.end_offset is not None}))
 
 
 def _lag_s(behind: Sequence[int], now_ms: int) -> float:
-    """Return the age of the last record copied where the copy is furthest behind; 0 where nothing is."""
+    """Return the age of the last copied record in the partition that is furthest behind; 0 if none is behind."""
     return max(0.0, (now_ms - min(behind)) / 1000) if behind else 0.0
