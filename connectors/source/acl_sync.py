@@ -1,8 +1,8 @@
-"""ACL sync: who may read an upstream topic may read its remote topic, and who is denied is denied.
+"""ACL sync: a principal that may read an upstream topic may read its remote topic, one that is denied is denied.
 
 Answers to syncTopicAcls of MM2's MirrorSourceConnector; the rules are in ``mm2py/topics/acls.py``. The target's ACLs
-are read first, so that only missing ones are created: DENYs before all others, and these only when no DENY is missing
-any more. Each is in the log before it is written. None is ever deleted.
+are read first, and only missing ones are created: first the DENYs, and the others only when no DENY is missing. Each is
+logged before it is written. None is ever deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANNEL: Final = "sync.acls"
 
 @dataclass(slots=True)
 class _Sent:
-    """What became of a round's requests; an ACL in ``failed`` is missing, or it is not known whether it is."""
+    """The results of a round's requests; an ACL in ``failed`` may be missing."""
 
     created: int = 0
     failed: list[TopicAcl] = field(default_factory=list)
@@ -59,12 +59,12 @@ class AclSync:
         self._log = log
         self._notices = Notices(log)
         self._printed: set[TopicAcl] = set()
-        """What was named and is still missing."""
+        """ACLs that were named in the log and are still missing."""
 
     async def run_once(self) -> None:
-        """Create what is missing on the target. Raises: as ``Brokers.send``, and BrokerRefused.
+        """Create missing ACLs on the target. Raises: as ``Brokers.send``, and BrokerRefused.
 
-        Cancelling may leave a request on its way: the next round sees what came of it.
+        Cancelling may leave a request on its way; the next round reads what has become of it.
         """
         settings, flow = self._settings, self._settings.flow
         found = await self._describe(self._source, flow.source, "DESCRIBE")
@@ -88,7 +88,7 @@ class AclSync:
             await self._create(missing)
 
     async def _describe(self, brokers: Brokers, alias: str, right: str) -> list[TopicAcl] | None:
-        """Return a cluster's ACLs of topics; None, and said once, without authorizer or without the right to ask."""
+        """Return a cluster's ACLs of topics; None, which is logged once, without an authorizer or the right to ask."""
         try:
             found = await describe_topic_acls(brokers, channel=CHANNEL)
         except BrokerRefused as error:
@@ -100,7 +100,7 @@ class AclSync:
         return found
 
     def _say_refused(self, error: BrokerRefused, alias: str, right: str, *, doing: str) -> bool:
-        """Say once what a cluster's refusal means; False if it means nothing that is known here."""
+        """Log once what a cluster's refusal means; False if that is not known here."""
         if error.code == SECURITY_DISABLED:
             if self._notices.is_new(("no authorizer", alias)):
                 self._log.info("topic_acls.no_authorizer", cluster=alias, effect="ACLs of topics are not carried over")
@@ -173,7 +173,7 @@ class AclSync:
             self._log.info("topic_acls.named", cluster=alias, named=part)
 
     async def _create(self, missing: MissingAcls) -> None:
-        """Create the denials, and if all of them are there, the rest. Raises: the first error that a request met."""
+        """Create the DENYs, and if none is missing then, the other ones. Raises: the first error of a request."""
         alias = self._settings.target.alias
         sent = _Sent()
         await self._send(missing.denials, sent)
@@ -197,7 +197,7 @@ class AclSync:
             raise sent.errors[0]
 
     async def _send(self, acls: Sequence[TopicAcl], sent: _Sent) -> None:
-        """Send what is to be created. After a request that failed the others are sent, unless that is of no use."""
+        """Create ACLs. After a request that failed the others are sent, unless they would fail as well."""
         created: set[TopicAcl] = set()
         for chunk in in_chunks(acls):
             try:
@@ -212,7 +212,7 @@ class AclSync:
                 if refusal is not None:
                     sent.refused.setdefault(refusal.code, []).append(refusal)
             if any(reaction_to(code) is Reaction.DENIED for code in sent.refused):
-                break  # one right for all of them
+                break  # all of them need the same right
         self._printed -= created
         sent.created += len(created)
         sent.failed += [acl for acl in acls if acl not in created]

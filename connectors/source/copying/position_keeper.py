@@ -1,12 +1,12 @@
 """Keeps the positions of a task's partitions on the target, at most a second behind.
 
-Before a partition's first batch under a producer id a position that names it is stored: so the stored one always
-names whoever may have written last. Of very many busy partitions so many positions a second are stored as the worker
-may write, those that are furthest behind first; what a crash then has to reconcile grows with it.
+Before a partition's first batch under a producer id, a position that names this id is stored. So the stored position
+always names the producer that may have written last. The worker stores a limited number of positions a second. If more
+partitions are busy, those that are furthest behind come first, and a crash leaves more to reconcile.
 
-Each partition of the offsets topic is written to by itself: one without a leader holds up the positions that are kept
-in it, and nothing else. What is to be stored for good, of partitions that are copied no more or begin elsewhere, is
-*owed* until it is stored; nobody waits for it longer than a few seconds.
+Each partition of the offsets topic is written to by itself: one without a leader delays only the positions in it. The
+last position of a partition that is not copied any more, or that starts elsewhere, is *owed* until it is stored; a stop
+waits for it no longer than a few seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mm2py.replication.position import Position, PositionAccount
 from mm2py.replication.position_store import PositionStore
 
 GONE_REPORT_S: Final = 10.0
-"""How long the topic may be out of sight before it is said to be gone: a broker may not have heard of it yet."""
+"""How long the topic may be missing before it is reported as deleted: a broker may not know it yet."""
 HELD_UP_S: Final = 5.0
-"""How long writing to a partition of the topic may take before that is said, and not waited for any more."""
+"""How long a write to a partition of the topic may take before it is reported, and a stop no longer waits for it."""
 
 
 @dataclass(slots=True)
@@ -39,12 +39,12 @@ class _Write:
 
     since_s: float
     owed: list[TopicPartition] = field(default_factory=list)
-    first_acts: list[CopiedPartition] = field(default_factory=list)
+    starting: list[CopiedPartition] = field(default_factory=list)
     changed: list[CopiedPartition] = field(default_factory=list)
 
 
 class PositionKeeper:
-    """Stores what has changed."""
+    """Stores the positions of one task's partitions."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class PositionKeeper:
 
         Args:
             partitions: those that are copied; it may change meanwhile.
-            form: what would be stored of a partition now.
-            handle: gets ``PositionStored`` for each first act.
-            before_first: is waited for before first acts and what is owed are stored.
-            account: how many others may be stored.
+            form: returns the position of a partition as it is stored.
+            handle: gets ``PositionStored`` for each first position.
+            before_first: is awaited before first positions and owed ones are stored.
+            account: limits the number of the other ones.
         """
         self._store = store
         self._partitions = partitions
         self.interval_s = interval_s
-        """May be changed; the next round comes by it."""
+        """May be changed; the next round uses it."""
         self._form = form
         self._handle = handle
         self._before_first = before_first
@@ -87,7 +87,8 @@ class PositionKeeper:
         self._missing_at_s = float("-inf")
         self._stored: dict[TopicPartition, Position] = {}
         self._behind_since_s: dict[TopicPartition, float] = {}
-        self._first_acts: dict[CopiedPartition, None] = {}
+        self._starting: dict[CopiedPartition, None] = {}
+        """Partitions that wait until their first position is stored."""
         self._owed: dict[TopicPartition, StoredPosition] = {}
         self._under_way: dict[int, _Write] = {}
         """By partition of the topic; one write at a time."""
@@ -109,26 +110,26 @@ class PositionKeeper:
         )
 
     def age_s(self) -> float:
-        """How long ago the position changed that waits longest to be stored; 0.0 if none does."""
+        """Return how long the oldest change of a position has waited to be stored; 0.0 if none waits."""
         return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
 
     # What the task asks for
 
     def store_first(self, part: CopiedPartition) -> None:
         """Store a position before anything is sent; the copier waits for it."""
-        self._first_acts[part] = None
+        self._starting[part] = None
         self._owed.pop(part.key, None)
         self._now.set()
 
     async def store_final(self, parts: Iterable[CopiedPartition], *, patience_s: float = 0.0) -> int:
-        """Store where partitions stand that will not move any more; what is owed already is waited for as well.
+        """Store the positions of partitions that will not move any more, and those that are owed already.
 
-        Returns how many positions could not be stored for now. They are stored as soon as they can be, while ``run``
-        lasts; what is not stored by then the next life finds out from the remote partitions. Of a partition that a gap
-        stops, and that is not settled yet, what is stored stays.
+        Returns how many could not be stored for now. They are stored as soon as possible while ``run`` lasts; after
+        that the next incarnation finds them out from the remote partitions. The stored position of a partition that a
+        gap stops, and that is not settled yet, stays.
 
         Args:
-            patience_s: how long to wait also for a partition of the topic that has not taken anything for a while.
+            patience_s: how long to wait also for a partition of the topic that has accepted nothing for a while.
         """
         self.owe_final(parts)
         return await self._settle(list(self._owed), patience_s)
@@ -137,42 +138,41 @@ class PositionKeeper:
         """See ``store_final``, without waiting."""
         for part in parts:
             writing = self._under_way.get(self._number_of(part.key))
-            is_first = part in self._first_acts or (writing is not None and part in writing.first_acts)
+            is_first = part in self._starting or (writing is not None and part in writing.starting)
             if not part.copier.may_store_position:
                 continue
             drained = not part.copier.is_unsettled
             if drained or is_first or self._stored.get(part.key) != part.copier.position:
                 self._owed[part.key] = replace(self._form(part), drained=drained)
                 self._stored[part.key] = part.copier.position
-                self._first_acts.pop(part, None)
+                self._starting.pop(part, None)
                 self._behind_since_s.pop(part.key, None)
         self._now.set()
 
     def owes(self, key: TopicPartition) -> bool:
-        """Whether something of a partition that does not move any more is still to be stored, or on its way."""
+        """Tell whether a position of a partition is owed, or on its way."""
         writing = self._under_way.get(self._number_of(key))
-        under_way = () if writing is None else (*writing.first_acts, *writing.changed)
+        under_way = () if writing is None else (*writing.starting, *writing.changed)
         return key in self._owed or any(part.key == key for part in under_way)
 
     async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
-        """Store positions of partitions that are not copied just now; what cannot be stored soon is stored later.
+        """Store positions of partitions that are not copied just now; those that cannot be stored soon stay owed.
 
-        A partition that begins meanwhile sends nothing before its own position, which is stored behind this one or in
-        its place, is acknowledged.
+        A partition that starts meanwhile stores its own position behind this one, or in its place, before it sends.
         """
         self._owed |= positions
         await self._settle(list(positions), 0.0)
 
     def forget(self, part: CopiedPartition) -> None:
-        """This partition is copied no more; what is owed of it is stored all the same."""
+        """Forget a partition that is not copied any more; its owed position is stored all the same."""
         self._stored.pop(part.key, None)
         self._behind_since_s.pop(part.key, None)
-        self._first_acts.pop(part, None)
+        self._starting.pop(part, None)
         self._numbers.pop(part.key, None)
         part.position_problem = ""
 
     async def _settle(self, keys: Iterable[TopicPartition], patience_s: float) -> int:
-        """Wait until what is owed is stored, and no longer where it is known to be held up. Returns how much is not."""
+        """Wait until owed positions are stored, but not for those that are held up. Returns how many are not stored."""
         begun_s = self._clock.monotonic()
         self._now.set()
 
@@ -213,7 +213,7 @@ class PositionKeeper:
             self._account.close()
 
     def _begin_writes(self, tasks: asyncio.TaskGroup) -> float:
-        """Write to each partition of the topic what is due in it, unless it is being written to.
+        """Start a write to each partition of the topic that has positions due and no write under way.
 
         Returns how long nothing else will be due.
         """
@@ -222,10 +222,10 @@ class PositionKeeper:
         for key in self._owed:
             if (number := self._number_of(key)) not in self._under_way:
                 begun.setdefault(number, _Write(now_s)).owed.append(key)
-        for part in list(self._first_acts):
+        for part in list(self._starting):
             if (number := self._number_of(part.key)) not in self._under_way:
-                begun.setdefault(number, _Write(now_s)).first_acts.append(part)
-                del self._first_acts[part]
+                begun.setdefault(number, _Write(now_s)).starting.append(part)
+                del self._starting[part]
         if now_s >= self._round_at_s:
             self._round_at_s = now_s + self._choose_changed(begun, now_s)
         for number, write in begun.items():
@@ -234,8 +234,8 @@ class PositionKeeper:
         return max(0.0, self._round_at_s - now_s)
 
     def _choose_changed(self, begun: dict[int, _Write], now_s: float) -> float:
-        """Add what has changed, as far as the worker may write so much. Returns when to look again."""
-        first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.first_acts}
+        """Add changed positions, as many as the worker may store. Returns when to look again."""
+        first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.starting}
         changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
         most = self._account.take(len(changed), now_s)
         pause_s = self.interval_s
@@ -250,7 +250,7 @@ class PositionKeeper:
         changed = []
         for key, part in self._partitions.items():
             copier = part.copier
-            if part in first or part in self._first_acts or not copier.may_store_position:
+            if part in first or part in self._starting or not copier.may_store_position:
                 continue
             if self._stored.get(key) != part.copier.position:
                 self._behind_since_s.setdefault(key, now_s)
@@ -259,13 +259,13 @@ class PositionKeeper:
 
     async def _write(self, number: int, write: _Write) -> None:
         try:
-            if write.owed or write.first_acts:
+            if write.owed or write.starting:
                 await self._before_first()
                 write.since_s = self._clock.monotonic()
             owed = {key: self._owed[key] for key in write.owed if key in self._owed}
             still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have come up
-            changed = [part for part in still if part not in self._first_acts]
-            parts = [part for part in (*write.first_acts, *changed) if self._partitions.get(part.key) is part]
+            changed = [part for part in still if part not in self._starting]
+            parts = [part for part in (*write.starting, *changed) if self._partitions.get(part.key) is part]
             seen = [(part, part.copier.position, part.copier.identity) for part in parts]
             if owed or parts:
                 await self._store.store(owed | {part.key: self._form(part) for part in parts})
@@ -274,13 +274,13 @@ class PositionKeeper:
                     del self._owed[key]
             for part, position, identity in seen:
                 if self._partitions.get(part.key) is part:
-                    self._note_stored(part, position, identity, is_first=part in write.first_acts)
+                    self._note_stored(part, position, identity, is_first=part in write.starting)
         finally:
             del self._under_way[number]
             self._settled.set()
         if self._times_recreated != self._store.times_recreated:
             self._times_recreated = self._store.times_recreated
-            self._stored.clear()  # of partitions that stand still as well
+            self._stored.clear()  # so that those of idle partitions are stored as well
             self._round_at_s = 0.0
         self._now.set()
 
@@ -300,7 +300,7 @@ class PositionKeeper:
     # Saying so
 
     def look(self) -> None:
-        """Say what keeps positions from being stored, and when it is over. Not part of ``run``, which waits for it."""
+        """Log why positions cannot be stored, and when that is over. ``run`` cannot: it waits for the writes."""
         now_s = self._clock.monotonic()
         self._say_gone(now_s)
         self._say_held_up(now_s)
@@ -329,7 +329,8 @@ class PositionKeeper:
             )
 
     def _is_whole_again(self) -> bool:
-        """Whether a topic that came back has all positions. Killed before that, we would refuse what it lacks."""
+        """Tell whether a topic that came back has all positions. After a crash before that, topics without a position
+        are refused."""
         if self._times_recreated != self._store.times_recreated:
             return False
         owned = (part for part in self._partitions.values() if part.copier.owns_position)
@@ -350,7 +351,7 @@ class PositionKeeper:
             part.position_problem = "" if why is None else f"{self._store.topic}-{number}: {why}"
             parts.setdefault(number, []).append(part)
         if self._store.is_missing:
-            self._missing_at_s = now_s  # that is said of the whole topic
+            self._missing_at_s = now_s  # which is logged for the whole topic
         if now_s - self._missing_at_s < HELD_UP_S:
             return
         fresh = {number: why for number, why in self._held_up.items() if number not in self._said_held_up}
