@@ -34,7 +34,7 @@ from tests.fakes.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.gate import Request
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 
 if TYPE_CHECKING:
     from tests.scenarios.world import World
@@ -110,7 +110,7 @@ class Wire:
             await self._cluster.send(broker, cast("Any", request), channel=f"late {self._channels} {late_s}")
 
     async def _pass(self) -> None:
-        if self._process.life.dead:
+        if self._process.incarnation.dead:
             await asyncio.get_running_loop().create_future()  # a killed worker waits until its cancellation is complete
         if self._cluster.name in self._process.cut_off_from:
             await asyncio.sleep(self._timeout_s)
@@ -150,7 +150,7 @@ class Process:
         """
         self.number = number
         self.name = f"w{number}"
-        self.life = Life(number)
+        self.incarnation = Incarnation(number)
         self.clock = MachineClock(world.clock)
         self.cut_off_from: set[str] = set()
         self.late_s: Callable[[str, Request], float] = lambda *_: 0.0
@@ -179,7 +179,7 @@ class Process:
         group = self.herder._groups.get(ClusterAlias("B"))
         assert group is None or isinstance(group, Group)
         self.group = group
-        self.life.begin(asyncio.get_running_loop(), self.herder.run())
+        self.incarnation.begin(asyncio.get_running_loop(), self.herder.run())
 
     def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
         self._wires += 1
@@ -195,7 +195,7 @@ class Process:
 
     @property
     def is_up(self) -> bool:
-        return not (self.life.dead or self.life.over)
+        return not (self.incarnation.dead or self.incarnation.over)
 
     @property
     def member(self) -> Member | None:
@@ -243,7 +243,7 @@ class Process:
     def kill(self) -> None:
         """End the worker as kill -9 does: what it has sent may still arrive."""
         if self.is_up:
-            self.life.die(asyncio.get_running_loop())
+            self.incarnation.die(asyncio.get_running_loop())
             for cluster in self._clusters.values():
                 cluster.hang_up(f"{self.number} ")
 
@@ -262,19 +262,19 @@ class Process:
         """Stop the process, or suspend its machine; a suspended machine also stops one of its clocks."""
         if self.is_up and self._frozen_at_s is None:
             self._frozen_at_s, self._suspended = self._world.clock.monotonic(), suspended
-            self.life.pause()
+            self.incarnation.pause()
 
     def thaw(self) -> None:
         if self._frozen_at_s is not None:
             if self._suspended:
                 self.clock.slept_s += self._world.clock.monotonic() - self._frozen_at_s
             self._frozen_at_s = None
-            self.life.go_on(asyncio.get_running_loop())
+            self.incarnation.go_on(asyncio.get_running_loop())
 
     async def stop(self) -> int:
         """Stop the worker as SIGTERM does, and return its exit code."""
         self.herder.stop()
-        assert self.life.task is not None
-        await asyncio.wait({self.life.task}, timeout=120)
-        assert self.life.over, f"{self.name} does not stop"
-        return int(self.life.task.result())
+        assert self.incarnation.task is not None
+        await asyncio.wait({self.incarnation.task}, timeout=120)
+        assert self.incarnation.over, f"{self.name} does not stop"
+        return int(self.incarnation.task.result())

@@ -13,7 +13,7 @@ from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.process import Process
 from tests.scenarios.world import World
-from tests.simulation.life import SimulationLoop, tasks_left
+from tests.simulation.incarnation import SimulationLoop, tasks_left
 
 SESSION_S = 3.0
 BEAT_S = 0.5
@@ -149,9 +149,9 @@ class SharedWorld(World):
             wrong += [
                 f"{process.name}: {it}" for it in process.events if it["event"].endswith(".crashed") or "at" in it
             ]
-            if not process.is_up and (left := tasks_left(process.life)):
+            if not process.is_up and (left := tasks_left(process.incarnation)):
                 wrong.append(f"{process.name} left tasks: {left}")
-            ended = process.life.task
+            ended = process.incarnation.task
             if ended is not None and ended.done() and not ended.cancelled() and ended.exception() is not None:
                 wrong.append(f"{process.name} ended with {ended.exception()!r}")
         return wrong

@@ -46,10 +46,10 @@ async def frozen_with_request_in_flight(world: World) -> AsyncIterator[Gate]:
     """An incarnation that has copied 0 to 9 is frozen while 10 to 14 are in flight. Opening the gate delivers only
     them.
     """
-    request, life = Gate(is_copy), Gate()
+    request, connections = Gate(is_copy), Gate()
 
     def through(cluster: ClusterModel) -> ClusterModel:
-        return life(request(cluster))  # type: ignore[return-value]
+        return connections(request(cluster))  # type: ignore[return-value]
 
     world.source.create_topic("orders", 1)
     write(world.source, *numbers(0, 9))
@@ -59,7 +59,7 @@ async def frozen_with_request_in_flight(world: World) -> AsyncIterator[Gate]:
         request.shut()
         write(world.source, *numbers(10, 14))
         await until(lambda: request.held > 0)
-        life.shut()
+        connections.shut()
         yield request
 
 

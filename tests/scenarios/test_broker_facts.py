@@ -10,7 +10,7 @@ from tests.fakes.faults import Faults
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.test_reconcile_storms import DAY_MS
-from tests.scenarios.two_incarnations import all_copied, copies, finish, life_with_old_positions, make, said, until
+from tests.scenarios.two_incarnations import all_copied, copies, finish, make, said, until, worker_with_old_positions
 from tests.scenarios.world import World
 
 
@@ -46,7 +46,7 @@ def test_a_refused_first_batch_prevents_later_batches_from_being_stored() -> Non
     async def scenario() -> None:
         world, source, witness = make(17, A__B_copy_mode="pass")
         source.fill(10)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(1)
             await all_copied(world)
         world.target.configure_topic("A.orders", {"max.message.bytes": "900"})

@@ -16,10 +16,10 @@ from tests.scenarios.two_incarnations import (
     finish,
     is_data,
     is_position,
-    life_with_old_positions,
     make,
     said,
     until,
+    worker_with_old_positions,
     written,
 )
 from tests.scenarios.witness import stored_positions
@@ -244,7 +244,7 @@ def test_a_remote_topic_that_was_deleted_meanwhile_does_not_prevent_the_fence_of
         world.source.create_topic("gone", 1)
         world.source.append("gone", 0, [b"1"])
         source.fill(10)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(20)
             await all_copied(world)
         asked = 0
@@ -279,7 +279,7 @@ def test_a_remote_topic_whose_write_right_was_revoked_does_not_prevent_the_fence
         for text in (b"1", b"2"):
             world.source.append("locked", 0, [text])
         source.fill(10)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(20)
             world.source.append("locked", 0, [b"3"])
             await all_copied(world)

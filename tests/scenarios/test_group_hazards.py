@@ -621,8 +621,8 @@ def test_a_worker_that_may_run_none_of_its_flows_leaves_its_group() -> None:
         await settled(world, 1)
         wrong = world.start(A=world.target)
         await world.until(lambda: not wrong.is_up)
-        assert wrong.life.task is not None
-        assert wrong.life.task.result() == 1
+        assert wrong.incarnation.task is not None
+        assert wrong.incarnation.task.result() == 1
         await asyncio.sleep(SESSION_S + 3)
         assert not world.processes[0].said("member.evicted")
 

@@ -87,14 +87,14 @@ def test_an_attempt_that_fails_before_it_can_write_does_not_hide_unanswered_batc
         running = refused.herder.connectors[0]
         begin = running.plan.begin
 
-        def start_and_fail(life: int) -> Connector:
-            connector = begin(life)
+        def start_and_fail(attempt: int) -> Connector:
+            connector = begin(attempt)
             assert isinstance(connector, SourceConnector)
             connector.run = refuse  # type: ignore[method-assign]
             return connector
 
         async def refuse() -> None:
-            raise ExactlyOnceImpossible(world.flow, "a right was taken away before this life had a producer id")
+            raise ExactlyOnceImpossible(world.flow, "a right was taken away before this attempt had a producer id")
 
         async def fail() -> None:
             raise Mm2Error("The first attempt fails.", remedy="")

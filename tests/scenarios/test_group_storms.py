@@ -68,7 +68,7 @@ class GroupStorm:
         for cluster in (world.source, world.target):
             cluster.inject(self.faults)
         traffic = asyncio.create_task(world.traffic(self.names, 0.2))
-        deeds: list[Callable[[], None]] = [
+        actions: list[Callable[[], None]] = [
             self.kill,
             self.kill,
             self.freeze,
@@ -82,7 +82,7 @@ class GroupStorm:
         ]
         for _ in range(rng.randint(2, 10)):
             await asyncio.sleep(rng.choice([0.02, 0.3, 1.0, 2.0, 4.0]) * rng.uniform(0.5, 1.5))
-            rng.choice(deeds)()
+            rng.choice(actions)()
         await asyncio.sleep(rng.uniform(0.0, 8.0))
         traffic.cancel()
         self.heal()

@@ -145,12 +145,12 @@ def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_taken_for_an_added
             world.source.append("orders", number, [b"old"])
         world.target.create_topic("A.orders", 4)
         stored_by_mm2(world, p0=0, p2=0)
-        for life in range(2):
+        for attempt in range(2):
             async with world.worker() as herder:
                 await until(lambda: len(lines(world, "topics.copying")) == 1)
                 await asyncio.sleep(5)
                 for number in range(4):
-                    world.source.append("orders", number, [b"new %d" % life])
+                    world.source.append("orders", number, [b"new %d" % attempt])
                 await world.copied({"orders": "A.orders"})
                 await world.stop(herder)
         idle = [b"new 0", b"new 1"]

@@ -74,7 +74,7 @@ def test_partitions_of_a_killed_worker_are_fenced_and_soon_copied_by_others(seed
             await world.list_topic(workers, 12)
             dead = world.leader(workers) if leads else world.others(workers)[0]
             rest = [worker for worker in workers if worker is not dead]
-            identities = [await world.writes(dead, f"mm2py-g-{dead.member.id}-{life}-A->B") for life in range(3)]
+            identities = [await world.writes(dead, f"mm2py-g-{dead.member.id}-{attempt}-A->B") for attempt in range(3)]
             await dead.kill()
             took_s = await world.until(lambda: world.copied(rest) == list(range(12)))
             assert SESSION_S - BEAT_S <= took_s <= SESSION_S + 1.5
@@ -672,18 +672,18 @@ def test_announced_producers_are_remembered_after_their_members_left() -> None:
         async with world.running(2) as workers:
             first, second = workers
             name = f"mm2py-g-{first.member.id}-{{}}-A->B"
-            lives = [(await world.writes(first, name.format(life))).producer_id for life in range(2)]
+            ids = [(await world.writes(first, name.format(attempt))).producer_id for attempt in range(2)]
             plain = (await world.writes(first, "plain")).producer_id
             await asyncio.sleep(0.1)
-            assert second.ownership().fates.writing == {lives[1], plain}, "the previous incarnation has released all"
-            assert second.ownership().fates.producers == {*lives, plain}
+            assert second.ownership().fates.writing == {ids[1], plain}, "the previous incarnation has released all"
+            assert second.ownership().fates.producers == {*ids, plain}
             await first.group.leave(in_doubt=False)
             await world.until(lambda: first.member.id in second.ownership().fates.drained)
             await asyncio.sleep(70)  # a snapshot holds all of it by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
             for fates in (second.ownership().fates, late.ownership().fates):
-                assert fates.writing == frozenset() and fates.producers == {*lives, plain}
+                assert fates.writing == frozenset() and fates.producers == {*ids, plain}
                 assert first.member.id in fates.drained & fates.known and first.member.id not in fates.live
 
     run(scenario())

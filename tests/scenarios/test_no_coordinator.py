@@ -19,10 +19,10 @@ from tests.scenarios.two_incarnations import (
     all_copied,
     copies,
     finish,
-    life_with_old_positions,
     make,
     said,
     until,
+    worker_with_old_positions,
 )
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
@@ -68,7 +68,7 @@ def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_ne
 
     async def scenario() -> None:
         world, source, witness = make_small(2)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(20)
             await all_copied(world)
             await asyncio.sleep(2)

@@ -77,9 +77,9 @@ def test_a_worker_asleep_for_less_than_a_quarter_of_that_time_continues() -> Non
     run_virtual(scenario(), limit_s=3000)
 
 
-@pytest.mark.parametrize(("away_s", "lives"), [(EXPIRY_S / 4 - 20, 1), (EXPIRY_S / 4 + 60, 2)])
+@pytest.mark.parametrize(("away_s", "incarnations"), [(EXPIRY_S / 4 - 20, 1), (EXPIRY_S / 4 + 60, 2)])
 def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_a_new_incarnation(
-    away_s: float, lives: int
+    away_s: float, incarnations: int
 ) -> None:
     async def scenario() -> None:
         world, source, witness = make(3)
@@ -94,8 +94,8 @@ def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_
             source.fill(10)
             await all_copied(world)
             await asyncio.sleep(5)
-        assert len(said(world, "flow.ready")) == lives
-        assert len(said(world, "group.rejoining", "acknowledged no beat for")) == lives - 1
+        assert len(said(world, "flow.ready")) == incarnations
+        assert len(said(world, "group.rejoining", "acknowledged no beat for")) == incarnations - 1
         assert witness.findings() == []
 
     run_virtual(scenario(), limit_s=3000)

@@ -18,10 +18,10 @@ from tests.scenarios.two_incarnations import (
     finish,
     is_data,
     killed_ahead,
-    life_with_old_positions,
     make,
     said,
     until,
+    worker_with_old_positions,
 )
 from tests.scenarios.witness import stored_positions
 
@@ -31,7 +31,7 @@ def test_a_partition_without_a_leader_waits_alone() -> None:
         world, source, witness = make(10, partitions=2)
         source.fill(10)
         source.fill(10, partition=1)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(10)
             source.fill(10, partition=1)
             await all_copied(world)
@@ -68,7 +68,7 @@ def test_one_fence_suffices_while_the_source_has_no_leader_to_compare_with() -> 
     async def scenario() -> None:
         world, source, witness = make(16)
         source.fill(10)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(20)
             await all_copied(world)
             await asyncio.sleep(65)  # the position stays behind the copy
@@ -102,7 +102,7 @@ def test_a_drain_before_the_partition_is_reconciled_keeps_the_previous_position(
         world, source, witness = make(11, partitions=2)
         source.fill(10)
         source.fill(10, partition=1)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             source.fill(10, partition=1)
             source.fill(10)
             await all_copied(world)

@@ -70,7 +70,7 @@ async def stored(world: SharedWorld) -> FlowConfig:
     return found
 
 
-def lives(world: SharedWorld) -> list[int]:
+def starts(world: SharedWorld) -> list[int]:
     return [len(process.said("flow.ready")) for process in world.processes]
 
 
@@ -105,7 +105,7 @@ def test_newly_included_topics_are_copied_within_two_seconds_and_nothing_else_pa
             assert max(pause_s for (name, _), pause_s in world.pauses.items() if name == "A.t1") < 0.3
             await reach_all(world, await apply(world, topics="t0,t1,t2"))
             await world.until(lambda: copies(world, "t0") > before, within_s=HEARD_S)
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
         await world.finish()
         assert not [line for process in world.processes for line in process.events if "gap" in line["event"]]
         assert not [
@@ -151,7 +151,7 @@ def test_a_changed_rate_applies_at_once_to_waiting_reads() -> None:
         assert not world.is_copied()
         await reach_all(world, await apply(world, **{"bytes.per.second.max": "50000000"}))
         await world.until(world.is_copied, within_s=HEARD_S)
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
         await world.finish()
 
     run(scenario())
@@ -179,7 +179,7 @@ def test_the_next_reads_use_the_applied_settings() -> None:
         await asyncio.sleep(5)
         assert set(waits) <= {0, 50, 123}
         assert 123 in waits
-        assert lives(world) == [1]
+        assert starts(world) == [1]
 
     run(scenario())
 
@@ -206,7 +206,7 @@ def test_heartbeats_start_and_stop_with_their_setting_and_copying_is_not_disturb
         before = beats(world)
         await asyncio.sleep(20)
         assert beats(world) == before
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
 
     run(scenario())
 
@@ -222,7 +222,7 @@ def test_a_changed_number_of_tasks_moves_partitions_and_restarts_no_flow() -> No
         await world.until(lambda: sorted(len(process.owns(FLOW)) for process in workers) == [0, 6], within_s=5)
         await reach_all(world, await apply(world, **{"tasks.max": "2"}))
         await world.until(lambda: all(process.owns(FLOW) for process in workers), within_s=5)
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
         await world.finish()
 
     run(scenario())
@@ -241,7 +241,7 @@ def test_the_topic_settings_sync_restarts_its_schedule_when_it_covers_more_setti
         await world.until(
             lambda: world.target.topics["A.t0"].overrides.get("retention.ms") == "777000", within_s=HEARD_S
         )
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
 
     run(scenario())
 
@@ -264,7 +264,7 @@ def test_settings_for_new_topics_do_not_change_existing_ones(name: str, value: s
         await reach_all(world, await apply(world, **{name: value}))
         await asyncio.sleep(5)
         assert not any(process.said("flow.changing") for process in world.processes)
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
         await world.finish()
 
     run(scenario())
@@ -287,7 +287,7 @@ def test_positions_are_stored_as_often_as_applied() -> None:
             before = positions(world)
             await asyncio.sleep(10)
             assert positions(world) - before > 5 * in_ten_s > 0
-        assert lives(world) == [1]
+        assert starts(world) == [1]
         await world.finish()
 
     run(scenario())
@@ -312,7 +312,7 @@ def test_a_partition_that_waits_at_a_refused_record_resumes_once_the_quarantine_
         await asyncio.sleep(60)
         assert copies(world, "t0") == 1
         assert len(world.target.records("mm2-quarantine.A.internal", 0)) == 1
-        assert lives(world) == [1]
+        assert starts(world) == [1]
         worker.kill()
 
     run(scenario())
@@ -333,7 +333,7 @@ def test_a_setting_that_affects_everything_drains_the_flow_and_causes_no_duplica
             version = await apply(world, **{"source.consumer.isolation.level": "read_committed"})
             await reach_all(world, version)
             await asyncio.sleep(10)
-        assert lives(world) == [2, 2]
+        assert starts(world) == [2, 2]
         assert [process.member for process in workers] == members
         assert not any(process.said("drain.failed") or process.said("flow.failed") for process in workers)
         assert not any(process.herder._in_doubt for process in workers)  # drained, not only ended
@@ -358,7 +358,7 @@ def test_a_flow_can_be_disabled_and_enabled() -> None:
             assert all(process.is_up for process in workers)
             await reach_all(world, await apply(world, enabled="true"))
             await world.until(lambda: copies(world, "t0") > before, within_s=HEARD_S)
-        assert lives(world) == [2, 2]
+        assert starts(world) == [2, 2]
         await world.finish()
         assert world.promises_once
 
@@ -639,7 +639,7 @@ def test_once_settings_can_be_stored_they_are_and_nothing_restarts() -> None:
         await started(world, 2)
         world.target.topics[TOPIC].overrides["cleanup.policy"] = "compact"
         await reach_all(world, 1, within_s=35)
-        assert lives(world) == [1, 1]
+        assert starts(world) == [1, 1]
         await reach_all(world, await apply(world, topics="t.*,other"))
 
     run(scenario())
@@ -658,6 +658,6 @@ def test_settings_stored_by_a_newer_mm2py_are_not_applied() -> None:
             await asyncio.sleep(70)
         await world.until(world.is_copied)
         assert len(first.said("config.unshared")) == 1
-        assert lives(world)[0] == 1
+        assert starts(world)[0] == 1
 
     run(scenario())

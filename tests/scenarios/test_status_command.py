@@ -142,7 +142,7 @@ class Scene(World):
         """Two members; the first leads, and they own alternate partitions."""
         view = await self.view()
         epoch, generation = view.leader_epoch + 1, view.generation
-        owners = {share: (W1, W2)[at % 2] for at, share in enumerate(tasks(*partitions))}
+        owners = {task: (W1, W2)[at % 2] for at, task in enumerate(tasks(*partitions))}
         await self.append(
             joined(W1, "host1-10", "http://user:hunter2@host1:8083/x"),
             joined(W2, "host2-20"),

@@ -20,10 +20,10 @@ from tests.scenarios.two_incarnations import (
     finish,
     is_position,
     killed_ahead,
-    life_with_old_positions,
     make,
     said,
     until,
+    worker_with_old_positions,
 )
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
@@ -108,13 +108,13 @@ CASES = {
     "aborted transactions between them": Case(
         extra={"A.consumer.isolation.level": "read_committed"}, before=transactions
     ),
-    "isolation raised between the lives": Case(
+    "isolation raised between two starts": Case(
         extra={"A.consumer.isolation.level": "read_uncommitted"},
         later={"A.consumer.isolation.level": "read_committed"},
         before=transactions,
         by_content=1,
     ),
-    "isolation lowered between the lives": Case(
+    "isolation lowered between two starts": Case(
         extra={"A.consumer.isolation.level": "read_committed"},
         later={"A.consumer.isolation.level": "read_uncommitted"},
         before=transactions,
@@ -139,7 +139,7 @@ CASES = {
     ),
     "a foreign writer behind them": Case(between=foreign_writer, foreign=True),
 }
-LOWERED = "isolation lowered between the lives"
+LOWERED = "isolation lowered between two starts"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -152,7 +152,7 @@ def test_batches_after_the_position_are_counted_whatever_their_shape(name: str) 
         world.source.create_topic("orders", 1, case.source_config)
         world.target.create_topic("A.orders", 1, case.target_config)
         source.fill(10, keys=case.keys, age_ms=case.age_ms)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             before = len(copies(world))
             case.before(world, witness, source)
             source.fill(50, keys=case.keys, size=case.size, age_ms=case.age_ms)
@@ -246,7 +246,7 @@ def test_the_copy_may_end_inside_one_source_batch() -> None:
         world, source, witness = make(40, sync_topic_configs_enabled="false")
         world.target.create_topic("A.orders", 1, {"max.message.bytes": "400"})
         source.fill(1)
-        async with life_with_old_positions(world, source):
+        async with worker_with_old_positions(world, source):
             batches = len(world.target.batches("A.orders", 0))
             first = world.source.append("orders", 0, source.records(40, size=150))
             await until(lambda: len(world.target.batches("A.orders", 0)) >= batches + 3, world)

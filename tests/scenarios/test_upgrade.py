@@ -13,7 +13,7 @@ from mm2py.records import control_codec
 from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
 from tests.fakes.broker_model import Record
 from tests.scenarios.shared_world import Process, SharedWorld, run
-from tests.simulation.life import current_life
+from tests.simulation.incarnation import current_incarnation
 
 SEEDS = range(1)
 LOG = "mm2-cluster.mm2py.internal"
@@ -29,8 +29,8 @@ def younger(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
         try:
             return control_codec.decode(data, where=where)
         except control_codec.NewerFormat as error:
-            life = current_life()
-            if life is not None and life.number in numbers and error.kind == "Vote":
+            incarnation = current_incarnation()
+            if incarnation is not None and incarnation.number in numbers and error.kind == "Vote":
                 return Skipped(MemberId(json.loads(data or b"")["member"]), error.kind, error.needs_version)
             raise
 
@@ -99,7 +99,7 @@ def test_a_mandatory_record_of_a_newer_version_makes_older_workers_drain_and_the
         world.pauses.clear()
         kept = new.owns(world.flow)
         says(world, new, kind="Vote", skippable=False)
-        await world.until(lambda: all(process.life.over for process in older), within_s=10)
+        await world.until(lambda: all(process.incarnation.over for process in older), within_s=10)
         await asyncio.sleep(3)
         assert world.owners() == {key: [new.name] for key in sorted(world.keys())}
         assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied meanwhile"

@@ -61,7 +61,7 @@ async def all_copied(world: World) -> None:
 
 
 @asynccontextmanager
-async def life_with_old_positions(world: World, source: Source) -> AsyncIterator[Gate]:
+async def worker_with_old_positions(world: World, source: Source) -> AsyncIterator[Gate]:
     """Run a worker that has copied everything; then its positions stop arriving, and at the end of the block it is
     killed.
     """
@@ -76,7 +76,7 @@ async def life_with_old_positions(world: World, source: Source) -> AsyncIterator
 async def killed_ahead(world: World, source: Source, before: int, ahead: int) -> None:
     """Let a worker copy ``before`` batches and store its position, then copy ``behind`` more, and be killed."""
     source.fill(before)
-    async with life_with_old_positions(world, source) as gate:
+    async with worker_with_old_positions(world, source) as gate:
         source.fill(ahead)
         await all_copied(world)
         await until(lambda: gate.held > 0, world)

@@ -141,12 +141,12 @@ class World:
         """Run a worker; leaving the block kills it as kill -9 does. ``herder.stop()`` before that drains it."""
         self.recopies = {self.settings.flow: set(allow_recopy)}
         process = self.start(through=through, clock=clock)
-        assert process.life.task is not None
+        assert process.incarnation.task is not None
         try:
             yield process.herder
         finally:
             process.kill()
-            await asyncio.gather(process.life.task, return_exceptions=True)
+            await asyncio.gather(process.incarnation.task, return_exceptions=True)
 
     async def stop(self, herder: Herder) -> None:
         """Stop a worker as SIGTERM does and wait until it has drained."""

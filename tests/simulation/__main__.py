@@ -1,7 +1,7 @@
-"""``make simulate``: whole workers on two cluster models under virtual time, seed after seed, for a time.
+"""``make simulate``: runs whole workers on two cluster models under virtual time, seed after seed, for a time.
 
-After them, for as long, the random walks of the other suites (``walks.py``). With ``--elections`` only members of a
-group, on one model, until there were so many elections.
+After that, for as long, the random walks of the other suites (``walks.py``). With ``--elections`` only groups on one
+model, until there were so many elections.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, help="of whole workers, and as long of walks (120)")
     parser.add_argument("--seeds", type=seeds_of, help="whole workers with exactly these: 7 or 7-12")
     parser.add_argument("--walks", type=seeds_of, help="the walks alone, with exactly these")
-    parser.add_argument("--first", type=int, help="where to begin; random if not given")
+    parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--elections", type=int, help="simulate groups only, until so many leaders were elected")
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted campaign stopped")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted campaign")
     parser.add_argument("--save", action="store_true", help="write the result under docs/results")
     parser.add_argument("--log", action="store_true", help="print what the workers of each seed logged")
     parser.add_argument("--traces", action="store_true", help="print the trace of each seed")

@@ -1,4 +1,4 @@
-"""Many seeds, one after the other, for a time: what they came to together, and which of them failed."""
+"""Runs many seeds, one after the other, for a time; sums up their results, and lists those that failed."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ KINDS: Final = (
     "producer forgotten",
     "transactional id forgotten",
 )
-"""All that can go wrong. Each has to happen in enough of the seeds, or the run proves nothing of it."""
+"""All kinds of faults. Each must occur in enough of the seeds, or the campaign proves nothing about it."""
 LEAST_SHARE: Final = 0.01
 LEAST_SEEDS: Final = 200
-"""With fewer seeds nothing is said about shares."""
+"""With fewer seeds the shares are not judged."""
 FAILURES_SHOWN: Final = 20
 
 
 @dataclass(slots=True)
 class Campaign:
-    """What many seeds came to. ``seeds_with`` counts the seeds in which a kind struck, ``times`` how often."""
+    """The sums over many seeds. ``seeds_with`` counts the seeds in which a kind occurred, ``times`` how often."""
 
     seeds: int = 0
     first: int = 0
     next_seed: int = 0
     strict: int = 0
-    """Runs in which nothing may be there twice; in the others a worker said that it could not promise that."""
+    """Runs that may have no duplicate; in the others a worker has logged that it cannot guarantee exactly-once."""
     spent_s: float = 0.0
     virtual_s: float = 0.0
     records: int = 0
@@ -97,7 +97,7 @@ class Campaign:
         return not self.failed and not self.too_rare
 
     def save(self, path: Path) -> None:
-        """Keep it, so that an interrupted campaign can go on."""
+        """Store it, so that an interrupted campaign can resume."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.content(), indent=1) + "\n")
 
@@ -113,7 +113,7 @@ class Campaign:
 
 
 def run_guarded(seed: int) -> Outcome:
-    """Run a seed; an error in the simulation itself is a finding too."""
+    """Run a seed; report an error in the simulation itself as a finding too."""
     try:
         return run_seed(seed)
     except Exception as error:
@@ -124,7 +124,7 @@ def run_guarded(seed: int) -> Outcome:
 def run_campaign(
     campaign: Campaign, seeds: Iterable[int], *, seconds: float | None, after_each: Callable[[Outcome], None]
 ) -> None:
-    """Run seeds until all are done or so many seconds are spent in the campaign."""
+    """Run seeds until all are done or the campaign has taken so many seconds."""
     for seed in seeds:
         if seconds is not None and campaign.spent_s >= seconds:
             return
@@ -139,7 +139,7 @@ def reproduce(seed: int) -> str:
 
 
 def report(campaign: Campaign, facts: dict[str, Any]) -> str:
-    """Return the page of results."""
+    """Return the results as a page."""
     hours = campaign.virtual_s / 3600
     lines = ["# Simulation", "", *(f"**{name}**: {_said(value)}  " for name, value in facts.items()), ""]
     lines += [

@@ -1,4 +1,4 @@
-"""Many seeds of ``elections.py`` on all cores, until there were so many elections: what they came to together."""
+"""Runs many seeds of ``elections.py`` on all cores, until there were so many elections, and sums up their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES_SHOWN: Final = 20
 
 @dataclass(slots=True)
 class ElectionCampaign:
-    """Sums over seeds; ``owned_s`` counts them by how many seconds each took until all was owned again."""
+    """Sums over seeds; ``owned_s`` counts seeds by the seconds until all partitions were owned again."""
 
     first: int = 0
     seeds: int = 0
@@ -49,7 +49,7 @@ class ElectionCampaign:
             self.failed[outcome.seed] = outcome.findings
 
     def save(self, path: Path) -> None:
-        """Keep it, so that an interrupted campaign can go on."""
+        """Store it, so that an interrupted campaign can resume."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.content(), indent=1) + "\n")
 
@@ -66,7 +66,7 @@ class ElectionCampaign:
 
 
 def run_guarded(seed: int) -> Elections:
-    """Run a seed; an error in the simulation itself is a finding too."""
+    """Run a seed; report an error in the simulation itself as a finding too."""
     try:
         return run_elections(seed)
     except Exception as error:
@@ -74,7 +74,7 @@ def run_guarded(seed: int) -> Elections:
 
 
 def run_campaign(campaign: ElectionCampaign, elections: int, *, after_each: Callable[[Elections], None]) -> None:
-    """Run seeds, in order, one process a core, until there were so many elections in the campaign."""
+    """Run seeds in order, one process a core, until there were so many elections in the campaign."""
     begun_s = time.monotonic() - campaign.spent_s
     with multiprocessing.get_context("spawn").Pool() as pool:
         seeds = itertools.count(campaign.first + campaign.seeds)
@@ -90,7 +90,7 @@ def reproduce(seed: int) -> str:
 
 
 def report(campaign: ElectionCampaign, facts: dict[str, Any]) -> str:
-    """Return the page of results."""
+    """Return the results as a page."""
     slowest = max(campaign.owned_s, default=0)
     lines = ["# Elections, simulated", "", *(f"**{name}**: {_said(value)}  " for name, value in facts.items()), ""]
     lines += [

@@ -1,8 +1,9 @@
-"""One run of a group whose leaders die, freeze, lose their way and come back: who led, who wrote, who owns in the end.
+"""One run of a group whose leaders die, freeze, are cut off and return. It is judged by which workers led, wrote and
+own partitions in the end.
 
-Only what decides who may copy is run: the control log on a broker model under virtual time, members, leases, fences.
-What a connector does is shortened to writes into one partition for each that a worker may copy. So an election costs
-milliseconds, and there can be a hundred thousand. Whole workers are simulated in ``run.py``.
+Only the parts that decide which worker may copy are run: the control log on a broker model under virtual time, members,
+leases, fences. A connector is reduced to writes into each partition that its worker may copy. So an election costs
+milliseconds, and a hundred thousand can be run. Whole workers are simulated in ``run.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from tests.scenarios.group_world import FLOW, LOG, OFFSETS, SESSION_S, GroupWorl
 
 STORM_S: Final = 240.0
 OWNED_AGAIN_S: Final = 30.0
-"""How long after the healing until each partition may be copied by one: sessions end, the dead are fenced."""
+"""How long after the faults end until each partition has one worker that may copy it: sessions expire, dead workers are
+fenced.
+"""
 PARTITIONS: Final = 6
 WRITE_EVERY_S: Final = 0.8
 DRAIN_S: Final = 5.0
@@ -64,22 +67,22 @@ _STORMS: Final = (
 
 @dataclass(slots=True)
 class Elections:
-    """What came of a seed."""
+    """The result of a seed."""
 
     seed: int
     elections: int = 0
     virtual_s: float = 0.0
     owned_s: float = 0.0
-    """How long it took after the healing until each partition was somebody's."""
+    """How long it took after the faults ended until each partition had an owner."""
     writes: int = 0
     refused: int = 0
-    """Writes of one who was shut out, which the broker turned away."""
+    """Writes of a fenced worker that the broker refused."""
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
 
 
 def run_elections(seed: int) -> Elections:
-    """Run what a seed says; the same each time."""
+    """Run the events of a seed; they are the same each time."""
     outcome = Elections(seed)
     storm = Storm(outcome)
     try:
@@ -90,7 +93,9 @@ def run_elections(seed: int) -> Elections:
 
 
 class Copies:
-    """Stands for a worker's connector: it writes where it may, under one producer id a life, and lets go when told."""
+    """Replaces a worker's connector: it writes where it may, under one producer id an attempt, and releases partitions
+    when told.
+    """
 
     def __init__(self, storm: Storm, worker: Worker) -> None:
         self._storm = storm
@@ -99,7 +104,7 @@ class Copies:
         self._drains = False
 
     async def drain(self) -> bool:
-        """Write no more, and return whether all that was written is answered."""
+        """Stop writing, and return whether all writes are answered."""
         self._drains = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
@@ -132,7 +137,7 @@ class Copies:
                         await ownership.changed.wait()
 
     async def _write(self, member: Member, identity: ProducerIdentity, partition: int) -> None:
-        """Write again and again, each batch until it is answered: a batch that was stored twice would be refused."""
+        """Write repeatedly, each batch until it is answered: a batch that was stored twice would be refused."""
         sequence, ownership = 0, member.ownership(FLOW)
         while not member.is_over:
             await asyncio.sleep(WRITE_EVERY_S * self._worker.rng.uniform(0.5, 1.5))
@@ -153,7 +158,7 @@ class Copies:
             self._storm.outcome.writes += 1
 
     async def _send(self, member: Member, identity: ProducerIdentity, partition: int, sequence: int) -> int:
-        """Return 0, or the code by which a broker says that this producer writes no more."""
+        """Return 0, or the error code by which a broker fences this producer."""
         brokers = member.gated(self._worker.brokers)
         batch = build_batch([NewRecord(None, b"x", self._worker.world.clock.wall_ms())])
         stamp(batch, identity.producer_id, identity.epoch, sequence)
@@ -174,11 +179,11 @@ class Copies:
 
 class _Refused(Mm2Error):
     def __init__(self, code: int) -> None:
-        super().__init__(f"A broker refused a write with {code}.", remedy="The next life goes on.")
+        super().__init__(f"A broker refused a write with {code}.", remedy="The next incarnation goes on.")
 
 
 class Storm:
-    """One seed's run."""
+    """The run of one seed."""
 
     def __init__(self, outcome: Elections) -> None:
         self.outcome = outcome
@@ -187,7 +192,7 @@ class Storm:
         self.world.cluster.add_partitions(OFFSETS, PARTITIONS)
         self.up: list[Worker] = []
         self._copies: dict[str, tuple[Copies, asyncio.Task[None]]] = {}
-        self._deeds: list[asyncio.Task[None]] = []
+        self._actions: list[asyncio.Task[None]] = []
         self._by_backend = self.rng.random() < 0.2
         self._most = self.rng.randint(2, 5)
 
@@ -211,17 +216,17 @@ class Storm:
         if self._owned() < PARTITIONS or not self._agree():
             self._find(f"{OWNED_AGAIN_S:.0f} s after the healing {self._owned()} of {PARTITIONS} are owned by one")
         backend.cancel()
-        await asyncio.gather(*self._deeds, *map(self._kill, list(self.up)), backend, return_exceptions=True)
+        await asyncio.gather(*self._actions, *map(self._kill, list(self.up)), backend, return_exceptions=True)
         faults = self.world.cluster.counts
         self.outcome.counts.update({kind: times for kind, times in faults.items() if kind in _FAULTS})
         self._judge()
         self.outcome.virtual_s = self.world.clock.monotonic()
 
-    # What goes wrong
+    # Faults
 
     def _start(self) -> None:
         worker = self.world.add(f"w{len(self.world.workers) + 1}", election="zookeeper" if self._by_backend else "log")
-        worker.releases.clear()  # ``Copies`` lets go in its place
+        worker.releases.clear()  # ``Copies`` releases partitions instead
         if self._by_backend:
             worker.election.state = CandidateState.LOST
         self.up.append(worker)
@@ -259,8 +264,8 @@ class Storm:
             case _:
                 pass
 
-    def _later(self, deed: Coroutine[Any, Any, None]) -> None:
-        self._deeds.append(asyncio.create_task(deed))
+    def _later(self, action: Coroutine[Any, Any, None]) -> None:
+        self._actions.append(asyncio.create_task(action))
 
     async def _kill(self, worker: Worker) -> None:
         if worker in self.up:
@@ -268,7 +273,9 @@ class Storm:
             await self._end(worker)
 
     async def _leave(self, worker: Worker, *, in_doubt: bool) -> None:
-        """Stop as a process does: what is under way ends first. What is not answered in time is left in doubt."""
+        """Stop as a process does: pending work ends first. Writes that are not answered in time have an unknown
+        outcome.
+        """
         self.up.remove(worker)
         if not in_doubt:
             in_doubt = not await self._copies[worker.name][0].drain()
@@ -281,7 +288,9 @@ class Storm:
         await asyncio.gather(task, worker.kill(), return_exceptions=True)
 
     async def _let_one_stand(self) -> None:
-        """Stand for ZooKeeper: one at most may claim, is suspended for a while, and loses its place to another."""
+        """Action as ZooKeeper: at most one candidate may lead, is suspended for a while, and loses its place to
+        another.
+        """
         while self._by_backend:
             stands = self.rng.choice(self.up) if self.up else None
             if stands is not None:
@@ -300,10 +309,10 @@ class Storm:
         if not self.up:
             self._start()
 
-    # What must hold
+    # Invariants
 
     def _owned(self) -> int:
-        """Return how many partitions just one worker may copy now."""
+        """Return the number of partitions that exactly one worker may copy now."""
         free = Counter(
             partition
             for worker in self.up
@@ -321,7 +330,7 @@ class Storm:
         self.outcome.findings.append(what)
 
     def _judge(self) -> None:
-        """One leader an epoch, epochs grow, only members of one's own epoch act; writers follow the owners in turn."""
+        """Check: one leader an epoch; epochs grow; members of older ones have no effect; owners write in order."""
         leaders: dict[int, MemberId] = {}
         authors: defaultdict[int, set[MemberId]] = defaultdict(set)
         writers: dict[int, MemberId] = {}
@@ -342,9 +351,9 @@ class Storm:
                 self._find(f"leader epoch {view.leader_epoch} comes after {epoch}")
             epoch = view.leader_epoch
             if view.revocations.changes != before:
-                for share, owned in view.owners.items():
-                    if share.kind is Kind.SOURCE and share.is_partition and owned.member and owned.waits_for is None:
-                        turns = owners[share.partition]
+                for task, owned in view.owners.items():
+                    if task.kind is Kind.SOURCE and task.is_partition and owned.member and owned.waits_for is None:
+                        turns = owners[task.partition]
                         if not turns or turns[-1] != owned.member:
                             turns.append(owned.member)
         self.outcome.elections = len(leaders)

@@ -1,4 +1,4 @@
-"""What the control log of a run must come to: one leader an epoch, and only owners write to partitions (I8)."""
+"""What the control log of a run must show: one leader an epoch, and only owners write to partitions (I8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entries(target: ClusterModel) -> Iterator[Entry]:
 
 
 def group_findings(target: ClusterModel, topics: Collection[tuple[str, str]]) -> list[str]:
-    """Return all that is wrong.
+    """Return all faults.
 
     Args:
         topics: source topics with their remote topics.
@@ -46,9 +46,9 @@ def group_findings(target: ClusterModel, topics: Collection[tuple[str, str]]) ->
         epoch = view.leader_epoch
         if changes != view.revocations.changes:
             changes = view.revocations.changes
-            for share, owned in view.owners.items():
-                if share.kind is Kind.SOURCE and share.is_partition and owned.member and owned.waits_for is None:
-                    runs = owners[share.topic, share.partition]
+            for task, owned in view.owners.items():
+                if task.kind is Kind.SOURCE and task.is_partition and owned.member and owned.waits_for is None:
+                    runs = owners[task.topic, task.partition]
                     if not runs or runs[-1] != owned.member:
                         runs.append(owned.member)
     for topic, remote in topics:
@@ -60,7 +60,7 @@ def group_findings(target: ClusterModel, topics: Collection[tuple[str, str]]) ->
 def _judge_writers(
     target: ClusterModel, at: tuple[str, str, int], writers: dict[int, MemberId], owners: list[MemberId]
 ) -> list[str]:
-    """Whoever wrote to a partition owned it, and they wrote one after the other, as they owned it."""
+    """Each worker that wrote to a partition owned it, and they wrote one after the other, as they owned it."""
     topic, remote, number = at
     turn = 0
     for batch in target.batches(remote, number):

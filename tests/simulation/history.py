@@ -1,4 +1,4 @@
-"""What was ever written to the source, by partition, and what clusters were made to lose: the judge's memory."""
+"""All records that were ever written to the source, by partition, and all that the clusters were made to lose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.schedule import Times, TopicPlan
 
 OLD_MS: Final = 1_000_000
 POISON_MS: Final = 4_000_000_000_000
-"""A time so late that no remote topic of these runs takes it."""
+"""A timestamp so late that no remote topic of these runs takes it."""
 
 
 @dataclass(slots=True)
@@ -23,18 +23,20 @@ class PartitionHistory:
     """One source partition. Offsets are the source's."""
 
     records: dict[int, StoredRecord] = field(default_factory=dict)
-    """All that stand or stood there, by offset; what was cut off is not among them."""
+    """All records that stand or stood there, by offset, without the truncated ones."""
     aborted: set[int] = field(default_factory=set)
     before_cut: list[StoredRecord] | None = None
-    """All that stood there before the source was cut back."""
+    """All records that stood there before the source was truncated."""
     gone: list[StoredRecord] = field(default_factory=list)
-    """What was cut off the source."""
+    """Offsets truncated from the source."""
     target_cut: list[StoredRecord] = field(default_factory=list)
-    """What was cut off the remote partition."""
+    """Offsets truncated from the remote partition."""
     target_deleted: list[StoredRecord] = field(default_factory=list)
-    """What was deleted from the start of the remote partition."""
+    """Offsets deleted from the start of the remote partition."""
     target_was_emptied: bool = False
-    """Nothing was left there once: offsets alone had to tell. Where fences followed each other, records may repeat."""
+    """The remote partition was empty once, so only offsets could tell the end of the copy. After several fences,
+    records may repeat.
+    """
     was_cut: bool = False
     target_was_cut: bool = False
 
@@ -44,7 +46,7 @@ class PartitionHistory:
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction under way."""
+    """A transaction that is open."""
 
     transaction: Transaction
     offsets: dict[tuple[str, int], list[int]]
@@ -52,7 +54,7 @@ class _Open:
 
 
 class Traffic:
-    """Writes to the source topics as applications do, and remembers all of it."""
+    """Writes to the source topics as applications do, and remembers all records."""
 
     def __init__(self, cluster: ClusterModel, topics: dict[str, TopicPlan], rng: random.Random) -> None:
         self.history: defaultdict[tuple[str, int], PartitionHistory] = defaultdict(PartitionHistory)
@@ -63,7 +65,7 @@ class Traffic:
         self._number = 0
 
     def write(self) -> None:
-        """Append a batch somewhere, or leave it if that partition has no leader just now."""
+        """Append a batch to some partition, or nothing if that partition has no leader now."""
         rng = self._rng
         plan = rng.choice(list(self._topics.values()))
         partition = rng.randrange(len(self._cluster.topics[plan.name].partitions))
@@ -86,7 +88,9 @@ class Traffic:
         chosen.offsets.setdefault((plan.name, partition), []).extend(offsets)
 
     def end_transactions(self, *, all_of_them: bool = False) -> None:
-        """Commit or abort what is due and whose partitions are led; the rest stays for the next time."""
+        """Commit or abort the transactions that are due and whose partitions have leaders; the rest waits for the next
+        time.
+        """
         left = []
         for one in self._open:
             led = all(_is_led(self._cluster, self._cluster.partition(*key)) for key in one.transaction.touched)
@@ -134,5 +138,5 @@ def _is_led(cluster: ClusterModel, partition: Partition) -> bool:
 
 
 def is_led(cluster: ClusterModel, topic: str, partition: int) -> bool:
-    """Tell whether somebody could write there now."""
+    """Whether the partition has a leader now."""
     return _is_led(cluster, cluster.partition(topic, partition))

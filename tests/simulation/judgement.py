@@ -1,7 +1,7 @@
-"""What a run must come to: nothing lost, nothing out of order, nothing twice, and whatever clusters lost is said.
+"""Invariants of a run: no record is lost, reordered or duplicated, and each loss of the clusters is logged.
 
-A loss that the schedule causes is allowed where an event names its topic, partition and offsets (I9): source records
-that expired, a source or a remote partition that was cut back. All else is exact, also there.
+A loss that the schedule causes is allowed where a log event names its topic, partition and offsets (I9): source records
+that expired, a source or remote partition that was truncated. Everything else must be exact, there too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.fakes.coordinator_model import TransactionState
 from tests.fakes.record_batch import StoredRecord
 from tests.simulation.group_judgement import FLOW, group_findings
 from tests.simulation.history import POISON_MS, PartitionHistory, Traffic
-from tests.simulation.life import tasks_left
+from tests.simulation.incarnation import tasks_left
 from tests.simulation.schedule import Schedule, TopicPlan
 from tests.simulation.worker import Worker
 
@@ -28,10 +28,10 @@ QUARANTINE: Final = "mm2-quarantine.A.internal"
 CREATE_TIME: Final = 1
 _EXPIRED: Final = re.compile(r"source offsets (\d+) to (\d+) were deleted")
 _STUCK: Final = frozenset({"source.truncated", "target.truncated", "target.refuses"})
-"""Events after which a partition waits for an operator."""
+"""Log events after which a partition waits for an operator."""
 _AT_LEAST_ONCE: Final = ("writer.unfenced", "producer.degraded", "member.unfenced")
 _TRANSACTION_MOST_MS: Final = 60_000 + 10_000
-"""The time-out of a fencing transaction, and how often the coordinator looks for those that took longer."""
+"""The time-out of a fencing transaction, and the interval at which the coordinator aborts those that took longer."""
 
 
 class Judge:
@@ -51,13 +51,13 @@ class Judge:
         self._traffic = traffic
         self._workers = workers
         self.lasts: Sequence[Worker] = ()
-        """Those that bring the copy to its end."""
+        """The workers that finish the copy."""
         self._committed = schedule.settings["A.consumer.isolation.level"] == "read_committed"
         self._quarantines = schedule.settings["A->B.on.poison.record"] == "quarantine"
 
     @property
     def strict(self) -> bool:
-        """Whether nothing may be there twice: no worker has said that it cannot promise that."""
+        """Whether no duplicate is allowed: no worker has logged that it cannot guarantee exactly-once."""
         return not any(
             worker.said(event)
             for worker in self._workers
@@ -72,12 +72,12 @@ class Judge:
         return not self.missing()
 
     def missing(self) -> list[str]:
-        """Return the partitions of which the last record is not there, and nothing says why."""
+        """Return the partitions whose last record is not copied, without a log event that says why."""
         stuck = _stuck(self.lasts)
         return [f"{plan.name}-{number}" for plan, number in self._partitions() if self._lacks(plan, number, stuck)]
 
     def is_fully_assigned(self) -> bool:
-        """Whether each partition is one of the last workers', and no other's (I10)."""
+        """Whether each partition has exactly one owner among the last workers (I10)."""
         owned: Counter[TopicPartition] = Counter()
         for last in self.lasts:
             if (member := last.member) is not None:
@@ -119,14 +119,14 @@ class Judge:
         if have and have[-1].content == wanted[-1].content:
             return False
         if plan.compacted and any(record.content == wanted[-1].content for record in have):
-            return False  # records of aborted transactions came behind it, and a cleaner has taken them from the source
-        kept = self._kept()  # what a lowered limit refuses may be the last record, too
+            return False  # records of aborted transactions followed it, and compaction has removed them from the source
+        kept = self._kept()  # a lowered limit may refuse the last record, too
         while wanted and (plan.name, number, wanted[-1].offset) in kept:
             wanted.pop()
         return bool(wanted) and (not have or have[-1].content != wanted[-1].content)
 
     def verdict(self) -> list[str]:
-        """Return all that is wrong."""
+        """Return all faults."""
         findings = [
             *(f"complaint of {cluster.name}: {it!r}" for cluster in self._clusters for it in cluster.complaints),
             *(finding for worker in self._workers for finding in _judge_worker(worker)),
@@ -151,7 +151,9 @@ class Judge:
         return self._source, self._target
 
     def _was_told_cut(self, topic: str, partition: int) -> bool:
-        """Whether some worker said that the source was cut back there; a later one may be stopped by something else."""
+        """Whether a worker logged that the source was truncated there; a later worker may be stopped by something
+        else.
+        """
         return any(
             (event["topic"], event["partition"]) == (topic, partition)
             for worker in self._workers
@@ -161,9 +163,9 @@ class Judge:
     # One partition
 
     def _ever_copied(self, plan: TopicPlan, number: int) -> list[StoredRecord]:
-        """Return what stands in a remote partition, behind what was deleted there.
+        """Return the records of a remote partition, without those that were deleted there.
 
-        Each record once, also where the log begins earlier again: a replica that leads by now had not heard of it.
+        Each record once, even if the log starts earlier again: the present leader had not learnt of a deletion.
         """
         deleted = self._traffic.history[plan.name, number].target_deleted
         records = [*deleted, *self._target.records(plan.remote, number)]
@@ -178,7 +180,8 @@ class Judge:
         there = {record.content for record in target}
         if plan.compacted:
             gone = {offset for topic, at, offset in kept if (topic, at) == (plan.name, number)}
-            # A life may keep a record and be killed before it goes on; where the limit was raised, the next copies it.
+            # A worker may quarantine a record and be killed before it continues; if the limit was raised, the next one
+            # copies it.
             gone -= {offset for offset in gone if history.records[offset].content in there}
             return self._judge_compacted(plan, number, history, target, gone)
         findings = []
@@ -200,7 +203,7 @@ class Judge:
             ]
             if poisoned and "target.refuses" in stuck:
                 expected = [record for record in expected if record.offset < poisoned[0]]
-        if stuck & {"source.truncated", "target.truncated"}:  # what comes after the last copied record is not there yet
+        if stuck & {"source.truncated", "target.truncated"}:  # records after the last copied one are not there yet
             last = max((at for at, record in enumerate(expected) if record.content in there), default=-1)
             expected = expected[: last + 1]
         lost = {record.content for record in history.target_cut} if "target.truncated" in stuck else set()
@@ -225,8 +228,8 @@ class Judge:
     ) -> list[str]:
         """``gone``: source offsets of records that are in quarantine.
 
-        A record of an aborted transaction need not be there where the source does not show it (any more): its cleaner
-        may have taken it before it was copied.
+        A record of an aborted transaction may be missing where the source no longer shows it: compaction may have
+        removed it before it was copied.
         """
         shown = {one.offset for one in self._source.records(plan.name, number, committed=self._committed)}
         ledger: list[Sent] = [
@@ -252,7 +255,7 @@ class Judge:
         return [str(finding) for finding in verdict.findings]
 
     def _expired(self) -> dict[TopicPartition, set[int]]:
-        """Return the source offsets of which some worker said that they were deleted before they were copied."""
+        """Return the source offsets that some worker logged as deleted before they were copied."""
         found: dict[TopicPartition, set[int]] = {}
         for worker in self._workers:
             for event in worker.said("source.expired"):
@@ -263,7 +266,7 @@ class Judge:
         return found
 
     def _kept(self) -> set[tuple[str, int, int]]:
-        """Return what is in quarantine: source topic, partition, offset."""
+        """Return the quarantined records: source topic, partition, offset."""
         if QUARANTINE not in self._target.topics:
             return set()
         records = [decode(record) for record in self._target.records(QUARANTINE, 0)]  # type: ignore[arg-type]
@@ -271,7 +274,7 @@ class Judge:
         return {(origin.topic, origin.partition, origin.offset) for origin in origins}
 
     def _judge_transactions(self) -> list[str]:
-        """No fencing transaction stays open longer than its time (I13)."""
+        """No fencing transaction stays open longer than its time-out (I13)."""
         now_ms = self._target.clock.wall_ms()
         return [
             f"the transaction of {name} is {known.state.value} since {now_ms - known.updated_at_ms} ms"
@@ -290,18 +293,18 @@ def _judge_worker(worker: Worker) -> list[str]:
     ]
     if worker.budget.held_bytes:
         findings.append(f"worker {number} holds {worker.budget.held_bytes} bytes of memory after its end")
-    if left := tasks_left(worker.life):
+    if left := tasks_left(worker.incarnation):
         findings.append(f"worker {number} left tasks: {left}")
     if worker.overran:
         findings.append(f"worker {number} did not stop in time")
-    task = worker.life.task
+    task = worker.incarnation.task
     if task is not None and task.done() and not task.cancelled() and task.exception() is not None:
         findings.append(f"worker {number} ended with {task.exception()!r}")
     return findings
 
 
 def _innermost(trace: str) -> str:
-    """Return the last line of a trace that says something; of a group's, its first error."""
+    """Return the last line of a traceback that has a message; of an exception group, of its first error."""
     lines = [line.strip(" |+-") for line in trace.splitlines()]
     return next(line for line in reversed(lines) if line)
 
@@ -316,7 +319,7 @@ def _stuck(workers: Iterable[Worker]) -> dict[TopicPartition, set[str]]:
 
 
 def _merged(history: PartitionHistory) -> list[StoredRecord]:
-    """Return what stood there before the source was cut back, then what came after."""
+    """Return the records that stood there before the source was truncated, then those that followed."""
     before = history.before_cut or []
     known = {record.content for record in before}
     return [*before, *(record for record in history.in_order(committed=False) if record.content not in known)]

@@ -1,4 +1,4 @@
-"""One run: a schedule carried out on two cluster models under virtual time, and judged."""
+"""One run: carries out a schedule on two cluster models under virtual time, and judges it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from mm2py.config.configuration import SettingsFile
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
 from tests.scenarios.world import settings_file
-from tests.simulation.deeds import Deeds
+from tests.simulation.actions import ClusterActions
 from tests.simulation.history import POISON_MS, Traffic
+from tests.simulation.incarnation import SimulationLoop
 from tests.simulation.judgement import Judge
-from tests.simulation.life import SimulationLoop
-from tests.simulation.schedule import ClusterPlan, End, LifePlan, Schedule, make_schedule
+from tests.simulation.schedule import ClusterPlan, End, IncarnationPlan, Schedule, make_schedule
 from tests.simulation.worker import Worker
 
 DEADLINE_S: Final = 900.0
-"""Virtual time that the last worker has to bring the copy to its end."""
+"""Virtual time in which the last worker must finish the copy."""
 OWNED_AGAIN_S: Final = 120.0
-"""How long the last workers may take until each partition is one's. Time-outs of transactions are the longest part."""
-_LAST: Final = LifePlan(0, 0.0, False, End.STOP, 0.0, 0, (), 0.0, {})
+"""Time in which the last workers must own each partition. Transaction time-outs are the longest part."""
+_LAST: Final = IncarnationPlan(0, 0.0, False, End.STOP, 0.0, 0, (), 0.0, {})
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a seed. ``trace`` is the same whenever the seed is run."""
+    """The result of a seed. ``trace`` is the same whenever the seed is run."""
 
     seed: int
     virtual_s: float = 0.0
     owned_s: float = 0.0
-    """How long it took after the healing until each partition was some worker's."""
+    """How long it took after the faults ended until each partition had an owner."""
     findings: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     trace: str = ""
     records: int = 0
     strict: bool = True
-    """Nothing may be there twice."""
+    """No duplicate is allowed."""
 
     @property
     def ok(self) -> bool:
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def run_seed(seed: int) -> Outcome:
-    """Run what a seed says."""
+    """Run the schedule of a seed."""
     return run_schedule(make_schedule(seed))
 
 
@@ -89,7 +89,7 @@ class Simulation:
         )
         self._topics = {plan.name: plan for plan in schedule.topics}
         self.traffic = Traffic(self.source, self._topics, random.Random(self._rng.random()))
-        self._deeds = Deeds(self.source, self.target, self.traffic, self._topics, outcome.counts)
+        self._actions = ClusterActions(self.source, self.target, self.traffic, self._topics, outcome.counts)
         self.judge = Judge(schedule, self.source, self.target, self.traffic, self.workers)
 
     def _cluster(self, name: str, plan: ClusterPlan) -> ClusterModel:
@@ -103,9 +103,9 @@ class Simulation:
             self.traffic.write()
         self.source.inject(schedule.source.faults)
         self.target.inject(schedule.target.faults)
-        for act in schedule.acts:
-            loop.call_later(act.at_s, self._deeds.do, act)
-        others = [asyncio.create_task(self._write(), name="traffic"), *self._begin_lives()]
+        for action in schedule.actions:
+            loop.call_later(action.at_s, self._actions.do, action)
+        others = [asyncio.create_task(self._write(), name="traffic"), *self._start_incarnations()]
         await asyncio.sleep(schedule.lasts_s)
         await self._end(others)
         self._heal()
@@ -124,7 +124,7 @@ class Simulation:
                 self.target.create_topic(plan.remote, plan.partitions)
             self.source.create_topic(plan.name, plan.partitions, configs)
 
-    def _file(self, plan: LifePlan) -> SettingsFile:
+    def _file(self, plan: IncarnationPlan) -> SettingsFile:
         replicas = str(self.schedule.target.nodes)
         lines = {
             "emit.heartbeats.enabled": "false",
@@ -136,7 +136,7 @@ class Simulation:
         }
         return settings_file(tuple(sorted(lines.items())))
 
-    def _worker(self, plan: LifePlan) -> Worker:
+    def _worker(self, plan: IncarnationPlan) -> Worker:
         worker = Worker(
             len(self.workers) + 1,
             plan,
@@ -152,18 +152,20 @@ class Simulation:
         self.workers.append(worker)
         return worker
 
-    def _begin_lives(self) -> Sequence[asyncio.Task[None]]:
+    def _start_incarnations(self) -> Sequence[asyncio.Task[None]]:
         tasks: list[asyncio.Task[None]] = []
         begun: list[asyncio.Event] = []
-        for number, plan in enumerate(self.schedule.lives):
+        for number, plan in enumerate(self.schedule.incarnations):
             begun.append(asyncio.Event())
-            follows = number > 0 and self.schedule.lives[number - 1].place == plan.place
+            follows = number > 0 and self.schedule.incarnations[number - 1].place == plan.place
             before = (begun[number - 1], tasks[number - 1]) if follows else None
-            tasks.append(asyncio.create_task(self._live(plan, before, begun[number]), name=f"planned life {number}"))
+            tasks.append(
+                asyncio.create_task(self._live(plan, before, begun[number]), name=f"planned incarnation {number}")
+            )
         return tasks
 
     async def _live(
-        self, plan: LifePlan, before: tuple[asyncio.Event, asyncio.Task[None]] | None, begun: asyncio.Event
+        self, plan: IncarnationPlan, before: tuple[asyncio.Event, asyncio.Task[None]] | None, begun: asyncio.Event
     ) -> None:
         if before is not None and plan.beside:
             await before[0].wait()
@@ -171,10 +173,12 @@ class Simulation:
             await asyncio.wait({before[1]})
         await asyncio.sleep(plan.begins_s)
         worker = self._worker(plan)
-        beside = [other for other in self.workers[:-1] if not other.life.over]
+        beside = [other for other in self.workers[:-1] if not other.incarnation.over]
         if beside:
             self.outcome.counts["worker started beside another"] += 1
-            self.outcome.counts["worker started beside a paused one"] += any(other.life.paused for other in beside)
+            self.outcome.counts["worker started beside a paused one"] += any(
+                other.incarnation.paused for other in beside
+            )
         begun.set()
         await worker.run()
 
@@ -200,7 +204,7 @@ class Simulation:
                 self.target.configure_topic(plan.remote, {"max.message.bytes": "1048588"})
 
     async def _finish(self) -> None:
-        """Let one or two more workers bring the copy to its end, and stop them in order."""
+        """Let one or two more workers finish the copy, and stop them in order."""
         lasts = [self._worker(_LAST) for _ in range(self._rng.choice([1, 2]))]
         self.judge.lasts = lasts
         for last in lasts:
@@ -229,8 +233,8 @@ class Simulation:
         self.outcome.findings += self.judge.views()
         for last in lasts:
             await last.stop()
-            if not last.life.over:
-                last.life.die(asyncio.get_running_loop())  # type: ignore[arg-type]
+            if not last.incarnation.over:
+                last.incarnation.die(asyncio.get_running_loop())  # type: ignore[arg-type]
                 await asyncio.sleep(1.0)
         await asyncio.sleep(1.0)
         rest = asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,7 +1,7 @@
-"""What happens in one simulated run: a function of the seed, and of nothing else. Pure.
+"""What happens in one simulated run: a pure function of the seed.
 
-A schedule says what is copied, how often which fault strikes, when workers begin and how they end, and what is done to
-the clusters meanwhile. Times are virtual seconds since the run began.
+A schedule says what is copied, how often which fault occurs, when workers start and how they end, and how the clusters
+change meanwhile. Times are virtual seconds since the run started.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
 SHORT_EXPIRY_MS: Final = 90_000
-"""After so long a target of these runs forgets a producer, if it is one that forgets. No pause of a worker comes near:
-a fence lasts no longer than that (H4)."""
+"""After this time the target forgets a producer, in runs in which it forgets. Each pause of a worker is much shorter,
+since a fence lasts no longer than that (docs/broker-facts.md#h4).
+"""
 LONGEST_PAUSE_S: Final = 20.0
 
 
 class Times(enum.Enum):
-    """Which timestamps a topic's records have; a broker forgets old ones at once (C1)."""
+    """The timestamps of a topic's records; a broker forgets the producers of old ones at once
+    (docs/broker-facts.md#c1).
+    """
 
     YOUNG = "young"
     OLD = "old"
@@ -33,7 +36,7 @@ class Times(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A source topic, and what is written to it."""
+    """A source topic, and the records written to it."""
 
     name: str
     partitions: int
@@ -41,10 +44,10 @@ class TopicPlan:
     value_bytes_most: int
     times: Times
     transactions: float
-    """Share of batches that are written in a transaction."""
+    """Share of the batches that are written in a transaction."""
     compacted: bool
     poison: float
-    """Share of batches with a record that the target refuses."""
+    """Share of the batches with a record that the target refuses."""
 
     @property
     def remote(self) -> str:
@@ -61,46 +64,47 @@ class ClusterPlan:
 
 
 class End(enum.Enum):
-    """How a worker's life ends, if the run does not end before."""
+    """How an incarnation ends, if the run does not end before."""
 
     KILL = "kill"
-    """It is gone at a certain time."""
+    """Killed at a certain time."""
     STOP = "stop"
-    """It is told to stop, and drains."""
+    """Told to stop; it drains."""
     CRASH_BEFORE = "crash before an effect"
-    """It is gone as it was about to send its nth request that changes something."""
+    """Killed when it is about to send its nth request that changes something."""
     CRASH_SENT = "crash behind an effect"
-    """It is gone right after sending that."""
+    """Killed right after sending that request."""
     CRASH_ANSWERED = "crash after an effect"
-    """It is gone right before it would have heard the answer."""
+    """Killed right before it would have received the answer."""
     CANCEL = "cancel at a resumption"
-    """It is cancelled when one of its coroutines is resumed for the nth time."""
+    """Cancelled when one of its coroutines is resumed for the nth time."""
 
 
 @dataclass(frozen=True, slots=True)
-class LifePlan:
-    """One life of a worker."""
+class IncarnationPlan:
+    """One incarnation of a worker."""
 
     place: int
-    """Lives at one place follow each other; those at others run beside them, in the same group."""
+    """Incarnations at one place follow each other; those at other places run beside them, in the same group."""
     begins_s: float
-    """So long after the life before at its place ended, or with ``beside`` after that began; the first of all at its
-    place so long after the run began."""
+    """Delay after the previous incarnation at its place ended, or with ``beside`` after it started; for the first one
+    at its place, after the run started.
+    """
     beside: bool
     ends: End
     lasts_s: float
     """When it is killed at the latest, or stopped."""
     count: int
-    """The nth effect or resumption, for those ends that count."""
+    """The nth request or resumption, for those ends that count."""
     pauses: Sequence[tuple[float, float]]
-    """(after, for): while it is paused nothing of it runs, and what it hears waits."""
+    """(after, for): while it is paused nothing of it runs, and its answers wait."""
     reorder: float
     """Share of requests, and of replies, that those on other channels overtake."""
     settings: Mapping[str, str]
 
 
-class Deed(enum.Enum):
-    """What is done to the clusters."""
+class ActionKind(enum.Enum):
+    """A change of the clusters."""
 
     SOURCE_CUT = "source truncated"
     TARGET_CUT = "target truncated"
@@ -114,11 +118,11 @@ class Deed(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """One deed. ``where`` and ``how_much`` are shares, of partitions and of records."""
+class Action:
+    """One planned change. ``where`` and ``how_much`` are shares, of partitions and of records."""
 
     at_s: float
-    deed: Deed
+    kind: ActionKind
     topic: str
     where: float
     how_much: float
@@ -126,26 +130,26 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All of a run. At ``lasts_s`` everything heals, and one last worker brings the copy to its end."""
+    """The whole plan of a run. At ``lasts_s`` all faults end, and one last worker finishes the copy."""
 
     seed: int
     topics: Sequence[TopicPlan]
     source: ClusterPlan
     target: ClusterPlan
-    lives: Sequence[LifePlan]
-    acts: Sequence[Act]
+    incarnations: Sequence[IncarnationPlan]
+    actions: Sequence[Action]
     settings: Mapping[str, str]
     memory_max_bytes: int
     writes_every_s: float
     lasts_s: float
 
-    def without(self, *, acts: bool = False, lives: bool = False, faults: bool = False) -> Schedule:
-        """Return a smaller one, to find out what a failure needs."""
+    def without(self, *, actions: bool = False, incarnations: bool = False, faults: bool = False) -> Schedule:
+        """Return a smaller schedule, to find out what a failure needs."""
         smaller = self
-        if acts:
-            smaller = replace(smaller, acts=())
-        if lives:
-            smaller = replace(smaller, lives=())
+        if actions:
+            smaller = replace(smaller, actions=())
+        if incarnations:
+            smaller = replace(smaller, incarnations=())
         if faults:
             source, target = (replace(plan, faults=Faults()) for plan in (self.source, self.target))
             smaller = replace(smaller, source=source, target=target)
@@ -153,12 +157,14 @@ class Schedule:
 
 
 def make_schedule(seed: int) -> Schedule:
-    """Return what happens under a seed."""
+    """Return the schedule of a seed."""
     rng = random.Random(f"mm2py {seed}")
     poison = rng.random() < 0.15
     topics = [_topic(rng, number, poison=poison and number == 0) for number in range(rng.choice([1, 1, 2, 3]))]
     lasts_s = rng.uniform(8.0, 45.0) if rng.random() < 0.9 else rng.uniform(100.0, 250.0)
-    acts = sorted((_act(rng, topics, lasts_s) for _ in range(rng.choice([0, 1, 1, 2, 3, 5]))), key=lambda act: act.at_s)
+    actions = sorted(
+        (_action(rng, topics, lasts_s) for _ in range(rng.choice([0, 1, 1, 2, 3, 5]))), key=lambda action: action.at_s
+    )
     forgets = rng.random() < 0.35
     target_config = {}
     if forgets:
@@ -167,7 +173,9 @@ def make_schedule(seed: int) -> Schedule:
         target_config["producer.id.expiration.check.interval.ms"] = str(rng.choice([1_000, 10_000]))
     if rng.random() < 0.2:
         target_config["transactional.id.expiration.ms"] = str(rng.choice([5_000, 20_000]))
-    repeats = all(topic.times is Times.YOUNG for topic in topics)  # old ones nobody would know again (C1)
+    repeats = all(
+        topic.times is Times.YOUNG for topic in topics
+    )  # the target would at once forget the producers of old ones (docs/broker-facts.md#c1)
     settings = {
         "A.consumer.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
         "B.offset.flush.interval.ms": rng.choice(["50", "1000", "60000"]),
@@ -181,8 +189,8 @@ def make_schedule(seed: int) -> Schedule:
         topics,
         ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=False), {}),
         ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=repeats), target_config),
-        _lives(rng, lasts_s),
-        acts,
+        _incarnations(rng, lasts_s),
+        actions,
         settings,
         rng.choice([96 << 20, 96 << 20, 4 << 20]),
         rng.uniform(0.1, 1.5) * max(1.0, lasts_s / 45.0),
@@ -203,12 +211,14 @@ def _topic(rng: random.Random, number: int, *, poison: bool) -> TopicPlan:
     )
 
 
-def _act(rng: random.Random, topics: Sequence[TopicPlan], lasts_s: float) -> Act:
-    return Act(rng.uniform(1.0, lasts_s), rng.choice(list(Deed)), rng.choice(topics).name, rng.random(), rng.random())
+def _action(rng: random.Random, topics: Sequence[TopicPlan], lasts_s: float) -> Action:
+    return Action(
+        rng.uniform(1.0, lasts_s), rng.choice(list(ActionKind)), rng.choice(topics).name, rng.random(), rng.random()
+    )
 
 
 def _faults(rng: random.Random, *, repeats: bool) -> Faults:
-    """Each kind is there or not; how much of it there is spans two orders of magnitude."""
+    """Choose which kinds of faults occur; their rates span two orders of magnitude."""
     calm = rng.random() < 0.15
 
     def rate(most: float) -> float:
@@ -234,8 +244,8 @@ def _faults(rng: random.Random, *, repeats: bool) -> Faults:
     )
 
 
-def _lives(rng: random.Random, lasts_s: float) -> list[LifePlan]:
-    lives = []
+def _incarnations(rng: random.Random, lasts_s: float) -> list[IncarnationPlan]:
+    incarnations = []
     places = [place for place in range(rng.choice([1, 2, 2, 3])) for _ in range(rng.choice([1, 1, 2, 3]))]
     for number, place in enumerate(places):
         follows = number > 0 and places[number - 1] == place
@@ -243,8 +253,8 @@ def _lives(rng: random.Random, lasts_s: float) -> list[LifePlan]:
         pauses = []
         if rng.random() < 0.3:
             pauses.append((rng.uniform(0.2, 6.0), rng.uniform(0.5, LONGEST_PAUSE_S)))
-        lives.append(
-            LifePlan(
+        incarnations.append(
+            IncarnationPlan(
                 place=place,
                 begins_s=rng.uniform(0.0, 6.0) if number else 0.0,
                 beside=follows and rng.random() < 0.25,
@@ -256,4 +266,4 @@ def _lives(rng: random.Random, lasts_s: float) -> list[LifePlan]:
                 settings={"A->B.copy.mode": rng.choice(["auto", "auto", "pass", "repack"])},
             )
         )
-    return lives
+    return incarnations

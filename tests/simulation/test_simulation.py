@@ -1,4 +1,4 @@
-"""Whole workers under every fault at once: a few seeds. ``make simulate`` runs many."""
+"""Whole workers under all faults at once: a few seeds. ``make simulate`` runs many."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_the_faults_of_a_few_seeds_lose_reorder_and_repeat_nothing() -> None:
     assert " 0 failed." in done.stdout
 
 
-def test_a_seed_says_all_of_a_schedule_and_seeds_differ() -> None:
+def test_a_seed_defines_the_whole_schedule_and_seeds_differ() -> None:
     assert make_schedule(5) == make_schedule(5)
     assert len({repr(make_schedule(seed)) for seed in range(50)}) == 50
 
 
-def test_a_kind_of_fault_that_hardly_ever_strikes_fails_a_campaign_that_is_long_enough() -> None:
+def test_a_kind_of_fault_that_is_too_rare_fails_a_long_campaign() -> None:
     campaign = Campaign()
     for seed in range(200):
         campaign.add(Outcome(seed, counts=Counter(dict.fromkeys(KINDS, 1 if seed < 2 else 0))), 1.0)
@@ -63,7 +63,7 @@ def test_a_kind_of_fault_that_hardly_ever_strikes_fails_a_campaign_that_is_long_
     assert Campaign(seeds=199).too_rare == []
 
 
-def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_campaign_resumes_where_it_was(tmp_path: Path) -> None:
     campaign = Campaign(first=7)
     campaign.add(Outcome(7, virtual_s=3.0, findings=["lost"], counts=Counter(reset=2)), 0.5)
     campaign.save(tmp_path / "build" / "progress.json")
@@ -74,23 +74,25 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.walk(range(1, 4))
-def test_groups_whose_leaders_fail_again_and_again_have_one_at_a_time_and_one_writer_a_partition(seed: int) -> None:
+def test_groups_with_failing_leaders_have_one_leader_at_a_time_and_one_writer_a_partition(seed: int) -> None:
     outcome = run_elections(seed)
     assert not outcome.findings
     assert outcome.elections > 5 and outcome.writes > 500
 
 
-def test_a_group_that_fences_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the judgement would be none: who is shut out by nothing writes among the next owner's records."""
+def test_a_group_that_does_not_fence_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the judgement would prove nothing: a worker that is not fenced writes among the next owner's
+    records.
+    """
 
-    async def fences_nobody(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
+    async def fences_no_member(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
         return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})
 
-    monkeypatch.setattr(EvictedWriters, "fence_and_prove", fences_nobody)
+    monkeypatch.setattr(EvictedWriters, "fence_and_prove", fences_no_member)
     assert any("whose turn it was not" in finding for seed in range(1, 4) for finding in run_elections(seed).findings)
 
 
-def test_an_interrupted_campaign_of_elections_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_campaign_of_elections_resumes_where_it_was(tmp_path: Path) -> None:
     campaign = ElectionCampaign(first=7)
     campaign.add(Elections(7, elections=3, owned_s=1.5, counts=Counter(killed=2), findings=["two leaders"]))
     campaign.save(tmp_path / "build" / "progress.json")

@@ -1,6 +1,6 @@
-"""The random walks and property tests of the other suites, under seeds that the ordinary suite does not run.
+"""Runs the random walks and property tests of the other suites under seeds that the ordinary suite does not run.
 
-``tests/conftest.py`` says what a walk is. pytest runs them: fixtures, parameters and messages are the usual ones.
+``tests/conftest.py`` defines what a walk is. pytest runs them: fixtures, parameters and messages are the usual ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ SEEDS_A_ROUND: Final = 4
 
 
 def run_walks(seeds: range) -> bool:
-    """Run each walk under each of these seeds, and property tests once with the first; return whether all passed."""
+    """Run each walk under each of these seeds, and the property tests once under the first; return whether all
+    passed.
+    """
     print(f"walks with seeds {seeds[0]}-{seeds[-1]}; again with: {reproduce(seeds)}", flush=True)
     what = ["tests/unit", "tests/scenarios", "tests/simulation", "-m", "(walk or hypothesis) and not slow"]
     drawn = ["--seeds", f"{seeds[0]}-{seeds[-1]}", "--hypothesis-profile", "long", "--hypothesis-seed", str(seeds[0])]
@@ -33,7 +35,7 @@ def run_rounds(first: int, *, seconds: float, resume: bool) -> bool:
     """Run rounds of walks, one at least, until the time is up; return whether all passed.
 
     Args:
-        resume: go on behind the last round of an earlier run, if there was one.
+        resume: continue after the last round of an earlier run, if there was one.
     """
     if resume and PROGRESS.exists():
         first = json.loads(PROGRESS.read_text())["next_seed"]

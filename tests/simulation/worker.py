@@ -1,4 +1,4 @@
-"""A whole worker in one life: its own connections, memory and log, begun and ended as its plan says."""
+"""One incarnation of a whole worker: its own connections, memory and log, started and ended as its plan says."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mm2py.replication.copying.states import Reconciling
 from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
-from tests.simulation.life import Life, SimulationLoop
-from tests.simulation.meddler import Effects, Meddler
-from tests.simulation.schedule import End, LifePlan
+from tests.simulation.faulty_connection import Effects, FaultyConnection
+from tests.simulation.incarnation import Incarnation, SimulationLoop
+from tests.simulation.schedule import End, IncarnationPlan
 
 COUNTED: Mapping[End, str] = {
     End.KILL: "worker killed",
@@ -44,7 +44,7 @@ class Worker:
     def __init__(
         self,
         number: int,
-        plan: LifePlan,
+        plan: IncarnationPlan,
         file: SettingsFile,
         source: ClusterModel,
         target: ClusterModel,
@@ -58,16 +58,16 @@ class Worker:
         self.number = number
         self.plan = plan
         self.budget = MemoryBudget(memory_max_bytes)
-        self.life = Life(number, cancel_at=plan.count if plan.ends is End.CANCEL else None)
+        self.incarnation = Incarnation(number, cancel_at=plan.count if plan.ends is End.CANCEL else None)
         self.overran = False
-        """It did not stop within the time that a drain has."""
+        """It did not stop within the time for a drain."""
         self._clusters = {"A": source, "B": target}
         self._connections = 0
         self._rng = rng
         self._trace = trace
         self._counts = counts
         self._text = io.StringIO()
-        self._effects = Effects(self.life, plan.ends, plan.count, self._die)
+        self._effects = Effects(self.incarnation, plan.ends, plan.count, self._die)
         means = Means(
             self._connect,
             clock,
@@ -83,9 +83,9 @@ class Worker:
 
     def _connect(self, _: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
         self._connections += 1
-        brokers = Meddler(
+        brokers = FaultyConnection(
             self._clusters[cluster.alias],
-            self.life,
+            self.incarnation,
             self._effects,
             channels=f"{self.number} {self._connections}",
             timeout_s=timeout_s,
@@ -102,9 +102,9 @@ class Worker:
 
     @property
     def member(self) -> Member | None:
-        """The member that it is of its group, if its group knows it."""
+        """This worker as its group knows it, or None."""
         member = self.group.member
-        up = not (self.life.dead or self.life.over)
+        up = not (self.incarnation.dead or self.incarnation.over)
         return member if up and member is not None and member.takes_part else None
 
     @property
@@ -117,7 +117,7 @@ class Worker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has found out how far earlier lives got: only then it can say what is gone."""
+        """Whether it knows how far previous incarnations copied: only then it can report losses."""
         connector = self.herder.connectors[0].connector
         task = connector._task if isinstance(connector, SourceConnector) else None
         states = [] if task is None else [part.copier.state for part in task.partitions.values()]
@@ -126,21 +126,22 @@ class Worker:
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether it was refused: the record of a life that was killed came late, and looks younger. An operator starts
-        it again, as the error says."""
-        return self.life.over and any("has taken it over" in event["why"] for event in self.said("flow.refused"))
+        """Whether it was refused because the record of a killed incarnation arrived late and looks newer. An operator
+        starts it again, as the error says.
+        """
+        return self.incarnation.over and any("has taken it over" in event["why"] for event in self.said("flow.refused"))
 
     def begin(self) -> asyncio.Task[Any]:
-        return self.life.begin(_loop(), self.herder.run())
+        return self.incarnation.begin(_loop(), self.herder.run())
 
     async def run(self) -> None:
-        """Live as planned. Cancelling kills it."""
+        """Run as planned. Cancelling kills it."""
         running = self.begin()
         loop = _loop()
         pauses = [loop.call_later(after_s, self._pause, for_s) for after_s, for_s in self.plan.pauses]
         try:
             done, _ = await asyncio.wait({running}, timeout=self.plan.lasts_s)
-            if done and self.life.cancelled:
+            if done and self.incarnation.cancelled:
                 self._counts[COUNTED[End.CANCEL]] += 1
             elif not done and self.plan.ends is End.STOP:
                 self._counts[COUNTED[End.STOP]] += 1
@@ -154,23 +155,23 @@ class Worker:
 
     async def stop(self, deadline_s: float = 120.0) -> None:
         """Stop it as SIGTERM does and wait until it has drained."""
-        assert self.life.task is not None
+        assert self.incarnation.task is not None
         self.herder.stop()
-        _, left = await asyncio.wait({self.life.task}, timeout=deadline_s + 60.0 * len(self.plan.pauses))
+        _, left = await asyncio.wait({self.incarnation.task}, timeout=deadline_s + 60.0 * len(self.plan.pauses))
         self.overran = bool(left)
 
     def _pause(self, for_s: float) -> None:
-        if not self.life.over:
+        if not self.incarnation.over:
             self._counts["worker paused"] += 1
-            self.life.pause()
-            _loop().call_later(for_s, self.life.go_on, _loop())
+            self.incarnation.pause()
+            _loop().call_later(for_s, self.incarnation.go_on, _loop())
 
     def _die(self, counted: str) -> None:
-        """Be gone at once; what it had sent may still arrive."""
-        if self.life.dead or self.life.over:
+        """Kill it at once; what it has sent may still arrive."""
+        if self.incarnation.dead or self.incarnation.over:
             return
         self._counts[counted] += 1
-        self.life.die(_loop())
+        self.incarnation.die(_loop())
         for cluster in self._clusters.values():
             cluster.hang_up(f"{self.number} ")
 

@@ -1,4 +1,6 @@
-"""Between a worker and a cluster: counts what the worker does, and lets it die beside any of it; reorders channels."""
+"""Stands between a worker and a cluster: counts what the worker does, kills it beside any request, and reorders
+channels.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from tests.fakes.broker_model import ClusterModel
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.schedule import End
 
 _READS: Final = frozenset(
@@ -33,17 +35,17 @@ _HELD_S: Final = (0.001, 0.3)
 
 
 class Effects:
-    """The requests of one life that change something, on both clusters, and at which of them it dies."""
+    """The requests of one incarnation that change something, on both clusters, and the one at which it dies."""
 
-    def __init__(self, life: Life, end: End, nth: int, die: Callable[[str], None]) -> None:
-        self._life = life
+    def __init__(self, incarnation: Incarnation, end: End, nth: int, die: Callable[[str], None]) -> None:
+        self._incarnation = incarnation
         self._end = end
         self._nth = nth
         self._die = die
         self.count = 0
 
     def begins(self, api: str) -> bool:
-        """Count a request; return whether it is the one at which this life ends."""
+        """Count a request; return whether it is the one at which this incarnation ends."""
         if api in _READS:
             return False
         self.count += 1
@@ -54,13 +56,13 @@ class Effects:
             self._die(end.value)
 
 
-class Meddler:
-    """One worker's way to one cluster: a ``Brokers``. Each life has connections of its own."""
+class FaultyConnection:
+    """One worker's connections to one cluster: a ``Brokers``. Each incarnation has its own."""
 
     def __init__(
         self,
         cluster: ClusterModel,
-        life: Life,
+        incarnation: Incarnation,
         effects: Effects,
         *,
         channels: str,
@@ -71,7 +73,7 @@ class Meddler:
         trace: blake2b,
     ) -> None:
         self._cluster = cluster
-        self._life = life
+        self._incarnation = incarnation
         self._effects = effects
         self._channels = channels
         self._timeout_s = timeout_s
@@ -99,11 +101,11 @@ class Meddler:
                 channel=f"{self._channels} {channel}",
                 timeout_s=min(self._timeout_s, self._cluster.request_timeout_s),
             ),
-            name=f"life {self._life.number} {api}",
+            name=f"incarnation {self._incarnation.number} {api}",
             context=self._outside,
         )
         if fatal:
-            loop.call_soon(self._effects.die_if, End.CRASH_SENT, context=self._outside)  # behind the task's first step
+            loop.call_soon(self._effects.die_if, End.CRASH_SENT, context=self._outside)  # after the task's first step
         outcome = "cancelled"
         try:
             reply = await sending
@@ -121,11 +123,11 @@ class Meddler:
         return reply
 
     async def _while_dead(self) -> None:
-        if self._life.dead:
-            await asyncio.get_running_loop().create_future()  # whoever is dead waits for the cancellation under way
+        if self._incarnation.dead:
+            await asyncio.get_running_loop().create_future()  # a killed worker waits until its cancellation is complete
 
     async def _take_turn(self, what: Literal["requests", "replies"], broker: int, channel: str) -> None:
-        """Pass in order of the channel; now and then late, so that other channels overtake."""
+        """Pass in the order of the channel; sometimes late, so that other channels overtake."""
         async with self._locks[what, broker, channel]:
             if self._reorder and self._rng.random() < self._reorder:
                 before = self._passed[what]

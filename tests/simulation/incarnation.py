@@ -1,7 +1,7 @@
-"""One life of a worker, held in one hand: it can be paused, killed and cancelled from outside at any step.
+"""One incarnation of a worker that a test can pause, kill and cancel from outside at any step.
 
-Everything that belongs to a life carries it in its context, so the loop knows whose callback, timer or task it has
-before it. The clusters do not belong to any life: what was sent goes on without its sender.
+Each task, timer and callback of an incarnation carries it in its context, so the loop knows to which one it belongs.
+The clusters belong to none: a request that was sent arrives without its sender.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from tests.fakes.virtual_time import VirtualLoop
 
-_LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
+_INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
 
 
-class Life:
-    """What the loop has to know about one life."""
+class Incarnation:
+    """What the loop has to know about one incarnation."""
 
     def __init__(self, number: int, *, cancel_at: int | None = None) -> None:
         """``cancel_at``: the resumption of one of its coroutines at which it is cancelled."""
         self.number = number
         self.resumptions = 0
         self.dead = False
-        """Nothing it sends leaves any more, and it hears nothing."""
+        """No request of it leaves any more, and it hears no answer."""
         self.cancelled = False
         self.task: asyncio.Task[Any] | None = None
         self.tasks: list[asyncio.Task[Any]] = []
@@ -40,10 +40,10 @@ class Life:
         return self.task is not None and self.task.done()
 
     def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``work``, and all that comes of it, as this life's."""
+        """Run ``work``, and all tasks that it creates, as this incarnation."""
         context = contextvars.copy_context()
-        context.run(_LIFE.set, self)
-        self.task = loop.create_task(work, name=f"life {self.number}", context=context)
+        context.run(_INCARNATION.set, self)
+        self.task = loop.create_task(work, name=f"incarnation {self.number}", context=context)
         return self.task
 
     def pause(self) -> None:
@@ -51,14 +51,14 @@ class Life:
             self._held = []
 
     def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End a pause: what came meanwhile comes now, in its order."""
+        """End a pause: callbacks that were held run now, in order."""
         held, self._held = self._held, None
         for handle in held or ():
             assert isinstance(loop, SimulationLoop)
             loop.append_ready(handle)
 
     def die(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Be gone at once."""
+        """Kill it at once."""
         self.dead = True
         self.go_on(loop)
         if self.task is not None:
@@ -76,14 +76,14 @@ class Life:
 
 
 class _Counted(Coroutine[Any, Any, Any]):
-    """A coroutine that tells its life each time it is resumed."""
+    """A coroutine that tells its incarnation each time it is resumed."""
 
-    def __init__(self, coro: Any, life: Life) -> None:
+    def __init__(self, coro: Any, incarnation: Incarnation) -> None:
         self._coro = coro
-        self._life = life
+        self._incarnation = incarnation
 
     def send(self, value: Any) -> Any:
-        self._life.resumed()
+        self._incarnation.resumed()
         return self._coro.send(value)
 
     def throw(self, *error: Any) -> Any:
@@ -96,12 +96,12 @@ class _Counted(Coroutine[Any, Any, Any]):
         awaited: Generator[Any, Any, Any] = self._coro.__await__()
         return awaited
 
-    def __getattr__(self, name: str) -> Any:  # cr_frame and cr_await, for the report of who waits where
+    def __getattr__(self, name: str) -> Any:  # cr_frame and cr_await, for the report of waiting tasks
         return getattr(self._coro, name)
 
 
 class SimulationLoop(VirtualLoop):
-    """A loop on which lives can be paused. While one is, its callbacks wait, whatever would have called them."""
+    """A loop that can pause incarnations. While one is paused, its callbacks wait, whatever would have called them."""
 
     def append_ready(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]  # as BaseEventLoop.call_soon does
@@ -109,23 +109,23 @@ class SimulationLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]  # as in VirtualLoop.call_at
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        life = _LIFE.get() if context is None else context.get(_LIFE)
-        if life is None or not life.paused:
+        incarnation = _INCARNATION.get() if context is None else context.get(_INCARNATION)
+        if incarnation is None or not incarnation.paused:
             return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
-        life.hold(handle)
+        incarnation.hold(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        life = _LIFE.get() if context is None else context.get(_LIFE)
-        if life is None:
+        incarnation = _INCARNATION.get() if context is None else context.get(_INCARNATION)
+        if incarnation is None:
             return super().call_at(when, callback, *args, context=context)
 
         def due() -> None:
-            if life.paused:
-                life.hold(timer)
+            if incarnation.paused:
+                incarnation.hold(timer)
             else:
                 callback(*args)
 
@@ -135,20 +135,20 @@ class SimulationLoop(VirtualLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Any, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        life = _LIFE.get() if context is None else context.get(_LIFE)
-        if life is not None and life.cancel_at is not None:
-            coro = _Counted(coro, life)
+        incarnation = _INCARNATION.get() if context is None else context.get(_INCARNATION)
+        if incarnation is not None and incarnation.cancel_at is not None:
+            coro = _Counted(coro, incarnation)
         task = super()._make_task(loop, coro, context)
-        if life is not None:
-            life.tasks.append(task)
+        if incarnation is not None:
+            incarnation.tasks.append(task)
         return task
 
 
-def tasks_left(life: Life) -> list[str]:
-    """Return the names of tasks that outlived their life."""
-    return [task.get_name() for task in life.tasks if not task.done()]
+def tasks_left(incarnation: Incarnation) -> list[str]:
+    """Return the names of tasks that outlived their incarnation."""
+    return [task.get_name() for task in incarnation.tasks if not task.done()]
 
 
-def current_life() -> Life | None:
-    """Return whose step this is; None: that of nobody's life."""
-    return _LIFE.get()
+def current_incarnation() -> Incarnation | None:
+    """Return the incarnation whose step runs now, or None outside of all."""
+    return _INCARNATION.get()
