@@ -1,5 +1,8 @@
 """Everything mm2py raises on purpose. Each error says what to do; each class stands for one reaction."""
 
+import asyncio
+from types import TracebackType
+
 
 class Mm2Error(Exception):
     """Base of all that mm2py raises on purpose. ``remedy`` addresses the operator."""
@@ -14,3 +17,15 @@ class Mm2Error(Exception):
 
 class ConfigError(Mm2Error):
     """The file or the command line is wrong: the process ends with exit code 2 before it touches a cluster."""
+
+
+class FirstErrorGroup(asyncio.TaskGroup):
+    """A task group that raises the first error of its tasks as it is; one error is enough to react to."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None

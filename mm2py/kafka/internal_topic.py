@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from mm2py.errors import Mm2Error
+from mm2py.errors import FirstErrorGroup, Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -181,12 +181,9 @@ class TopicWriter:
             BrokerRefused: the target refuses for good; records of other partitions may have been written.
         Cancelling may leave any of them written or not. The next write first sends again what was under way.
         """
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for partition, ours in records.items():
-                    tasks.create_task(self._write_partition(partition, ours), name=f"{self.topic}-{partition} write")
-        except ExceptionGroup as group:  # every partition has the same reason: the first one will do
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            for partition, ours in records.items():
+                tasks.create_task(self._write_partition(partition, ours), name=f"{self.topic}-{partition} write")
 
     async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
         async with self._locks.setdefault(partition, asyncio.Lock()):

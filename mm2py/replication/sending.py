@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
 from mm2py.records.batch import stamp
@@ -74,17 +75,14 @@ class ProduceLane:
 
     async def run(self) -> None:
         """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown."""
-        try:
-            async with asyncio.TaskGroup() as requests:
-                while True:
-                    while self._may_send() and (batches := self._collect()):
-                        request = object()
-                        self._sent_at_s[request] = self._clock.monotonic()
-                        requests.create_task(self._send(request, batches), name=f"produce broker {self.broker}")
-                    await self._wake.wait()
-                    self._wake.clear()
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as requests:
+            while True:
+                while self._may_send() and (batches := self._collect()):
+                    request = object()
+                    self._sent_at_s[request] = self._clock.monotonic()
+                    requests.create_task(self._send(request, batches), name=f"produce broker {self.broker}")
+                await self._wake.wait()
+                self._wake.clear()
 
     def _may_send(self) -> bool:
         """Whether a further request makes anything arrive sooner.

@@ -18,6 +18,7 @@ from typing import Final
 from connectors.source.discovery import remote_topics
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
@@ -220,21 +221,18 @@ class TargetEnds:
 
     async def run(self) -> None:
         """Look until cancelled. Raises: KafkaError that no retry mends."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._look_at_idle(), name="ends of idle partitions")
-                while True:
-                    await self._news.wait()
-                    await asyncio.sleep(GATHER_S)
-                    self._news.clear()
-                    for leader, parts in _by_leader(self._wanted).items():
-                        if leader not in self._asked:  # a leader that does not answer delays its own partitions only
-                            self._asked.add(leader)
-                            for part in parts:
-                                del self._wanted[part]
-                            tasks.create_task(self._settle(leader, parts), name=f"ends on broker {leader}")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            tasks.create_task(self._look_at_idle(), name="ends of idle partitions")
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(GATHER_S)
+                self._news.clear()
+                for leader, parts in _by_leader(self._wanted).items():
+                    if leader not in self._asked:  # a leader that does not answer delays its own partitions only
+                        self._asked.add(leader)
+                        for part in parts:
+                            del self._wanted[part]
+                        tasks.create_task(self._settle(leader, parts), name=f"ends on broker {leader}")
 
     async def _settle(self, leader: BrokerId | None, parts: Sequence[CopiedPartition]) -> None:
         """Ask about partitions whose end is unverified; soon ask again about those whose end still is."""

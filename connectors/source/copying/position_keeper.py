@@ -19,6 +19,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
@@ -196,7 +197,7 @@ class PositionKeeper:
     async def run(self) -> None:
         """Store until cancelled. Raises: as ``PositionStore.store``."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with FirstErrorGroup() as tasks:
                 while True:
                     self._now.clear()
                     pause_s = self._begin_writes(tasks)
@@ -205,8 +206,6 @@ class PositionKeeper:
                             await self._now.wait()
                     except TimeoutError:
                         pass
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
         finally:
             self._is_over = True
             self._settled.set()

@@ -25,6 +25,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.group.ownership import Ownership
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -271,12 +272,9 @@ class PreviousProducers:
                     self.unfenced = str(error)
                     unfenced(self.unfenced)
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(min(SIDE_BY_SIDE, len(self._producers))):
-                    tasks.create_task(take_turns(), name=f"shutting out {number}")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            for number in range(min(SIDE_BY_SIDE, len(self._producers))):
+                tasks.create_task(take_turns(), name=f"shutting out {number}")
         return bool(self._producers)
 
     async def fence_and_prove_each(

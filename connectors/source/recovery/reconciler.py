@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import list_offsets
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
@@ -114,11 +115,8 @@ class Reconciler:
             KafkaError: what no repetition mends.
         Cancelling is safe: nothing is stored here.
         """
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._begin(tasks, list(jobs), done)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            self._begin(tasks, list(jobs), done)
 
     async def read_tails(self, tails: Mapping[CopiedPartition, Tail]) -> None:
         """Fill tails that stand on their own."""

@@ -26,6 +26,7 @@ from connectors.source.recovery.reconciler import Job, Outcome, Reconciler, find
 from connectors.source.resume_from_mm2 import ResumeFromMm2
 from mm2py.clock import Clock
 from mm2py.connector import Flow
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
@@ -203,26 +204,23 @@ class Reconciliation:
         Raises:
             Fenced: somebody has shut us out.
         """
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await self._news.wait()
-                    await asyncio.sleep(GATHER_S)
-                    self._news.clear()
-                    jobs, self._jobs = self._jobs, []
-                    if jobs:
-                        tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
-                    behind_mm2, self._behind_mm2 = self._behind_mm2, []
-                    if behind_mm2:
-                        tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
-                    own, self._in_doubt = self._in_doubt, {}
-                    displaced, self._displaced = self._displaced, []
-                    for each in rounds_of(displaced):
-                        tasks.create_task(self._look_between(each), name="look between")
-                    if own:
-                        tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(GATHER_S)
+                self._news.clear()
+                jobs, self._jobs = self._jobs, []
+                if jobs:
+                    tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                behind_mm2, self._behind_mm2 = self._behind_mm2, []
+                if behind_mm2:
+                    tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
+                own, self._in_doubt = self._in_doubt, {}
+                displaced, self._displaced = self._displaced, []
+                for each in rounds_of(displaced):
+                    tasks.create_task(self._look_between(each), name="look between")
+                if own:
+                    tasks.create_task(self._reconcile_own(list(own)), name="reconcile our own")
 
     async def _reconcile_own(self, parts: Sequence[CopiedPartition]) -> None:
         fences: dict[ProducerIdentity, OwnFence] = {}

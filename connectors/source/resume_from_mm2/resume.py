@@ -29,7 +29,7 @@ from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.errors import Mm2Error
+from mm2py.errors import FirstErrorGroup, Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
@@ -203,13 +203,10 @@ class ResumeFromMm2:
             all_found.append(found)
             self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for at in range(0, len(parts), PARTITIONS_AT_ONCE):
-                    group = self._find_group(parts[at : at + PARTITIONS_AT_ONCE], done)
-                    await asyncio.wait([tasks.create_task(group, name="resume from MM2")], timeout=GROUP_PATIENCE_S)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            for at in range(0, len(parts), PARTITIONS_AT_ONCE):
+                group = self._find_group(parts[at : at + PARTITIONS_AT_ONCE], done)
+                await asyncio.wait([tasks.create_task(group, name="resume from MM2")], timeout=GROUP_PATIENCE_S)
         if not all_found:
             return
         ambiguous = sum(found.is_ambiguous for found in all_found)
@@ -232,31 +229,28 @@ class ResumeFromMm2:
         """Start with the partitions that have leaders; add the others as soon as they have one."""
         backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
         waiting = list(parts)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                while waiting := [part for part in waiting if self._wanted(part)]:
-                    targets = await find_bounds(self._target, [(one.target_topic, one.partition) for one in waiting])
-                    sources = await find_bounds(self._source, [part.key for part in waiting])
-                    jobs: list[_Job] = []
-                    late: list[CopiedPartition] = []
-                    for part in waiting:
-                        target, source = targets.get((part.target_topic, part.partition)), sources.get(part.key)
-                        if target is None or source is None:
-                            late.append(part)
-                            continue
-                        job = _Job(part, *target, source_end=source[1])
-                        if job.source_end <= part.copier.position.source_offset:
-                            done(Found(part, job.position))  # the source has no record behind the position
-                        elif job.target_start == job.target_end:
-                            done(Found(part, job.position, is_proven=False))
-                        else:
-                            jobs.append(job)
-                    self._read_target(tasks, jobs, done)
-                    waiting = late
-                    if waiting:
-                        await asyncio.sleep(backoff.next_s())
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            while waiting := [part for part in waiting if self._wanted(part)]:
+                targets = await find_bounds(self._target, [(one.target_topic, one.partition) for one in waiting])
+                sources = await find_bounds(self._source, [part.key for part in waiting])
+                jobs: list[_Job] = []
+                late: list[CopiedPartition] = []
+                for part in waiting:
+                    target, source = targets.get((part.target_topic, part.partition)), sources.get(part.key)
+                    if target is None or source is None:
+                        late.append(part)
+                        continue
+                    job = _Job(part, *target, source_end=source[1])
+                    if job.source_end <= part.copier.position.source_offset:
+                        done(Found(part, job.position))  # the source has no record behind the position
+                    elif job.target_start == job.target_end:
+                        done(Found(part, job.position, is_proven=False))
+                    else:
+                        jobs.append(job)
+                self._read_target(tasks, jobs, done)
+                waiting = late
+                if waiting:
+                    await asyncio.sleep(backoff.next_s())
 
     def _read_target(self, tasks: asyncio.TaskGroup, jobs: Sequence[_Job], done: Done) -> None:
         """Start to read the ends of remote partitions."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
@@ -106,14 +107,11 @@ class FetchLane:
 
     async def run(self) -> None:
         """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
-        try:
-            async with asyncio.TaskGroup() as reads:
-                while True:
-                    self._start_reads(reads)
-                    await self._wake.wait()
-                    self._wake.clear()
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as reads:
+            while True:
+                self._start_reads(reads)
+                await self._wake.wait()
+                self._wake.clear()
 
     def _free(self, queue: _Queue) -> list[str]:
         """Channels on which a read of this queue may start now. Target brokers never share one, nor its memory."""

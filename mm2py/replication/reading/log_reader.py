@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mm2py.clock import Clock
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
@@ -77,12 +78,9 @@ class LogReader:
         Cancelling is safe: nothing but ``offset`` is kept.
         """
         wanted = {stretch.key: stretch for stretch in stretches}
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for chunk in _chunks(list(wanted.values())):
-                    tasks.create_task(self._serve({stretch.key: stretch for stretch in chunk}, done, tasks))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        async with FirstErrorGroup() as tasks:
+            for chunk in _chunks(list(wanted.values())):
+                tasks.create_task(self._serve({stretch.key: stretch for stretch in chunk}, done, tasks))
 
     async def _serve(
         self,
