@@ -37,25 +37,6 @@ from mm2py.topics.names import HEARTBEATS, InternalTopic
 PARTITION: Final = 0
 
 
-async def find_or_make(settings: HeartbeatSettings, brokers: Brokers, log: FilteringBoundLogger) -> BrokerId:
-    """Return who leads the partition that heartbeats are written to, making the topic where there is none.
-
-    Raises:
-        BrokerRefused: it cannot be made, or it has no leader yet: ask again. The error names what is missing.
-        BrokerUnreachable, RequestTimedOut, ...: as ``Brokers.send``.
-    """
-    found = await internal_topic.find_or_make(
-        brokers,
-        InternalTopic(HEARTBEATS, 1),
-        settings.replication_factor,
-        setting="heartbeats.topic.replication.factor",
-        made=lambda: log.info("heartbeats.topic_created", cluster=settings.flow.target),
-    )
-    leader = found.partitions[PARTITION].leader
-    assert leader is not None  # noqa: S101  (find_or_make sees to it)
-    return leader
-
-
 def next_due_s(due_s: float, now_s: float, interval_s: float) -> float:
     """Return when the next heartbeat is due after the one of ``due_s``: at a fixed rate, but nothing is caught up."""
     return max(due_s + interval_s, now_s)
@@ -154,7 +135,7 @@ class HeartbeatConnector(RoundsConnector):
 
     async def _round(self) -> float:
         if self._leader is None:
-            self._leader = await find_or_make(self._settings, self._brokers, self._log)
+            self._leader = await self._find_leader()
         interval_s = self._settings.interval_s
         if interval_s is None:
             await self._stopped.wait()
@@ -172,6 +153,19 @@ class HeartbeatConnector(RoundsConnector):
         self._leader = None
         if self._due_s is not None:
             self._due_s = self._clock.monotonic() + pause_s
+
+    async def _find_leader(self) -> BrokerId:
+        """Return the leader of the topic's partition, after creating the topic if there is none."""
+        found = await internal_topic.find_or_make(
+            self._brokers,
+            InternalTopic(HEARTBEATS, 1),
+            self._settings.replication_factor,
+            setting="heartbeats.topic.replication.factor",
+            made=lambda: self._log.info("heartbeats.topic_created", cluster=self._settings.flow.target),
+        )
+        leader = found.partitions[PARTITION].leader
+        assert leader is not None  # noqa: S101  (find_or_make sees to it)
+        return leader
 
     async def _emit(self, leader: BrokerId) -> None:
         heartbeat = Heartbeat(self._settings.flow, self._clock.wall_ms())

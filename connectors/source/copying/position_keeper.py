@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -185,11 +186,9 @@ class PositionKeeper:
 
         while any(waits_for(key, self._clock.monotonic()) for key in keys):
             self._settled.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self.interval_s):
                     await self._settled.wait()
-            except TimeoutError:
-                pass
         return sum(key in self._owed for key in keys)
 
     # Storing
@@ -201,11 +200,9 @@ class PositionKeeper:
                 while True:
                     self._now.clear()
                     pause_s = self._begin_writes(tasks)
-                    try:
+                    with suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
                             await self._now.wait()
-                    except TimeoutError:
-                        pass
         finally:
             self._is_over = True
             self._settled.set()
@@ -296,7 +293,7 @@ class PositionKeeper:
             self._numbers[key] = self._store.number_of(key)
         return self._numbers[key]
 
-    # Saying so
+    # What cannot be stored
 
     def look(self) -> None:
         """Log why positions cannot be stored, and when that is over. ``run`` cannot: it waits for the writes."""
@@ -321,10 +318,10 @@ class PositionKeeper:
                 "positions.topic_gone",
                 topic=self._store.topic,
                 why="the topic was deleted, and all positions with it",
-                effect="records are copied, and no position is stored; were mm2py to end now, it would refuse all"
-                " topics at its next start rather than copy them twice",
+                effect="records are copied, and no position is stored; if mm2py ended now, it would refuse all topics"
+                " at its next start instead of copying them twice",
                 remedy="Create it again by hand, with as many partitions and cleanup.policy=compact, while mm2py runs:"
-                " it then stores all positions once more.",
+                " it then stores all positions again.",
             )
 
     def _is_whole_again(self) -> bool:
@@ -336,7 +333,7 @@ class PositionKeeper:
         return all(part.key in self._stored or part.copier.has_untold_gaps for part in owned)
 
     def _say_held_up(self, now_s: float) -> None:
-        """One line for each reason: a dead broker leads many partitions of the topic."""
+        """Log one line for each reason: a broker that fails leads many partitions of the topic."""
         before = self._held_up
         self._held_up = {
             number: self._store.trouble(number) or "the target does not answer"
@@ -363,8 +360,7 @@ class PositionKeeper:
                 partitions=_named(numbers),
                 why=why,
                 effect=f"{begin} copied partitions wait until their first position is stored; {len(kept) - begin} are"
-                " copied, and where they stand is stored when that is possible again: so much more a crash would leave"
-                " to be reconciled",
+                " copied, and their positions are stored later: a crash before that leaves more to reconcile",
             )
         over = self._said_held_up - self._held_up.keys()
         if over:
