@@ -1,11 +1,10 @@
-"""What fetch lanes and produce lanes share: the partition being copied, and what is wrong with a broker.
+"""A partition being copied, and why it stands still.
 
-A *lane* is the asyncio shell around copiers on the side of one broker. It decides nothing: events go to the copiers
-through ``handle``.
+Fetch lanes and produce lanes share it. A *lane* is the asyncio shell around copiers on the side of one broker. It
+decides nothing: events go to the copiers through ``handle``.
 
-When a partition stands still: records wait at the source, and none has been acknowledged for a while. Pure.
-
-MM2 shows such a partition as RUNNING. What it waits for is told in words, so that nobody has to guess.
+A partition stands still when records wait at the source and none is acknowledged for a while. MM2 shows such a
+partition as RUNNING; ``why_stalled`` says in words what it waits for.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from mm2py.replication.planning.steps import PASS_ALL, MergeRule, TargetRules
 
 @dataclass(slots=True, eq=False)
 class CopiedPartition:
-    """A partition being copied: its copier, and where both ends are found just now."""
+    """A partition being copied: its copier, and the current leaders on both sides."""
 
     source_topic: str
     target_topic: str
@@ -38,38 +37,37 @@ class CopiedPartition:
     source_leader_epoch: int = -1
     target_leader: BrokerId | None = None
     reading: object | None = None
-    """The read that is under way for it; None: it may be read."""
+    """The current read of it; None: it may be read."""
     fetch_bytes: int = 0
-    """More than the setting where a batch turned out larger; 0: the setting will do."""
+    """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
     log_end: int = 0
-    """Where the source log ended at the last read, for readers of committed records as well: beyond what they can read
-    an open transaction hides the rest from them."""
+    """The end of the source log at the last read, including records that an open transaction hides from readers."""
     active_at_s: float = -math.inf
     """When it last had something to read."""
     merging: MergeRule = PASS_ALL
-    """Which batches were made one with their neighbours in the last read."""
+    """Which batches were merged in the last read."""
     transactional_seen: bool = False
     stalled: str = ""
-    """Why records wait here and none is acknowledged, once that has lasted; empty while it has not."""
+    """Why records wait here and none is acknowledged; empty unless that has lasted."""
     position_problem: str = ""
-    """Why its position cannot be stored, once that has lasted; empty while it can."""
+    """Why its position cannot be stored; empty unless that has lasted."""
     read_at_s: float = -math.inf
     """When a read of it was last answered."""
     asked_end: int = 0
-    """Where the source log ended when that was asked for, as nobody read it; 0 while somebody does."""
+    """The end of the source log as it was asked for; 0 while the partition is read."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
-    """What a younger version keeps in this partition's position; written back as it was."""
+    """What a newer version keeps in this partition's position. It is written back unchanged."""
 
     @property
     def lacks_leader(self) -> str | None:
-        """Why nothing can be copied just now although nothing has failed; None if that is not so."""
+        """Which leader is missing; None if there are both."""
         if self.source_leader is None:
             return "the source partition has no leader"
         return "the remote partition has no leader" if self.target_leader is None else None
 
     @property
     def waits_for_position(self) -> bool:
-        """It may send nothing before its position is stored, and that cannot be done just now."""
+        """It must store its position before it sends anything, and that is not possible now."""
         return isinstance(self.copier.state, Storing) and bool(self.position_problem)
 
     @property
@@ -102,7 +100,7 @@ NOT_STORED: Final = "its position is not stored on the target yet"
 
 
 class Watch:
-    """Watches one partition. A partition with nothing to copy never stands still, however long that lasts."""
+    """Watches one partition. A partition with nothing to copy never stands still."""
 
     __slots__ = ("_acknowledged", "_since_s", "said")
 
@@ -113,11 +111,11 @@ class Watch:
         """Why it stands still, as far as that was logged, and when."""
 
     def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
-        """Return for how long records have waited without any being acknowledged; 0 if none waits.
+        """Return for how long records have waited while none was acknowledged; 0 if none waits.
 
         Args:
-            end_offset: where the source log ended when it was last looked at; 0 before that.
-            acknowledged: the next source offset to be copied; it moves past what is dropped, too.
+            end_offset: the last known end of the source log; 0 before that.
+            acknowledged: the next source offset to be copied. It passes dropped records, too.
         """
         if acknowledged >= end_offset:
             self._since_s = None
@@ -129,7 +127,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known of a partition that stands still. Texts are empty, or None, where there is nothing to say."""
+    """What is known of a partition that stands still. Texts are empty or None where there is nothing to say."""
 
     lacks_leader: str | None = None
     reason: str = ""

@@ -1,14 +1,13 @@
 """The copier: how one source partition becomes its remote partition. Pure.
 
 Answers to WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition. Facts come in through
-``handle``; what to do about them comes back as effects. Batches leave through ``next_batch``, which is asked whenever
-there is room to send. Nothing else changes a copier. Its states and their transitions are in ``copier_states``
-(docs/internals/copier-states.md).
+``handle``, which returns effects: what to do about them. The shell calls ``next_batch`` whenever there is room to send.
+Nothing else changes a copier. ``states`` declares its states and transitions (docs/internals/copier-states.md).
 
 One rule makes failures simple: *whatever goes wrong, forget everything that was not acknowledged, wait until nothing is
-in flight, and read again from the position*. The same source batches then carry the same sequences, so the broker drops
-what it had already stored. If that does not hold (C1, H1, H2 of docs/broker-facts.md), the partition is fenced against
-itself and reconciled: ``reconcile``.
+in flight, and read again from the position*. The same source batches then have the same sequences, so the broker drops
+what it has already stored. Where that does not hold (docs/broker-facts.md#c1, #h1, #h2), the copier asks for
+``Need.RECONCILE``: its producer is fenced, and what it stored is looked up.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ FENCING: Final = (
 
 
 class Copier(CopierView):
-    """One partition's copying."""
+    """The copying of one partition."""
 
     # What happens to it
 
@@ -59,7 +58,7 @@ class Copier(CopierView):
         """Take in one fact and return what is to be done about it."""
         effects = self._take_in(event)
         if self.in_flight.has_failed and isinstance(self.state, (Stalled, Drained)):
-            self.in_flight.let_go()  # nothing will be sent again: what was not acknowledged takes no memory any more
+            self.in_flight.release()  # nothing will be sent again
         return effects
 
     def _take_in(self, event: Event) -> Sequence[Effect]:
@@ -154,7 +153,7 @@ class Copier(CopierView):
         return effects
 
     def _meet_fault(self, now_s: float) -> Sequence[Effect]:
-        """A batch that cannot be copied is reported when all before it are stored; reading stops at it meanwhile."""
+        """Report a batch that cannot be copied when all before it are stored. Reading stops at it meanwhile."""
         fault = self._fault
         if fault is None or type(self.state) is not Copying or not self.in_flight.is_idle:
             return ()
@@ -252,7 +251,7 @@ class Copier(CopierView):
                 assert_never(error.reaction)
 
     def _lose_answer(self) -> None:
-        """An answer will not come, or told nothing. In an ending state nothing is sent again that could tell."""
+        """An outcome stays unknown. In an ending state no resend will tell it."""
         if isinstance(self.state, (Stalled, Draining)):
             self._enter(replace(self.state, outcome_unknown=True))
 
@@ -283,8 +282,10 @@ class Copier(CopierView):
         return self._tick(event.now_s)
 
     def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
-        """Leave out a record that is in quarantine. Batches of unknown outcome behind it have the sequences that come
-        next: then only another producer id may follow."""
+        """Continue behind a record that is in quarantine.
+
+        If batches of unknown outcome follow it, they have used the next sequences. Then only another producer id can.
+        """
         before = self.position.skipped
         self.position = self.position.behind(poison.next_offset, poison.leader_epoch)
         count = self.tally.count_quarantined()
@@ -324,11 +325,11 @@ class Copier(CopierView):
         return [Need.STORE_POSITION, gap]
 
     def _reconciled(self, event: events.Reconciled) -> Sequence[Effect]:
-        """Go on behind what is stored, as soon as nothing of the old epoch is in flight any more."""
+        """Continue behind what is stored, as soon as nothing is in flight under the old identity."""
         if not isinstance(self.state, (Reconciling, Storing)) and not (
             isinstance(self.state, Stalled) and self.has_untold_gaps
         ):
-            return ()  # a drain settles by the old answers
+            return ()  # a draining partition settles by the answers that it still gets
         if self.in_flight.unanswered:
             if not isinstance(self.state, Storing):
                 self._enter(replace(self.state, answer=event))
@@ -348,7 +349,7 @@ class Copier(CopierView):
     def _tick(self, now_s: float) -> Sequence[Effect]:
         if self.resume_at_s is None or now_s < self.resume_at_s:
             return ()
-        if self.in_flight.may_be_forgotten:  # the target would not recognise it (C1), and might store it twice
+        if self.in_flight.may_be_forgotten:  # the target might store it twice (docs/broker-facts.md#c1)
             return self._lost_track(now_s, self.reason)
         self.in_flight.trust_refusals()
         if self.search.found is not None and self.search.is_kept:
@@ -360,7 +361,7 @@ class Copier(CopierView):
     # Moving on, and falling back
 
     def _advance(self) -> None:
-        """Let the position follow the oldest steps that are settled."""
+        """Move the position past the oldest settled steps."""
         while (step := self.in_flight.leave()) is not None:
             self.position = self.position._replace(
                 source_offset=step.next_offset, source_leader_epoch=step.leader_epoch
@@ -368,7 +369,7 @@ class Copier(CopierView):
             self.tally.count_dropped(step)
 
     def _check_end(self) -> Sequence[Effect]:
-        """Send nothing until the target was seen to hold what it acknowledged; there may be nothing yet."""
+        """Send nothing until the target is known to hold what it acknowledged. There may be nothing yet."""
         self.end_checks += 1
         if self.position.target_offset is None:
             self._end_checked = self.end_checks
@@ -377,12 +378,12 @@ class Copier(CopierView):
 
     @property
     def _awaits_lookup(self) -> bool:
-        """What is stored is being looked up just now."""
+        """What is stored is being looked up."""
         state = self.state
         return state.awaits_lookup if isinstance(state, Ending) else isinstance(state, Reconciling)
 
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
-        """An answer came, or will not come: do what waits for the last one."""
+        """An answer came, or will not come. After the last one, do what waits for it."""
         state = self.state
         if type(state) is Copying or self.in_flight.unanswered:
             return ()
@@ -404,7 +405,7 @@ class Copier(CopierView):
         report: str | None = None,
         is_blocked: bool = False,
     ) -> Sequence[Effect]:
-        """Pause, then read again from the position. What was sent keeps its sequences, one batch at a time."""
+        """Pause, then read again from the position. What was sent is sent again one by one, with its sequences."""
         if type(self.state) is not Copying:
             return self._fail_once_more(now_s, need)
         effects: list[Effect] = [] if need is None else [need]
@@ -424,7 +425,7 @@ class Copier(CopierView):
         return effects
 
     def _lost_track(self, now_s: float, reason: str, need: Need = Need.RECONCILE) -> Sequence[Effect]:
-        """Sequences mean nothing any more: only another producer id may follow, behind what is stored (H1)."""
+        """No sequence can tell what is stored: another producer id must follow (docs/broker-facts.md#h1)."""
         if type(self.state) is Copying:
             self._failures += 1
             self.in_flight.fail()
@@ -437,7 +438,7 @@ class Copier(CopierView):
         return self._fail_once_more(now_s, need)
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
-        """Wait for an operator: it is tried again now and then, and reported when it begins."""
+        """Wait for an operator. It is reported once, and tried again from time to time."""
         return self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, report=event, is_blocked=True)
 
     def _stall_at(self, gap: GapFound, *, lost: int = 0, is_looked_up: bool = False) -> Sequence[Effect]:
@@ -446,7 +447,7 @@ class Copier(CopierView):
         return self._stall(gaps, gap.text)
 
     def _stall_at_hole(self, refused: Entry) -> Sequence[Effect]:
-        """Stop where a batch is stored and the one before it is not: sequences would count that one as stored."""
+        """Stop: a batch is stored and the one before it is not. By sequences that one would count as stored."""
         text = gaps_found.out_of_order(refused.batch.first_offset)
         return [Report("target.out_of_order", text), *self._stall(gaps_of(self.state).behind_a_hole(), text)]
 
@@ -461,7 +462,7 @@ class Copier(CopierView):
         return self._report_gaps()
 
     def _report_gaps(self) -> Sequence[Effect]:
-        """Tell what gaps were met once all that was sent is settled. Before that, unknown outcomes are looked up."""
+        """Report the gaps once all that was sent is settled. Unknown outcomes are looked up before."""
         state, in_flight = self.state, self.in_flight
         if not self.has_untold_gaps or in_flight.unanswered:
             return ()

@@ -1,6 +1,6 @@
 """What a copier shows to others: its state, its position, and whether it wants to read or send. Pure.
 
-``Copier`` alone changes any of it, by events.
+Only ``Copier`` changes any of it, on events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 
 
 class CopierView:
-    """One partition's copying, as others see it."""
+    """The copying of one partition, as others see it."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class CopierView:
         *,
         lookup: str | None = None,
     ) -> None:
-        """Make one that waits for its position to be stored.
+        """Make a copier that waits for its position to be stored.
 
         Args:
-            lookup: others may have written behind ``position``; the shell finds out, see ``Reconciled``. Says so in
-                words for the operator. None: nobody has.
+            lookup: why the shell must look up what others have written behind ``position`` (see ``Reconciled``), in
+                words for the operator. None: nothing was written behind it.
         """
         self.name = name
         self.position = position._replace(sequence=0)
@@ -54,15 +54,15 @@ class CopierView:
         self.end_offset: int | None = None
         self.target_leader_epoch: int | None = None
         self.end_checks = 0
-        """Counts the reasons to check whether the target still holds what it acknowledged: another leader epoch (M4),
-        no answer, a leader that is none any more."""
+        """How often there was a reason to check if the target still holds what it acknowledged: another leader epoch
+        (docs/broker-facts.md#m4), a missing answer, an answer that it leads no longer."""
         self.tally = Tally()
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large, until ``LimitsFound``."""
         self.search = PoisonSearch(quarantines=settings.quarantines)
         self.in_flight = InFlightBatches(name, ready_max_bytes=settings.ready_max_bytes)
         self._end_checked = 0
-        """The highest of ``end_checks`` for which the target was seen to hold everything."""
+        """The highest value of ``end_checks`` for which the target held everything."""
         self._failures = 0
         self._fault: Fault | None = None
         self._damaged_reads = 0
@@ -70,33 +70,33 @@ class CopierView:
 
     @property
     def reason(self) -> str:
-        """Why it waits or has stopped, or waited last; empty once a batch was stored again."""
+        """Why it waits or has stopped, or why it waited last; empty once a batch was stored again."""
         return self.state.cause
 
     @property
     def owns_position(self) -> bool:
-        """Its stored position may be replaced. Before it is reconciled, that one still names the previous producer."""
+        """Its stored position may be replaced. Until it is reconciled, that names the previous producer."""
         state = self.state
         return state.owns_position if isinstance(state, (Reconciling, Ending)) else True
 
     @property
     def has_untold_gaps(self) -> bool:
-        """It has stopped at a gap, and it is not known yet where it stands: what is stored of it stays."""
+        """It has stopped at a gap and does not know yet where it stands. Its stored position stays."""
         return bool(gaps_of(self.state).met)
 
     @property
     def may_store_position(self) -> bool:
-        """Its position may replace what is stored."""
+        """Its position may be stored."""
         return type(self.state) is Copying or (self.owns_position and not self.has_untold_gaps)
 
     @property
     def is_end_unverified(self) -> bool:
-        """The target may have lost what it acknowledged: nothing is sent. See ``Need.TARGET_END``."""
+        """The target may have lost what it acknowledged, so nothing is sent. See ``Need.TARGET_END``."""
         return self.end_checks != self._end_checked
 
     @property
     def is_unsettled(self) -> bool:
-        """Something was sent behind the position that may be stored, or arrive, later: its producer is to be fenced."""
+        """A batch behind the position may be stored, or arrive later. A successor must fence its producer."""
         state, in_flight = self.state, self.in_flight
         unknown = isinstance(state, Reconciling)
         if isinstance(state, Ending):
@@ -113,12 +113,12 @@ class CopierView:
 
     @property
     def is_at_end(self) -> bool:
-        """All that was there at the last read has been read: the next read will wait for more."""
+        """Everything that was there at the last read has been read, so the next read waits for more."""
         return self.end_offset is not None and self.fetch_offset >= self.end_offset
 
     @property
     def is_blocked(self) -> bool:
-        """It waits for an operator; the target's limits are looked up before it tries again."""
+        """It waits for an operator. The target's limits are looked up before it tries again."""
         return isinstance(self.state, Waiting) and self.state.is_blocked
 
     @property
@@ -129,22 +129,22 @@ class CopierView:
 
     @property
     def vouched_offset(self) -> int | None:
-        """Up to where the target must hold the partition; None where that cannot be asked just now, or no more."""
+        """The target offset up to which the target must hold the copy; None while that is unknown or irrelevant."""
         return self.position.target_offset if isinstance(self.state, (Storing, Copying, Waiting)) else None
 
     @property
     def real_position(self) -> Position:
-        """The position with the target offset up to which the remote partition holds it; see ``Gaps``."""
+        """The position with the real target offset, less what the target has lost; see ``Gaps``."""
         return gaps_of(self.state).as_it_is(self.position)
 
     @property
     def kind_of_reason(self) -> str:
-        """The reason without numbers, so that many partitions with one trouble make one line."""
+        """The reason without numbers, so that partitions with the same problem are reported together."""
         return _NUMBERS.sub("...", self.reason)
 
     @property
     def is_failing(self) -> bool:
-        """It has failed, and nothing has succeeded since: a pause between two attempts is no recovery."""
+        """It has failed, and nothing has succeeded since."""
         return self._failures > 0
 
     def lag(self) -> int | None:
@@ -158,6 +158,6 @@ class CopierView:
         return self.in_flight.next_batch(broker, retained_after_ms, self.identity)
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
-        """``next_batch`` gives none, as what is to be sent again is too old for that: ``TooOldToResend`` follows."""
+        """Whether ``next_batch`` returns none because the batch is too old to be sent again: see ``TooOldToResend``."""
         may_send = type(self.state) is Copying and not self.is_end_unverified
         return may_send and self.in_flight.is_too_old_to_resend(retained_after_ms)

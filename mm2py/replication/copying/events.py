@@ -13,14 +13,14 @@ from mm2py.replication.position import Position
 
 
 class Lease(Protocol):
-    """A share in a received frame: as long as somebody holds it, the frame counts against the memory limit."""
+    """A hold on a received frame: as long as it has holders, the frame counts against the memory limit."""
 
     def hold(self, extra_bytes: int, holders: int = 1) -> None: ...
     def release(self, extra_bytes: int) -> None: ...
 
 
 class Fetched(NamedTuple):
-    """A part of the source log, planned. ``end_offset`` is how far the log could be read just now."""
+    """A planned part of the source log. ``end_offset``: how far the log can be read now."""
 
     plan: Plan
     lease: Lease
@@ -53,7 +53,7 @@ class Diverged:
 
 
 class Acked(NamedTuple):
-    """The target stored a batch. ``base_offset`` is -1 where the broker recognised a repeat it had half forgotten."""
+    """The target stored a batch. ``base_offset`` is -1 for a repeat whose offset the broker no longer knew."""
 
     token: int
     base_offset: int
@@ -79,7 +79,7 @@ class ProduceLost:
 
 @dataclass(frozen=True, slots=True)
 class TooOldToResend:
-    """A batch that may be stored waits to be sent again, and the target may not recognise it any more (C1)."""
+    """A batch that may be stored is too old to be sent again (docs/broker-facts.md#c1)."""
 
     now_s: float
 
@@ -93,9 +93,9 @@ class PositionStored:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """Answer to ``Need.RECONCILE``: earlier writers are shut out, and all they stored lies before ``position``.
+    """Answer to ``Need.RECONCILE``: previous producers are fenced, and all they stored lies before ``position``.
 
-    From there on copying goes on under ``identity``, whose sequences start anew.
+    Copying continues there under ``identity``, whose sequences start at 0.
     """
 
     identity: ProducerIdentity
@@ -104,7 +104,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class LookupWaits:
-    """What an earlier writer stored is still being looked up, and this is why it takes long."""
+    """Why looking up what a previous producer stored takes long."""
 
     cause: str
 
@@ -116,18 +116,18 @@ class TargetLost:
     expected: int
     end: int
     known: str | None = None
-    """What an earlier life has said of it; nobody has let the partition go on since."""
+    """What a previous incarnation reported of it, if no operator has accepted it since."""
 
 
 class TargetLed(NamedTuple):
-    """The remote partition's leader epoch as the target's metadata tell it now."""
+    """The remote partition's leader epoch, by the target's latest metadata."""
 
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class TargetShort:
-    """The remote partition seemed to end before what was stored in it; it is looked at again before that is believed.
+    """The remote partition seemed to end before what was stored in it. A second look must confirm that.
 
     Nothing is sent until ``TargetWhole`` or ``TargetLost`` follows.
     """
@@ -136,7 +136,7 @@ class TargetShort:
 class TargetWhole(NamedTuple):
     """Answer to ``Need.TARGET_END``: the remote partition holds all that was acknowledged.
 
-    ``check`` is ``Copier.end_checks`` when that was asked: a check that came up since is still open.
+    ``check``: the value of ``Copier.end_checks`` when the shell asked. Later checks are still open.
     """
 
     check: int
@@ -152,7 +152,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class SourceRewritten:
-    """Records of these source offsets were copied, and the source holds others there by now: it was cut back."""
+    """The source was cut back: records of these source offsets were copied, and it now holds others there."""
 
     first: int
     last: int
@@ -160,29 +160,29 @@ class SourceRewritten:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedMet:
-    """Records stand in the remote partition, where that must not be, that this life has not written."""
+    """The remote partition holds records that this incarnation did not write, and its policy forbids that."""
 
     text: str
     kind: GapKind = GapKind.FOREIGN
     is_known: bool = False
-    """An earlier life has said so, and its position is behind them; nobody has let the partition go on since."""
+    """A previous incarnation reported them, its position is behind them, and no operator has accepted them since."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsFound:
-    """Answer to ``Need.LIMITS``: how large a batch may be was looked up, and will be obeyed in reading."""
+    """Answer to ``Need.LIMITS``: the largest batch size was looked up. Reads obey it from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:
-    """What an operator may change while a partition is copied."""
+    """Settings that an operator may change while a partition is copied."""
 
     ready_max_bytes: int
-    """Size of the batches that may wait to be sent; nothing more is read then."""
+    """Reading stops while batches of so many bytes wait to be sent."""
     quarantines: bool = False
-    """A record that the target refuses is kept elsewhere, and not waited for."""
+    """Records that the target refuses go into quarantine, and copying continues."""
     stops_when_expired: bool = False
-    """If records were deleted before they were copied it stops there, instead of going on behind them."""
+    """Stop at records that were deleted before they were copied, instead of continuing behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +192,12 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Stop reading; settle what is in flight."""
+    """Stop reading, and wait for what is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainGivenUp:
-    """No answer is waited for any longer: what is known of gaps is to be told."""
+    """The wait for answers is over. Gaps are reported as they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +241,10 @@ class Need(enum.Enum):
     METADATA = enum.auto()
     OFFSETS = enum.auto()
     TARGET_END = enum.auto()
-    """Whether the remote partition still holds all that was acknowledged. Nothing is sent until it is answered."""
+    """Look up whether the remote partition still holds all that was acknowledged. Nothing is sent until then."""
     LIMITS = enum.auto()
     RECONCILE = enum.auto()
-    """What was sent and not acknowledged may be stored or not, and no resend can tell."""
+    """Fence this producer and look up what is stored: no resend can tell."""
     NEW_INCARNATION = enum.auto()
 
 
@@ -259,43 +259,44 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """A batch was stored further on than expected: somebody else has written between these target offsets, or we have
-    and do not know of it."""
+    """A batch was stored at a higher offset than expected: records of a foreign writer, or of our own, lie between."""
 
     expected: int
     stored_at: int
     sent_before: bool = False
-    """It may have been sent before: then its first may stand there."""
+    """It may have been sent before. Then the first copy may be what lies between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record that the target refuses, alone, and that is to be kept in quarantine: the copy then goes on behind it.
+    """A single record that the target refuses. The shell puts it into quarantine and answers ``Quarantined``.
 
-    ``Quarantined`` answers it; until then the partition waits, and is tried again now and then.
+    Copying then continues behind it. Until then the partition waits, and tries again from time to time.
     """
 
     offset: int
     next_offset: int
-    """Where copying goes on behind it."""
+    """The source offset where copying continues behind it."""
     leader_epoch: int
     code: int
-    """What the target answered, by Kafka's codes; or would have, where it was not sent."""
+    """The Kafka error code that the target answered, or would have answered."""
     text: str
     was_sent: bool
-    """The target itself refused it; else its settings, as they were last looked up, do."""
+    """The target refused it. False: its settings would, so it was not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GapFound:
-    """Source records that are not in the copy, or no longer in the source. Unless ``done`` says that copying went on,
-    the partition is stalled, and nothing is on its way any more, until somebody begins it again: at ``go_on_at`` if
-    nothing is to be copied twice."""
+    """Source records that are not in the copy, or no longer in the source.
+
+    Unless ``done`` says that copying continued, the partition is stalled with nothing in flight until it is restarted.
+    A restart at ``go_on_at`` copies nothing twice.
+    """
 
     kind: GapKind
     first_offset: int | None
     last_offset: int | None
-    """Source offsets; None where nobody can tell."""
+    """Source offsets; None if unknown."""
     done: Done
     text: str
     go_on_at: int

@@ -1,16 +1,12 @@
-"""What is done about a gap: the policies ``on.source.gap`` and ``on.target.loss``. Pure.
+"""Gaps: source records that cannot be copied, or copies that are missing, and what is done about them. Pure.
 
-Answers to what MirrorMaker 2 leaves to ``auto.offset.reset``: it begins at the earliest record and says nothing.
+A copier describes a gap in words for the operator, with the offset where copying can continue. ``decide`` applies the
+policies ``on.source.gap`` and ``on.target.loss``. ``PoisonSearch`` finds single records that the target refuses: it
+reads a batch again in smaller pieces until the refused record is alone. That is *poison*: the partition waits at it, or
+the quarantine keeps it (docs/quarantine.md) and copying continues behind it.
 
-The gaps that a copier finds: what is missing where, in words for the operator, and where copying can go on. Pure.
-
-Answers to nothing in MM2: its consumer goes on at the earliest record, or in the middle, and says nothing. If ``done``
-says STOPPED the partition stalls, and ``gaps`` decides what becomes of it.
-
-The search for records that the target refuses: a batch is read again in smaller pieces until one stands alone. Pure.
-
-MirrorMaker 2 has nothing like it: its task fails. A record that stands alone is *poison*: the partition waits at it, or
-the quarantine keeps it (docs/quarantine.md) and copying goes on behind it.
+MirrorMaker 2 has none of this. Its consumer continues at the earliest record (``auto.offset.reset``) without a report,
+and its task fails at a refused record.
 """
 
 from __future__ import annotations
@@ -46,8 +42,8 @@ def decide(kind: GapKind, *, on_source_gap: SourcePolicy | None, on_target_loss:
     """Return what is to be done about a gap.
 
     Args:
-        on_source_gap: None where nobody has set it. Expired records are then passed over, as stopping would let
-            retention eat more of them; what may have been replaced by something else waits for an operator.
+        on_source_gap: None if it is not set. Then expired records are skipped, as retention would delete more of them
+            during a stop. Gaps where other records may have replaced the missing ones wait for an operator.
     """
     if kind.is_of_target:
         return Done.RESTARTED if on_target_loss == "recopy" else Done.STOPPED
@@ -61,7 +57,7 @@ def decide(kind: GapKind, *, on_source_gap: SourcePolicy | None, on_target_loss:
 
 
 def source_cut_back(event: Diverged, position: Position, *, fetch_offset: int) -> GapFound:
-    """Return the gap where the source log ends, in the epoch that was read last, before ``fetch_offset``."""
+    """Return the gap of a source log that ends, in the epoch read last, before ``fetch_offset``."""
     text = (
         f"the source log was cut back to offset {event.end_offset} (leader epoch {event.epoch}), "
         f"and {fetch_offset} had been read; what replaced it cannot be told apart"
@@ -72,7 +68,7 @@ def source_cut_back(event: Diverged, position: Position, *, fetch_offset: int) -
 
 
 def source_rewritten(event: SourceRewritten) -> GapFound:
-    """Return the gap where other records stand in the source than were copied."""
+    """Return the gap of a source that holds other records than were copied."""
     text = (
         f"records of the source offsets {event.first} to {event.last} were copied, and others stand there "
         "now: the source log was cut back"
@@ -81,14 +77,14 @@ def source_rewritten(event: SourceRewritten) -> GapFound:
 
 
 def source_ends_before(position: Position, log_end: int) -> GapFound:
-    """Return the gap where the whole source log ends before the position."""
+    """Return the gap of a source log that ends before the position."""
     at = position.source_offset
-    text = f"the position is source offset {at} and the log ends at {log_end}: it was cut back or made anew"
+    text = f"the position is source offset {at} and the log ends at {log_end}: it was cut back or recreated"
     return GapFound(GapKind.TRUNCATED, log_end, at - 1, Done.STOPPED, text, log_end)
 
 
 def source_expired(position: Position, log_start: int, *, stops: bool) -> GapFound:
-    """Return the gap where the source log begins behind the position."""
+    """Return the gap of a source log that begins behind the position."""
     first, last = position.source_offset, log_start - 1
     text = expired_text(first, last)
     if stops:
@@ -101,7 +97,7 @@ def expired_text(first: int, last: int) -> str:
 
 
 def target_lost(event: TargetLost, position: Position) -> GapFound:
-    """Return the gap where the remote partition was looked at, and does not hold what was stored in it."""
+    """Return the gap of a remote partition that does not hold what was stored in it."""
     where = "ends" if event.end < event.expected else "reads differently"
     text = event.known or (
         f"the remote partition {where} at offset {event.end}, and all up to {event.expected} had been "
@@ -111,13 +107,13 @@ def target_lost(event: TargetLost, position: Position) -> GapFound:
 
 
 def target_stored_before(position: Position, stored_at: int) -> GapFound:
-    """Return the gap where a new batch was stored before the end of what had been stored."""
+    """Return the gap of a remote partition that stored a new batch at an offset that was taken."""
     text = f"the target stored a batch at offset {stored_at}, and all up to {position.target_offset} had been stored"
     return _target_truncated(position, text)
 
 
 def unexpected_met(event: UnexpectedMet, position: Position) -> GapFound:
-    """Return the gap where records stand that this life has not written: some may be missing, or there twice."""
+    """Return the gap of records that this incarnation did not write: some may be missing, or stored twice."""
     return GapFound(event.kind, None, None, Done.STOPPED, event.text, position.source_offset)
 
 
@@ -127,7 +123,7 @@ def _target_truncated(position: Position, text: str) -> GapFound:
 
 
 def out_of_order(refused_offset: int) -> str:
-    """Return why a partition stops whose batch of this source offset was refused, and a later one stored."""
+    """Say why a partition stops: its batch of this source offset was refused, and a later one stored."""
     return (
         f"the target stored a batch behind the one of source offset {refused_offset}, which it had refused; it has lost"
         " what it knew about this producer"
@@ -136,22 +132,22 @@ def out_of_order(refused_offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The gaps that stop a partition, from when they are met until all that was sent before is settled.
+    """The gaps that stop a partition, from when they are found until all that was sent before is settled.
 
-    The story: a cut of the source shows while two batches are in flight. They are stored and acknowledged, and a gap
-    that was told before names a position that the partition has left: what an operator accepts would copy them again.
+    The story: the source is cut back while two batches are in flight. If the gap were reported at once, it would name
+    a position that the partition leaves when they are acknowledged, and an accepting operator would copy them again.
 
-    The target offset of a position is always as if the target had lost nothing: a new owner that reads it finds the
-    remote partition short once more. How much is lost is kept here until all is settled.
+    A position always has the target offset as if the target had lost nothing, so that a new owner notices the loss,
+    too. How much is lost is kept here until all is settled.
     """
 
     met: tuple[GapFound, ...] = ()
-    """Those that are not told yet."""
+    """Those that are not reported yet."""
     is_looked_up: bool = False
-    """The target was read already, and that is how the gap came to light: it tells no more."""
+    """The gap was found by reading the target. Another lookup would tell nothing more."""
     _met_at: Position | None = None
     _go_on_at: int | None = None
-    """Where the source makes it go on; None where only the copy is not what it should be."""
+    """Where the source allows to continue; None if only the copy is wrong."""
     _lost: int = 0
 
     def add(self, gap: GapFound, position: Position, *, lost: int, is_looked_up: bool) -> Gaps:
@@ -159,8 +155,8 @@ class Gaps:
 
         Args:
             position: where the partition stands, as if nothing were lost.
-            lost: how many more offsets the remote partition is short of it.
-            is_looked_up: the gap was found by looking up what was sent and not acknowledged.
+            lost: how many more offsets the remote partition has lost.
+            is_looked_up: see the attribute.
         """
         return replace(
             self,
@@ -179,16 +175,18 @@ class Gaps:
         return position.cut_back(-self._lost) if self._lost else position
 
     def behind_a_hole(self) -> Gaps:
-        """Return what is left to tell if a batch is missing from the copy: nobody can go on behind a gap of the source.
+        """Return what is left to report if a batch is missing from the copy: losses of the target.
 
-        What the target has lost is told all the same: the new owner may not see it by where the log ends.
+        A new owner may not notice those by the end of the log. Continuing behind a gap of the source is impossible.
         """
         met = tuple(gap for gap in self.met if gap.kind is GapKind.TARGET_TRUNCATED)
         return replace(self, met=met, _go_on_at=None, is_looked_up=bool(met))
 
     def tell(self, position: Position) -> tuple[Gaps, Sequence[Effect]]:
-        """Return what is to be told, each with where the partition can go on, and what is left: it is known by now
-        that the partition stands at ``position``."""
+        """Return the gaps that remain, and the reports, each with the offset where the partition can continue.
+
+        All is settled, and the partition stands at ``position``.
+        """
         go_on_at = self._go_on_at
         for gap in self.met:
             if gap.first_offset is not None:
@@ -205,35 +203,34 @@ NO_GAPS: Final = Gaps()
 
 
 REPORT_QUARANTINED: Final = 1000
-"""Of records in quarantine that follow each other the first is reported, and of a partition one in so many."""
+"""The first of adjacent records in quarantine is reported, and one in so many of a partition."""
 _WAYS_OUT: Final = {
     "too large": " Raise max.message.bytes of the remote topic; it is tried again every 30 seconds.",
     "null key on compacted target": " Let the remote topic have cleanup.policy=delete; it is tried again.",
 }
 _POISONS: Final = {"too large": 10, "null key on compacted target": 87}
-"""What the target's settings refuse, seen before it is sent, and the code that it would answer."""
+"""What the target's settings would refuse, found before it is sent, with the code that it would answer."""
 
 
 class PoisonSearch:
-    """What one partition's copier remembers of refused records: how the source is to be read, and what was found."""
+    """What a copier remembers of refused records: how the source is to be read, and what was found."""
 
     __slots__ = ("cut_until", "found", "is_kept", "pass_until", "quarantines")
 
     def __init__(self, *, quarantines: bool) -> None:
         self.quarantines = quarantines
-        """A record that is found is kept in quarantine, and not waited for."""
+        """A record that is found goes into quarantine, and copying continues."""
         self.pass_until = -1
-        """Below this source offset nothing is to be merged: the target refused a batch that was. Those before the
-        record that it does not take are stored so, and it is named."""
+        """Below this source offset no batches are merged: the target refused a merged batch."""
         self.cut_until = -1
-        """Batches that begin below this source offset are to be cut, down to single records: the target refused one."""
+        """Batches that begin below this source offset are cut into single records: the target refused one."""
         self.found: Poison | None = None
-        """The record that is to be kept in quarantine, as long as nothing was read again."""
+        """The record to be kept in quarantine, as long as nothing was read again."""
         self.is_kept = False
-        """It is there: as soon as nothing is in flight, copying goes on behind it."""
+        """It is stored there. Copying continues behind it when nothing is in flight."""
 
     def narrow(self, batch: Outgoing, code: int, what: str) -> tuple[Poison | None, str]:
-        """Take in that the target refuses a record of this batch: what was merged is parted, any other batch is cut.
+        """Take in that the target refuses a record of this batch: a merged batch is not merged again, any other is cut.
 
         Args:
             what: the code by its name, and what the target said of it.
@@ -252,12 +249,14 @@ class PoisonSearch:
         return poison, f"the target refuses the record of source offset {first} with {what}"
 
     def keep(self, poison: Poison) -> None:
-        """Remember what the quarantine is asked to keep."""
+        """Remember the record that the quarantine is asked to keep."""
         self.found, self.is_kept = poison, False
 
     def kept(self, offset: int) -> bool:
-        """Take in that the quarantine has the record of this offset. False where nothing waits for that any more: it
-        was tried again meanwhile, and may be stored by now."""
+        """Note that the quarantine has stored the record of this offset.
+
+        Returns False if it is not waited for any more: it was sent again meanwhile, and may be stored.
+        """
         if self.found is None or offset != self.found.offset:
             return False
         self.is_kept = True
@@ -265,12 +264,12 @@ class PoisonSearch:
 
 
 def fault_text(fault: Fault) -> str:
-    """Say what cannot be copied, and what an operator can do where there is something."""
+    """Say what cannot be copied, and what an operator can do about it."""
     return f"source offset {fault.offset} cannot be copied: {fault.text}{_WAYS_OUT.get(fault.kind, '')}"
 
 
 def poison_of(fault: Fault) -> Poison | None:
-    """Return the record that the target would refuse; None where something else is at fault."""
+    """Return the record that the target would refuse; None for any other fault."""
     code = _POISONS.get(fault.kind)
     if code is None or fault.next_offset is None:
         return None
@@ -278,13 +277,13 @@ def poison_of(fault: Fault) -> Poison | None:
 
 
 def came_whole(offset: int, damaged_reads: int) -> Report:
-    """Return what to report of a batch that came damaged before."""
+    """Report a batch that came damaged before and is whole now."""
     often = "once" if damaged_reads == 1 else f"{damaged_reads} times"
     text = f"the batch of source offset {offset} came damaged {often}, and whole when it was read again"
     return Report("source.damaged", text, severe=False)
 
 
 def left_out(poison: Poison) -> Report:
-    """Return what to report of a record behind which copying goes on."""
+    """Report a record in quarantine, behind which copying continues."""
     text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; it goes on behind it"
     return Report("record.quarantined", text, severe=False)

@@ -2,11 +2,11 @@
 
     take --> ready --next_batch--> in flight --settle--> leave
                                        |
-                                       +--fail--> outcome unknown, until it is sent again as it was, or is stored
+                                       +--fail--> outcome unknown, until it is sent again unchanged, or is stored
 
-Answers to RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition. This module has
-the rule of what may be in flight together, and knows what was sent and may be stored although the target has not
-acknowledged it (C1, H2 of docs/broker-facts.md). The copier decides what follows from an answer.
+Answers to RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition. This module decides
+which batches may be in flight together, and knows which may be stored although the target has not acknowledged them
+(docs/broker-facts.md#c1 and #h2). The copier decides what follows from an answer.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from mm2py.replication.errors import Stored
 from mm2py.replication.planning.steps import Dropped, Outgoing, Plan, Step
 
 MAX_IN_FLIGHT = 5
-"""Batches of one partition on their way; as many as a broker remembers to recognise a repeat."""
+"""Batches of one partition in flight: as many as a broker remembers in order to recognise a repeat."""
 
 MAX_QUEUED = 5
-"""At the end of its log a partition is not read while so many batches wait behind those under way."""
+"""At the end of its log a partition is not read while so many batches wait behind those in flight."""
 
 MAX_CUT_READS = 20
-"""How often a batch of unknown outcome is read again, if it was made of several that no longer come in one read."""
+"""How often a merged batch of unknown outcome is read again, if its parts no longer come in one read."""
 
 _Shape = tuple[int, int, int, int]
-"""First and next source offset, record count, leader epoch: what must be the same when a batch is sent again.
+"""First and next source offset, record count, leader epoch. All must be the same when a batch is sent again.
 
 The story: a batch is stored, the answer is lost, and the source's cleaner removes it before it is read again. The next
-batch would take its sequence; the target would take it for the one it has, acknowledge it, and drop it."""
+batch would get its sequence. The target would take it for the one that it has, acknowledge it, and drop it."""
 
 
 class _OutcomeUnknown(NamedTuple):
-    """A batch that was sent, and of which nobody knows whether it is stored."""
+    """A batch that was sent, and may be stored or not."""
 
     shape: _Shape
     max_timestamp_ms: int
@@ -52,12 +52,12 @@ class Sending(NamedTuple):
     identity: ProducerIdentity
     sequence: int
     token: int
-    """Names this attempt in the event that answers it."""
+    """Identifies this attempt in the event that answers it."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A planned step on its way; ``token`` and ``sequence`` count only for batches that were sent."""
+    """A planned step; ``token`` and ``sequence`` are valid only for batches that were sent."""
 
     step: Step
     lease: Lease
@@ -65,13 +65,13 @@ class Entry:
     sequence: int = -1
     settled: bool = False
     stored: Stored | None = None
-    """What the target's answer told of it; None while there is none, or none came."""
+    """What the target's answer says about it; None without an answer."""
     repeated: bool = False
     """It may have been sent before."""
     not_stored: bool = False
-    """It was not sent before, and refused: its sequence is free for another batch."""
+    """It was refused and not sent before, so another batch may use its sequence."""
     retained: bool = True
-    """The target would have known it again when it was sent (C1)."""
+    """When it was sent, it was within producer-state retention (docs/broker-facts.md#c1)."""
 
     @property
     def batch(self) -> Outgoing:
@@ -80,26 +80,26 @@ class Entry:
         return self.step
 
     def refuse(self, stored: Stored) -> None:
-        """Take in what a refusal tells of it."""
+        """Take in a refusal."""
         self.stored = stored
         self.not_stored = stored is Stored.NO and not self.repeated
 
 
 class InFlightBatches:
-    """The batches of one partition on their way from its source to its target, oldest first.
+    """The batches of one partition between its source and its target, oldest first.
 
-    They are read and waiting, then sent and unanswered. After a failure the outcome of those that were sent is unknown,
-    and they must be sent again as they were. Dropped steps stand among them, so that the position passes them in their
-    order. The lease is held for each step from ``take`` until it has left or was let go.
+    They wait to be sent, then for an answer. After a failure the outcome of the batches that were sent is unknown, and
+    they must be sent again unchanged. Dropped steps keep their place among them, so that the position passes all steps
+    in order. Each step holds its lease from ``take`` until it has left or was released.
     """
 
     def __init__(self, name: str, *, ready_max_bytes: int) -> None:
         self.ready_bytes = 0
         """Size of the batches that wait to be sent."""
         self.unanswered = 0
-        """Batches that were sent, and whose answer is still to come."""
+        """How many batches were sent and not answered yet."""
         self.maybe_sent_until = -1
-        """Batches that begin below this source offset may have been sent before: each of them goes alone."""
+        """Batches that begin below this source offset may have been sent before. Each of them is sent alone."""
         self._name = name
         self._ready: deque[Entry] = deque()
         self.ready_max_bytes = ready_max_bytes
@@ -109,14 +109,14 @@ class InFlightBatches:
         self._token = 0
         self._sequence = 0
         self._alone = True
-        """Nothing is known to be stored that the broker would remember us by."""
+        """No batch is known to be stored by which the broker remembers this producer."""
         self._stored_timestamp_ms = -1
-        """Newest timestamp of the batch that was acknowledged last: by it the broker remembers what it stored."""
+        """Newest timestamp of the batch acknowledged last. The broker's producer state expires by it."""
         self._unknown: list[_OutcomeUnknown] = []
         self._cut_reads = 0
         self._left_behind = -1
-        """First source offset of a batch of which the target left open whether it stored it, and then stored another
-        behind it: if it does not know it when it comes again, it is missing."""
+        """First source offset of a batch whose refusal left open whether it is stored, before a later one was stored.
+        If the target does not recognise it when it is sent again, it is missing."""
 
     # Read and waiting
 
@@ -131,19 +131,18 @@ class InFlightBatches:
         return self.unanswered == 0 and not self._ready
 
     def wants_more(self, *, is_at_end: bool) -> bool:
-        """Whether more may be read. At the end of the log not while batches queue up behind those under way: what
-        arrives there while the target is slow comes in one read and goes in one batch, instead of as many as there are
-        records."""
+        """Whether more may be read. At the end of the log, not while batches queue up behind those in flight: records
+        that arrive while the target is slow then come in one read and go in one batch."""
         return self.ready_bytes < self.ready_max_bytes and not (is_at_end and len(self._ready) >= MAX_QUEUED)
 
     @property
     def target_is_behind(self) -> bool:
-        """As much is on its way to the target as may be, and more waits."""
+        """As much is in flight as may be, and more waits."""
         waits = self.unanswered >= MAX_IN_FLIGHT or len(self._ready) >= MAX_QUEUED
         return waits or self.ready_bytes >= self.ready_max_bytes
 
     def take(self, steps: Sequence[Step], lease: Lease) -> None:
-        """Put what was read behind the others. Dropped steps at the head of it may ``leave``."""
+        """Append what was read. Dropped steps at the front may ``leave``."""
         add = self._ready.append
         lease.hold(sum(_rebuilt_bytes(step) for step in steps), len(steps))
         for step in steps:
@@ -153,14 +152,14 @@ class InFlightBatches:
         self._skip_dropped()
 
     def forget(self) -> None:
-        """Let go of what was read and not sent."""
+        """Release what was read and not sent."""
         while self._ready:
             entry = self._ready.pop()
             entry.lease.release(_rebuilt_bytes(entry.step))
         self.ready_bytes = 0
 
     def _skip_dropped(self) -> None:
-        """Take dropped steps out of those that wait; the position passes them with the batch before them."""
+        """Move dropped steps from the front to the batch before them, with which the position passes them."""
         while self._ready and isinstance(self._ready[0].step, Dropped):
             entry = self._ready.popleft()
             entry.settled = True
@@ -172,9 +171,9 @@ class InFlightBatches:
         """Return the next batch if one may be sent now to ``broker``; it is in flight from then on.
 
         Args:
-            broker: who leads the remote partition. What is in flight to an earlier leader must be answered first.
-            retained_after_ms: a batch whose newest record is older is *unretained*: the broker may forget that it
-                stored it (C1). So nothing else is in flight beside it, and it is not sent again: see
+            broker: the leader of the remote partition. Batches in flight to the previous leader must be answered first.
+            retained_after_ms: a batch whose newest record is older is outside producer-state retention: the broker may
+                forget that it stored it (docs/broker-facts.md#c1). It is in flight alone, and is not sent again: see
                 ``is_too_old_to_resend``.
             identity: under which it is sent.
         """
@@ -183,10 +182,10 @@ class InFlightBatches:
         entry = self._ready[0]
         batch = entry.step
         if isinstance(batch, Dropped):  # settled as soon as it is the oldest, see _skip_dropped
-            raise AssertionError(f"{self._name}: a dropped step waits at the head")
+            raise AssertionError(f"{self._name}: a dropped step waits at the front")
         retained = batch.max_timestamp_ms > retained_after_ms
         if self._stored_timestamp_ms <= retained_after_ms:
-            self._alone = True  # the broker may have forgotten us meanwhile: as for the first batch of all (H2, C1)
+            self._alone = True  # its producer state may have expired: as for the first batch (docs/broker-facts.md#h2)
         if self.unanswered and (
             self.unanswered >= MAX_IN_FLIGHT
             or self._alone
@@ -213,8 +212,7 @@ class InFlightBatches:
         return Sending(batch, identity, entry.sequence, entry.token)
 
     def answered(self, token: int) -> Entry | None:
-        """Return the batch an answer belongs to, which is not waited for any more; None if it was given up meanwhile.
-        That no answer will come is an answer, too."""
+        """Count an answer, or that none will come. Return its batch; None if that was given up meanwhile."""
         for entry in self._in_flight:
             if entry.token == token:
                 self.unanswered -= 1
@@ -223,20 +221,20 @@ class InFlightBatches:
 
     @property
     def oldest(self) -> Entry:
-        """The oldest batch that was sent and is not settled; there must be one."""
+        """The oldest batch that was sent and is not settled. There must be one."""
         return self._in_flight[0]
 
     def overtake(self) -> None:
-        """Note that a batch behind the oldest is stored: see ``is_left_behind``."""
+        """Note that a batch behind the oldest is stored; see ``is_left_behind``."""
         if self.oldest.stored is Stored.PERHAPS:
             self._left_behind = self.oldest.batch.first_offset
 
     def is_left_behind(self, entry: Entry) -> bool:
-        """Whether the target left open whether it stored this batch, and then stored another behind it."""
+        """Whether a refusal left open if this batch is stored, and a later batch was stored after it."""
         return entry.batch.first_offset == self._left_behind
 
     def settle(self) -> None:
-        """Take in that the oldest batch is stored. It may ``leave``, and those behind it need not go alone."""
+        """Note that the oldest batch is stored. It may ``leave``, and later ones need not be sent alone."""
         entry = self.oldest
         batch = entry.batch
         entry.settled = True
@@ -246,8 +244,8 @@ class InFlightBatches:
         self._alone = False
 
     def leave(self) -> Dropped | None:
-        """Let the oldest steps leave that are settled, up to the first dropped one, which is returned: the position
-        passes it. To be called until it returns None, after ``take`` and ``settle``."""
+        """Remove settled steps from the front, up to the first dropped one, and return that: the position passes it.
+        Call it after ``take`` and ``settle`` until it returns None."""
         while self._in_flight and self._in_flight[0].settled:
             entry = self._in_flight.popleft()
             step = entry.step
@@ -258,18 +256,18 @@ class InFlightBatches:
 
     @property
     def has_failed(self) -> bool:
-        """Something was sent that is not settled, and all of it is answered."""
+        """Something that was sent is not settled, and all is answered."""
         return bool(self._in_flight) and not self.unanswered
 
-    def let_go(self) -> None:
-        """Let go of what was sent and is not settled."""
+    def release(self) -> None:
+        """Release what was sent and is not settled."""
         for entry in self._in_flight:
             entry.lease.release(_rebuilt_bytes(entry.step))
         self._in_flight.clear()
 
     def rewind(self, sequence: int) -> None:
-        """Let go of everything; what is read next is sent from this sequence on. Unknown outcomes stay so."""
-        self.let_go()
+        """Release everything. What is read next is sent from this sequence on. Unknown outcomes stay unknown."""
+        self.release()
         self.unanswered = 0
         self.forget()
         self._sequence = sequence
@@ -278,17 +276,19 @@ class InFlightBatches:
 
     @property
     def has_unknown_outcomes(self) -> bool:
-        """Of something that was sent, and has not come again, nobody knows whether it is stored."""
+        """Batches were sent, may be stored or not, and were not read again yet."""
         return bool(self._unknown)
 
     @property
     def sent_before(self) -> Sequence[tuple[int, int]]:
-        """(first, next) source offset of each batch whose outcome is unknown: it must be cut in the same way again."""
+        """(first, next) source offset of each batch of unknown outcome. Reads must cut it in the same way again."""
         return [one.shape[:2] for one in self._unknown]
 
     def fail(self) -> None:
-        """Take in a failure: the outcome of what was sent and is not settled is unknown. So is that of what waits and
-        was sent before. What waits is let go; what was sent stays, for its answers."""
+        """Take in a failure: the outcome of every unsettled batch that was sent, now or before, is unknown.
+
+        Batches that wait are released. Those in flight stay until they are answered.
+        """
         sent = [entry.step.next_offset for entry in self._in_flight]
         self.maybe_sent_until = max([self.maybe_sent_until, *sent])
         entries = [
@@ -306,12 +306,12 @@ class InFlightBatches:
         self.forget()
 
     def reads_otherwise(self, plan: Plan) -> str | None:
-        """Compare what was read with what was sent and has an unknown outcome.
+        """Compare what was read with the batches of unknown outcome.
 
-        If a batch comes again as it was sent, its answer will tell. Otherwise returns why no resend can tell, in words
-        for the operator. What is dropped by now, and was sent, comes in another way, too. The story: the outcome of a
-        batch is unknown, the source's cleaner empties it, and a read brings its header alone. The position must not
-        pass it: it may be stored.
+        A batch that reads as it was sent is sent again, and its answer tells the outcome. Otherwise return why no
+        resend can tell, in words for the operator. A batch that was sent and is dropped now reads otherwise, too. The
+        story: the source's cleaner empties a batch of unknown outcome, and a read brings only its header. The position
+        must not pass it, as it may be stored.
         """
         again = 0
         for step in plan.steps:
@@ -335,11 +335,10 @@ class InFlightBatches:
         return None
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
-        """Whether what waits to be sent again is unretained by now, or something is that was sent behind it: it may be
-        stored, and the target may have forgotten that (C1).
+        """Whether a batch that waits to be sent again, or one sent behind it, is outside producer-state retention now.
 
-        The story: a batch is stored, its answer is lost, and the source's broker is away for a day. Sent again, as it
-        was young when it was sent, it would be there twice.
+        It may be stored, and the target may have forgotten that (docs/broker-facts.md#c1). The story: a batch is
+        stored, its answer is lost, and the source's broker is away for a day. Sent again, it would be stored twice.
         """
         if not self._ready or self.unanswered:
             return False
@@ -354,14 +353,14 @@ class InFlightBatches:
 
     @property
     def may_be_forgotten(self) -> bool:
-        """Something was sent that may be stored, and that the target would not know again (C1)."""
+        """A batch may be stored that the target would not recognise again (docs/broker-facts.md#c1)."""
         return any(not (entry.settled or entry.retained or entry.not_stored) for entry in self._in_flight)
 
     def trust_refusals(self) -> None:
-        """If nothing of what was sent can be stored, no outcome is unknown: it may be cut in another way.
+        """If nothing of what was sent can be stored, no outcome is unknown, and batches may be cut in another way.
 
-        The story: a batch made of several is too large for the target; those sent behind it are out of order. They
-        would come back as they were, which no longer fits, and a new epoch would have to be asked for.
+        The story: a merged batch is too large for the target, so those behind it are out of order. If they had to come
+        again unchanged, only another producer epoch could solve it.
         """
         sent = [entry for entry in self._in_flight if not entry.settled]
         if sent and all(entry.not_stored for entry in sent) and len(self._unknown) == len(sent):
@@ -369,7 +368,7 @@ class InFlightBatches:
             self.maybe_sent_until = -1
 
     def restart(self) -> None:
-        """Take in that what was sent is shut out: under the producer id and epoch to come nothing was sent yet."""
+        """Start again under another producer id: what was sent before is fenced."""
         self._unknown.clear()
         self.maybe_sent_until = self._left_behind = -1
         self._cut_reads = 0
@@ -377,7 +376,7 @@ class InFlightBatches:
 
 
 def _rebuilt_bytes(step: Step) -> int:
-    """Memory a step holds beyond the frame it came in."""
+    """Return the memory that a step takes beside the frame it came in."""
     return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
 
 
