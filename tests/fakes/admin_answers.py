@@ -154,7 +154,7 @@ def _created(state: ClusterState, wanted: AclCreation) -> AclCreationResult:
 
 
 def _judge(wanted: AclCreation) -> ErrorCode:
-    """Refuse codes that nobody knows, and wildcards that only filters may have; any operation is taken for a topic."""
+    """Refuse unknown codes, and wildcards that only filters may have; any operation is accepted for a topic."""
     assert wanted.resource_type == _TOPIC_RESOURCE, "the model has ACLs of topics only"
     unknown = (
         wanted.resource_pattern_type not in _PATTERNS

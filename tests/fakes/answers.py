@@ -198,7 +198,7 @@ def _asked_topic(
     elif not is_legal_topic(name):
         code = ErrorCode.invalid_topic_exception
     elif name == "__transaction_state" and state.coordinator.transactional_ids:
-        code = ErrorCode.leader_not_available  # it is there, as somewhere these ids are kept
+        code = ErrorCode.leader_not_available  # the topic exists, but under another id
     else:
         code = ErrorCode.unknown_topic_or_partition
         automatic = state.broker_config["auto.create.topics.enable"] == "true"

@@ -46,12 +46,13 @@ class ClusterModel(ClusterState):
         replication_s: time until the followers have what was appended, drawn likewise.
         request_timeout_s: when ``send`` gives up; a fetch may take its own wait longer.
         connect_timeout_s: when ``send`` gives up on a broker that lets no packet through.
-        produce_by_topic_id: brokers from 4.1 on; older ones find a recreated topic by its name (M4).
+        produce_by_topic_id: brokers from 4.1 on; older ones find a recreated topic by its name
+            (docs/broker-facts.md#m4).
 
     Attributes:
         faults: what goes wrong; set it with ``inject`` and end it with ``heal``.
-        counts: faults that struck, by kind, and requests, by API.
-        complaints: requests that a real broker would have taken to everybody's harm; a test ends with none.
+        counts: faults that occurred, by kind, and requests, by API.
+        complaints: harmful requests that a real broker would have accepted; a test ends with none.
         trace: (time, broker, channel, api, outcome) of the last requests.
     """
 
@@ -110,7 +111,7 @@ class ClusterModel(ClusterState):
         return self._source.faults
 
     def inject(self, faults: Faults) -> None:
-        """Let these faults strike from now on, in place of earlier ones. To be called during a run."""
+        """Let these faults occur from now on, instead of earlier ones. To be called during a run."""
         self._source.faults = faults
         self._nemesis += 1
         if faults.leader_move_every_s is not None:
@@ -119,7 +120,7 @@ class ClusterModel(ClusterState):
             self._strike_later(faults.broker_stop_every_s, self._stop_some_broker, self._nemesis)
 
     def heal(self) -> None:
-        """End all faults: brokers start, packets pass, silent connections break so that clients make new ones."""
+        """End all faults: brokers start, packets pass, silent connections break so that clients open new ones."""
         self._source.faults = Faults()
         self._nemesis += 1
         for node in self.nodes.values():
@@ -136,7 +137,7 @@ class ClusterModel(ClusterState):
                 connection.break_off("connection reset by peer")
 
     def hang_up(self, channels: str) -> None:
-        """Close all connections of channels that begin so, as the end of their client's process does."""
+        """Close all connections of channels whose names start so, as when their client's process ends."""
         for (_, channel), connection in list(self._connections.items()):
             if channel.startswith(channels):
                 connection.break_off("the client is gone")
@@ -256,7 +257,7 @@ class ClusterModel(ClusterState):
         return connection
 
     def _serve(self, node: int, request: object, done: Callable[[object], None]) -> Served | None:
-        """Carry out a request that has reached its broker; ``done`` gets the reply, now or later."""
+        """Carry out a request that has reached its broker; ``done`` is called with the reply, now or later."""
         try:
             if isinstance(request, ProduceRequest):
                 return PendingProduce(
@@ -279,7 +280,7 @@ class ClusterModel(ClusterState):
             raise
         return None
 
-    # ---- what ClusterState leaves open
+    # ---- hooks of ClusterState
 
     def on_broker_stopped(self, node: int) -> None:
         for connection in [*self._connections.values(), *self._left_behind]:
@@ -294,7 +295,7 @@ class ClusterModel(ClusterState):
                 connection.silent = connection.deaf = True
 
     def replicate_later(self, partition: Partition) -> None:
-        """Let the followers of a partition fetch after a while; those appends that come until then ride along."""
+        """Let the followers of a partition fetch after a delay; appends that come until then are included."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -1,7 +1,8 @@
-"""A cluster as it is: brokers, topics, leaders, producers; and what a test does to it.
+"""The state of a cluster (brokers, topics, leaders, producers), and how a test changes it.
 
-Nothing here knows of requests or connections. What a test appends is replicated at once; what arrives by a request
-takes the time of replication (``ClusterModel``). Methods without ``async`` may be called before a run and during it.
+Nothing here knows of requests or connections. Records that a test appends are replicated at once; those that arrive by
+a request take the time of replication (``ClusterModel``). Methods without ``async`` may be called before a run and
+during it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_TOPIC_NAME: Final = 249
 
 @dataclass(slots=True)
 class Node:
-    """One broker. ``up``: the process runs; ``registered``: the controller still believes in it."""
+    """One broker. ``up``: the process runs; ``registered``: the controller still takes it for alive."""
 
     id: int
     host: str
@@ -52,7 +53,7 @@ class Node:
 
 @dataclass(slots=True)
 class Topic:
-    """One life of a topic; a topic deleted and made again is another one with the same name."""
+    """One incarnation of a topic; a recreated topic is another one with the same name."""
 
     name: str
     id: uuid.UUID
@@ -66,7 +67,7 @@ class Topic:
 
 @dataclass(slots=True)
 class ProducerHandle:
-    """A client of the test's own with a producer id; counts its sequences itself."""
+    """A client of the test with a producer id; it counts its sequences itself."""
 
     cluster: ClusterState
     producer_id: int
@@ -97,7 +98,7 @@ class ProducerHandle:
 
 @dataclass(slots=True)
 class Transaction(ProducerHandle):
-    """A transactional client of the test's own; ``commit`` and ``abort`` write the markers and begin the next one."""
+    """A transactional client of the test; ``commit`` and ``abort`` write the markers and start the next transaction."""
 
     touched: dict[tuple[str, int], None] = field(default_factory=dict)
 
@@ -123,11 +124,11 @@ class ClusterState:
     Args:
         name: appears in errors, host names and the cluster id.
         clock: virtual time.
-        rng: every choice the model makes; the same seed makes the same ones.
-        nodes: how many brokers; their ids count from 1.
+        rng: the source of every choice of the model; the same seed makes the same choices.
+        nodes: the number of brokers; their ids count from 1.
         broker_config: what differs from ``BROKER_DEFAULTS``.
-        broker_session_timeout_s: how long the controller believes in a broker that was killed.
-        metadata_lag_s: up to so long each broker's metadata are behind; 0 for a cluster without surprises.
+        broker_session_timeout_s: how long the controller takes a killed broker for alive.
+        metadata_lag_s: the most by which each broker's metadata lag; 0 for a cluster without surprises.
     """
 
     def __init__(
@@ -167,11 +168,11 @@ class ClusterState:
         self.unknown_configs: set[str] = set()
         """Settings of topics that these brokers are too old, or too new, to know."""
         self.acls: set[TopicAcl] | None = None
-        """Of topics; None: the cluster has no authorizer. The model keeps them, and lets everybody do everything."""
+        """The ACLs of topics; None: the cluster has no authorizer. The model stores them, and enforces none."""
         self.denied_on_cluster: set[str] = set()
-        """DESCRIBE, ALTER, CLUSTER_ACTION: rights on the cluster itself that are taken away."""
+        """Rights on the cluster itself that are revoked: DESCRIBE, ALTER, CLUSTER_ACTION."""
         self.groups: dict[str, tuple[str, int]] = {}
-        """Of each consumer group that exists its state, as DescribeGroups names it (Stable, Empty), and its members."""
+        """The state of each existing consumer group, as DescribeGroups names it (Stable, Empty), and its members."""
         self.transactions_available = True
         self.coordinator = Coordinator(
             first_producer_id=1000 + self._choices.randrange(1000),
@@ -191,7 +192,7 @@ class ClusterState:
         return [node.id for node in self.nodes.values() if node.registered]
 
     def stop_broker(self, node: int, *, clean: bool = True) -> None:
-        """Stop a broker: cleanly, handing over what it leads, or killed, so that the controller notices only later."""
+        """Stop a broker: cleanly, moving its leaderships, or killed, so that the controller notices only later."""
         broker = self.nodes[node]
         if not broker.up:
             return
@@ -222,11 +223,11 @@ class ClusterState:
                 self.later(self._catch_up_s(), partial(self._rejoin, partition, node))
 
     def cut_broker(self, node: int) -> None:
-        """Lose every packet to and from a broker, which knows nothing of it."""
+        """Lose every packet to and from a broker, which does not know that."""
         self.nodes[node].reachable = False
 
     def join_broker(self, node: int) -> None:
-        """End what ``cut_broker`` began."""
+        """Undo ``cut_broker``."""
         self.nodes[node].reachable = True
 
     def _session_expired(self, node: int, incarnation: int) -> None:
@@ -234,7 +235,7 @@ class ClusterState:
             self._unregister(node)
 
     def _unregister(self, node: int) -> None:
-        """Let the controller take a broker out: out of every ISR, and its leaderships go to others."""
+        """Let the controller remove a broker from every ISR, and move its leaderships."""
         broker = self.nodes[node]
         if not broker.registered:
             return
@@ -272,7 +273,7 @@ class ClusterState:
         return self._choices.uniform(0.05, 1.0)
 
     def draw_s(self, least_s: float, most_s: float) -> float:
-        """Draw a while for something that takes about so long."""
+        """Draw a duration around this mean."""
         return self._choices.uniform(least_s, most_s)
 
     # ---- hooks for ClusterModel
@@ -285,7 +286,7 @@ class ClusterState:
         partition.settle(self.alive, now_ms=self.clock.wall_ms())
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call back after a while of virtual time; outside a run at once."""
+        """Call back after a delay of virtual time; outside a run at once."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -304,7 +305,7 @@ class ClusterState:
         replication_factor: int | None = None,
         visible_at_once: bool = True,
     ) -> uuid.UUID:
-        """Make a topic and return its id; replicated on all brokers unless told otherwise.
+        """Create a topic and return its id; replicated on all brokers unless told otherwise.
 
         Raises:
             Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
@@ -362,7 +363,7 @@ class ClusterState:
             partition.notify()
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> uuid.UUID:
-        """Delete a topic and make it again with the same settings: same name, new id, empty logs."""
+        """Delete a topic and create it again with the same settings: same name, new id, empty logs."""
         topic = self.topics[name]
         self.delete_topic(name)
         count = len(topic.partitions) if partitions is None else partitions
@@ -373,7 +374,7 @@ class ClusterState:
         self.replace_overrides(name, {**self.topics[name].overrides, **configs})
 
     def replace_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Give a topic these settings of its own and no others."""
+        """Replace all settings of the topic's own by these."""
         topic = self.topics[name]
         topic.config = parse_topic_config(overrides)
         topic.overrides = dict(overrides)
@@ -381,7 +382,7 @@ class ClusterState:
             partition.obey(topic.config)
 
     def deny(self, topic: str) -> None:
-        """Take every right to a topic away; it need not exist."""
+        """Revoke every right to a topic; it need not exist."""
         self.denied_topics.add(topic)
 
     def allow(self, topic: str) -> None:
@@ -391,7 +392,7 @@ class ClusterState:
         return self._by_id.get(topic_id)
 
     def topics_seen_by(self, node: int) -> dict[str, Topic]:
-        """Return the topics that a broker's metadata show now: a little behind the truth."""
+        """Return the topics in a broker's metadata now: a little behind the truth."""
         at_s = self._as_of_s(node)
         seen = {
             topic.name: topic
@@ -402,7 +403,7 @@ class ClusterState:
         return seen
 
     def partitions_seen_by(self, node: int, topic: Topic) -> list[tuple[Partition, Leadership]]:
-        """Return a topic's partitions with who leads them, as a broker's metadata show it."""
+        """Return a topic's partitions and their leaders in a broker's metadata now."""
         at_s = self._as_of_s(node)
         return [
             (partition, partition.as_of(at_s))
@@ -411,7 +412,7 @@ class ClusterState:
         ]
 
     def is_visible(self, node: int, topic: Topic, index: int) -> bool:
-        """Tell whether a broker has heard of a partition."""
+        """Whether a broker's metadata have this partition."""
         return topic.partitions_since_s[index] <= self._as_of_s(node)
 
     def _as_of_s(self, node: int) -> float:
@@ -436,7 +437,7 @@ class ClusterState:
 
         Args:
             records: bytes in the sequence are values of records without key.
-            as_is: do not judge the batch; its offsets and leader epoch are set and nothing else (a log older than
+            as_is: do not check the batch; only its offsets and leader epoch are set (a log older than
                 today's rules, a bug of an old broker).
             at_offset: leave a hole before it, as compaction does.
         Raises:
@@ -467,7 +468,7 @@ class ClusterState:
     def write_marker(
         self, topic: str, partition: int, producer_id: int, producer_epoch: int, *, commit: bool = False
     ) -> int:
-        """Write a transaction's end, or a fence: a higher epoch shuts the old owner out. Returns its offset."""
+        """Write the end of a transaction, or a fence: a higher epoch fences the old owner. Return its offset."""
         found = self.partition(topic, partition)
         offset = found.append_marker(
             commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=self.clock.wall_ms()
@@ -523,7 +524,7 @@ class ClusterState:
         found.settle(self.alive, now_ms=self.clock.wall_ms())
 
     def move_leader(self, topic: str, partition: int, node: int | None = None) -> int:
-        """Elect another leader out of those in sync (the same one if it is alone); return who leads now."""
+        """Elect another of the replicas in sync (the same one if it is alone); return the new leader."""
         found = self.partition(topic, partition)
         others = [other for other in found.isr if other != found.leader and self.nodes[other].up]
         leader = node if node is not None else self._choices.choice(others or [found.leader])

@@ -1,7 +1,7 @@
-"""Transactional ids: who owns one, in which epoch, and which partitions an open transaction has.
+"""Transactional ids: the owner and epoch of each, and the partitions in its open transaction.
 
-One coordinator stands for the whole cluster's; the model decides at which broker it is found.
-Only transactions that are aborted are known, and a coordinator's epoch is 0 for ever.
+One coordinator stands for all of the cluster; the model decides at which broker it is found. Transactions can only be
+aborted, and the coordinator epoch is always 0.
 Source: TransactionCoordinator, TransactionMetadata, Apache Kafka 4.3.
 """
 
@@ -16,16 +16,16 @@ from kio.schema.errors import ErrorCode
 from tests.fakes.producer_state import NO_EPOCH, Refused
 
 _LAST_EPOCH = (1 << 15) - 2
-"""From here on the coordinator gives out a new producer id instead of a higher epoch (C2)."""
+"""From this epoch on the coordinator assigns a new producer id instead of a higher epoch."""
 
 
 class TransactionState(enum.Enum):
-    """Where a transactional id's present transaction stands; the values are Kafka's names."""
+    """The state of a transactional id's present transaction; the values are Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
     PREPARE_ABORT = "PrepareAbort"
-    """Its markers are being written, which may go on without end."""
+    """Its markers are being written, which may never end."""
     COMPLETE_ABORT = "CompleteAbort"
 
 
@@ -43,16 +43,18 @@ class TransactionalId:
     started_at_ms: int = -1
     partitions: dict[tuple[str, int], None] = field(default_factory=dict)
     """(topic, partition) of the open transaction, in the order they were added; while it is being ended, those without
-    a marker."""
+    a marker.
+    """
 
     @property
     def is_decided(self) -> bool:
         return self.state in {TransactionState.EMPTY, TransactionState.COMPLETE_ABORT}
 
     def fence(self, now_ms: int) -> None:
-        """Begin to abort the open transaction in the coordinator's own name, which raises the epoch.
+        """Start to abort the open transaction in the coordinator's own name, which raises the epoch.
 
-        The old epoch becomes the last one: its owner, if he asks with it, is given the new one like a lost answer.
+        The old epoch is remembered: an owner that asks with it gets the new one, like a repeated request whose answer
+        was lost.
         """
         self.last_producer_epoch = self.producer_epoch
         self.producer_epoch += 1
@@ -68,7 +70,7 @@ class Coordinator:
     def __init__(self, *, first_producer_id: int, expiration_ms: int) -> None:
         self.transactional_ids: dict[str, TransactionalId] = {}
         self.expired = 0
-        """Transactional ids that were forgotten for their age."""
+        """Transactional ids that have expired."""
         self._next_producer_id = first_producer_id
         self._expiration_ms = expiration_ms
 
@@ -87,8 +89,9 @@ class Coordinator:
         """Return (producer id, epoch).
 
         Args:
-            expected: the (producer id, epoch) the caller believes to have; a fenced one is refused by it (H3), unless a
-                transaction is open: then the epoch is not looked at.
+            expected: the (producer id, epoch) that the caller believes to have; a fenced caller is refused by it
+                (docs/broker-facts.md#h3),
+                unless a transaction is open: then the epoch is not checked.
             timeout_ms: how long this owner's transactions may stay open.
         Raises:
             Refused: fenced; or CONCURRENT_TRANSACTIONS, and an open transaction is PREPARE_ABORT from now on.
@@ -114,7 +117,7 @@ class Coordinator:
             known.producer_id = self.new_producer_id()
             known.producer_epoch = 0
         elif expected is not None and _is_retry(known, expected):
-            pass  # the answer to the first call was lost: it gets the same again
+            pass  # the answer to the first call was lost: return the same again
         else:
             known.last_producer_epoch = NO_EPOCH if expected is None else known.producer_epoch
             known.producer_epoch += 1
@@ -125,10 +128,10 @@ class Coordinator:
     def add_partitions(
         self, transactional_id: str, owner: tuple[int, int], partitions: Iterable[tuple[str, int]], *, now_ms: int
     ) -> bool:
-        """Add partitions to the transaction of ``owner`` = (producer id, epoch); return whether it has just begun.
+        """Add partitions to the transaction of ``owner`` = (producer id, epoch); return whether it has just started.
 
         Raises:
-            Refused: fenced, unknown, or the transaction before is not over.
+            Refused: fenced, unknown, or the previous transaction is not over.
         """
         known = self._owned(transactional_id, owner, now_ms=now_ms)
         if known.state is TransactionState.PREPARE_ABORT:
@@ -141,10 +144,10 @@ class Coordinator:
         return begins
 
     def end(self, transactional_id: str, owner: tuple[int, int], *, now_ms: int) -> bool:
-        """Abort, and keep the epoch as EndTxn below version 5 does; return whether markers are to be written.
+        """Abort, and keep the epoch as EndTxn below version 5 does; return whether markers must be written.
 
         Raises:
-            Refused: fenced, unknown, no transaction was begun, or it is being aborted already.
+            Refused: fenced, unknown, no transaction was started, or it is being aborted already.
         """
         known = self._owned(transactional_id, owner, now_ms=now_ms)
         match known.state:
@@ -169,7 +172,9 @@ class Coordinator:
         return known
 
     def lookup(self, transactional_id: str, *, now_ms: int) -> TransactionalId | None:
-        """Return what is known of an id; one that was not used for long is forgotten, its owner alive or not (C2)."""
+        """Return the state of an id; an id that was unused for long expires, even if its owner runs
+        (docs/broker-facts.md#c2).
+        """
         known = self.transactional_ids.get(transactional_id)
         if known is not None and known.is_decided and now_ms - known.updated_at_ms >= self._expiration_ms:
             del self.transactional_ids[transactional_id]

@@ -31,16 +31,18 @@ from tests.fakes.producer_state import Refused
 from tests.fakes.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 _FRAME_HEAD_BYTES: Final = 64
-"""Stands for what precedes the records in a reply: views do not begin where their buffer does."""
+"""Stands for the bytes before the records in a reply, so that a view does not start where its buffer does."""
 
 _WITHOUT_LOG_START: Final = frozenset({ErrorCode.message_too_large, ErrorCode.corrupt_message})
-"""Refusals that the broker answers without telling the log's start."""
+"""Errors that the broker answers without the log's start offset."""
 
 _keys = itertools.count()
 
 
 class Pending:
-    """A request that has reached its broker. ``done`` is called once with the reply, unless it was abandoned."""
+    """A request that has reached its broker. ``done`` is called once with the reply, unless the request was
+    abandoned.
+    """
 
     def __init__(self, done: Callable[[object], None]) -> None:
         self._done = done
@@ -88,7 +90,7 @@ class Pending:
 
 
 def resolve(state: ClusterState, node: int, name: str, topic_id: uuid.UUID | None) -> Topic | ErrorCode:
-    """Return the topic a request means: by id where it names one, as Fetch and Produce do from version 13 on."""
+    """Return the topic of a request: by id where the request has one, as Fetch and Produce do from version 13 on."""
     if topic_id is not None:
         by_id = state.topic_with_id(topic_id)
         if by_id is None or not state.is_visible(node, by_id, 0):
@@ -109,7 +111,7 @@ def locate(state: ClusterState, node: int, topic: Topic, index: int) -> Partitio
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """Compare the epoch that a client believes in with the broker's."""
+    """Compare the leader epoch of the client with the broker's."""
     if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
         return ErrorCode.none
     if current_leader_epoch < partition.leader_epoch:
@@ -136,11 +138,12 @@ class _Produced:
 
 
 class PendingProduce(Pending):
-    """Stores on the leader at once, answers when every replica in sync has it.
+    """Stores on the leader at once, and answers when every replica in sync has the records.
 
     Args:
-        by_topic_id: the broker speaks Produce 13 (4.1 on); before, a topic made anew is not told apart (M4).
-        interfere: called per partition; the error a fault puts in the answer's place, and whether the batch is stored.
+        by_topic_id: the broker speaks Produce 13 (4.1 on); older ones do not recognise a recreated topic
+            (docs/broker-facts.md#m4).
+        interfere: called per partition; the error that a fault answers instead, and whether the batch is stored.
     """
 
     def __init__(
@@ -254,7 +257,7 @@ class PendingProduce(Pending):
 
 
 def _refused_at_the_door(request: ProduceRequest) -> ErrorCode | None:
-    """Return the code that answers the whole request, because one of its batches cannot be or must not come."""
+    """Return the error that answers the whole request because of one of its batches, or None."""
     for topic in request.topics:
         for one in topic.partitions:
             try:
@@ -284,11 +287,11 @@ class _Read:
 
 
 class PendingFetch(Pending):
-    """Answers when enough bytes are there, when something is wrong, or when the wait is over.
+    """Answers when enough bytes are there, when there is an error, or when the wait is over.
 
     Args:
         max_bytes: the broker's own limit of a reply.
-        interfere: called per partition; the error a fault puts in the answer's place.
+        interfere: called per partition; the error that a fault answers instead.
     """
 
     def __init__(
@@ -359,7 +362,7 @@ class PendingFetch(Pending):
         return reads
 
     def _read(self, topic: Topic, want: PartitionFetch, read: _Read, left: int, *, at_least_one: bool) -> None:
-        """Fill in one partition. Followers answer too: since Fetch 11 a consumer may read from them."""
+        """Read one partition. Followers answer too: since Fetch 11 a consumer may read from them."""
         partition = locate(self._state, self._node, topic, want.partition)
         if isinstance(partition, ErrorCode):
             read.code = partition
@@ -402,7 +405,7 @@ class PendingFetch(Pending):
             elif batch.base_offset >= limit_of_segment:
                 break
             end_offset = batch.last_offset + 1
-            read.parts.append(raw[: max_bytes - read.size])  # the last one is cut where the bytes end
+            read.parts.append(raw[: max_bytes - read.size])  # the last batch is cut where the bytes end
             read.size += len(read.parts[-1])
             if read.size >= max_bytes:
                 break

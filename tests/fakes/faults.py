@@ -1,4 +1,4 @@
-"""What can go wrong between mm2py and the broker model, with how likely it is; nothing by default."""
+"""The faults between mm2py and the broker model, with their probabilities; none by default."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Faults:
     """A request or a reply takes ``delay_s`` longer."""
     delay_s: tuple[float, float] = (0.05, 2.0)
     drop_request: float = 0.0
-    """The connection goes silent before the request arrives: neither it nor a later one is carried out."""
+    """The connection goes silent before the request arrives: neither this request nor a later one is carried out."""
     drop_reply: float = 0.0
-    """The connection goes silent after the request arrived: it and later ones are carried out, unheard."""
+    """The connection goes silent after the request arrived: it and later ones are carried out, but not answered."""
     reset: float = 0.0
     """The connection breaks: everything in flight on it fails, and may have been carried out or not."""
     duplicate_produce: float = 0.0
-    """A produce request arrives a second time, ``duplicate_s`` later, behind whatever was sent since."""
+    """A produce request arrives a second time, ``duplicate_s`` later, after later requests."""
     duplicate_s: tuple[float, float] = (0.0, 5.0)
     produce_error: float = 0.0
     """A partition of a produce request is answered with one of ``produce_errors``."""
@@ -34,14 +34,14 @@ class Faults:
         (ErrorCode.kafka_storage_error, 0.0),
         (ErrorCode.not_leader_or_follower, 0.0),
     )
-    """Each with the probability that the batch was stored all the same."""
+    """Each with the probability that the batch was stored nonetheless."""
     produce_errors_in: tuple[str, ...] = ()
-    """Only partitions of these topics are answered so; all if empty."""
+    """Only partitions of these topics are affected; all if empty."""
     fetch_error: float = 0.0
     """A partition of a fetch request is answered with one of ``fetch_errors``."""
     fetch_errors: tuple[ErrorCode, ...] = (ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower)
     flip_bit: float = 0.0
-    """A bit of the records in a fetch reply is wrong."""
+    """One bit of the records in a fetch reply is flipped."""
     throttle: float = 0.0
     """The broker is silent on the connection for ``throttle_s`` after the reply, as a quota makes it."""
     throttle_s: tuple[float, float] = (0.01, 1.0)
@@ -56,7 +56,7 @@ class Faults:
 
 
 class FaultSource:
-    """Draws faults from a generator of its own and counts them."""
+    """Draws faults from its own generator and counts them."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

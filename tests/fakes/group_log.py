@@ -1,4 +1,4 @@
-"""A control log in memory with one reader, for stories about groups of workers."""
+"""A control log in memory with one reader, for tests about groups of workers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def writer(producer_id: int, epoch: int = 0, flow: Flow = A_B) -> Writer:
 
 
 class GroupLog:
-    """The log, and the view of whoever has read all of it."""
+    """The log, and the view of a reader that has read all of it."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -73,7 +73,7 @@ class GroupLog:
             self.view.take(entry)
 
     def beat(self, members: Iterable[MemberId], *, for_ms: int) -> None:
-        """Let time pass, in which these members beat and no others."""
+        """Let time pass in which only these members send heartbeats."""
         names = list(members)
         for _ in range(for_ms // BEAT_MS):
             self.now_ms += BEAT_MS
@@ -108,7 +108,7 @@ class GroupLog:
         return Ownership(cast("Member", _Seat(member, self)), flow, "mm2py", 86_400_000)
 
     def read(self, upto: int) -> View:
-        """Return the view of a reader who has got as far as ``upto``."""
+        """Return the view of a reader that has read up to ``upto``."""
         view = View()
         for entry in self.entries[:upto]:
             view.take(entry)
@@ -117,7 +117,7 @@ class GroupLog:
 
 @dataclass
 class _Seat:
-    """A member that is never over, as far as ``Ownership`` asks for it."""
+    """A membership that never ends, as far as ``Ownership`` asks for it."""
 
     id: MemberId
     log: GroupLog
@@ -132,7 +132,9 @@ class _Seat:
 
 
 def group_of(*members: MemberId, partitions: int = 4) -> GroupLog:
-    """Return a group led by the first one, who owns the head; all write, and ``orders`` is listed but unowned."""
+    """Return a group led by the first worker, which owns the coordinator task; all may write, and ``orders`` is listed
+    without owners.
+    """
     log = GroupLog()
     for number, member in enumerate(members):
         log.add(joined(member), Writes(member, writer(100 + number)))

@@ -1,7 +1,7 @@
 """Workers that share one control log, in random order: late appends, duplicates, pauses, deaths. No clock, no broker.
 
-What a worker runs is kept apart from what the log says, for that is the promise: whoever begins a share finds nobody at
-it. A paused worker is at its shares until somebody has shut out its producers, as a sleeping process is.
+What a worker runs is kept apart from the log, since that is the invariant: when a worker starts a task, no other runs
+it. A paused worker runs its tasks until its producers are fenced, like a sleeping process.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ STEP_MS = 50
 
 @dataclass
 class Worker:
-    """One member: what it has read, what it runs, and what it is about to write."""
+    """One member: what it has read, what it runs, and what it is about to append."""
 
     name: MemberId
     says: Joined
     producer_id: int
     view: View = field(default_factory=View)
     running: set[TaskName] = field(default_factory=set)
-    """What it is at: something of it may still be appended to a remote topic."""
+    """The tasks that it runs: requests of theirs may still append to a remote topic."""
     fenced: bool = False
-    """Whether its producers were fenced: then nothing of it can be."""
+    """Whether its producers are fenced: then none of its requests can append."""
     paused: bool = False
     dead: bool = False
     left: bool = False
     plan: Planned | None = None
     fencing: set[MemberId] = field(default_factory=set)
     in_flight: int = 0
-    """How many of its appends are not answered yet."""
+    """The number of its unanswered appends."""
     wrote_at: int = -1
-    """The offset of the last of them: it decides again when that is read."""
+    """The offset of its last append: it decides again once it has read that."""
     beat_ms: int = 0
 
     @property
@@ -71,7 +71,7 @@ class Worker:
 
 
 class Walk:
-    """A group and what befalls it."""
+    """A group and its random events."""
 
     def __init__(self, seed: int, *, workers: int, topics: dict[str, int]) -> None:
         self.rng = random.Random(seed)
@@ -80,7 +80,7 @@ class Walk:
         self.entries: list[Entry] = []
         self.truth = View()
         self.states: list[str] = [self.truth.to_json()]
-        """After each number of entries."""
+        """The view after each number of entries."""
         self.workers: dict[MemberId, Worker] = {}
         self.leaders: dict[int, tuple[MemberId | None, str]] = {}
         self.topics = topics
@@ -155,7 +155,7 @@ class Walk:
         elif chance < 0.04:
             self.topics[self.rng.choice("abc")] = self.rng.randrange(5)
         elif chance < 0.042:
-            self.now_ms += self.rng.randrange(10_000)  # nobody could write: an outage of the log
+            self.now_ms += self.rng.randrange(10_000)  # an outage of the log: no worker could append
         elif chance < 0.044:
             self.skew_ms = self.rng.randrange(-5000, 5000)
         elif chance < 0.05 and alive:
@@ -247,7 +247,7 @@ class Walk:
             self._append(worker, records)
 
     def _whim(self, worker: Worker) -> Assigned:
-        """No plan is too foolish to be safe."""
+        """Return any plan: even a bad one must be safe."""
         members = [*self.workers, NOBODY]
         shares = [share for share in worker.view.owners if self.rng.random() < 0.4]
         owners = {share: self.rng.choice(members) for share in shares}

@@ -1,8 +1,8 @@
-"""The log of one partition: batches, leader epochs and transactions, with what retention, cleaning and truncation do.
+"""The log of one partition: batches, leader epochs and transactions, with retention, compaction and truncation.
 
-Segments are kept as the offsets where they begin, for their borders show: a fetch never reads over one, a search by
-time looks into one only, and retention takes whole ones. A mirrored log has more of them than one expects, because a
-broker also begins a new one when the *records'* times are further apart than ``segment.ms``.
+Segments are kept as their start offsets, since their borders show: a fetch never crosses one, a search by time looks
+into one only, and retention removes whole ones. A mirrored log has more of them than expected, because a broker also
+starts a new one when the *records'* times are further apart than ``segment.ms``.
 Source: UnifiedLog, LeaderEpochFileCache, TransactionIndex, Cleaner, MemoryRecords.filterTo, Apache Kafka 4.3.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from tests.fakes.record_batch import Batch, StoredRecord, read_marker, read_records, reencode
 
 _INDEX_INTERVAL_BYTES = 4096
-"""An index entry comes after so many bytes; up to there a broker lists aborted transactions it need not have listed."""
+"""Bytes between index entries; within them a broker lists aborted transactions that it need not have listed."""
 
 _MOST_ENDED = 200
-"""So many ended transactions are remembered in case their markers are not replicated yet."""
+"""The number of ended transactions that are remembered in case their markers are not replicated yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class AbortedTransaction:
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the marker stands."""
+    """The offset of the marker."""
     last_stable_offset: int
-    """What the log's was once this transaction had ended."""
+    """The last stable offset of the log after this transaction had ended."""
 
 
 class PartitionLog:
@@ -46,7 +46,7 @@ class PartitionLog:
         """(first offset, offset of the marker) of transactions whose marker may not be replicated yet."""
         self._last_offsets: list[int] = []
         self.segments: list[int] = [0]
-        """Where each segment begins, ascending; the last one is active."""
+        """The start offset of each segment, ascending; the last one is active."""
         self.segment_bytes = 1 << 30
         self.segment_ms = 7 * 24 * 3_600_000
         self._active_bytes = 0
@@ -66,20 +66,20 @@ class PartitionLog:
         self._learn_transaction(batch)
 
     def roll_for(self, batch: Batch) -> None:
-        """Begin a new segment if this batch does not fit the active one."""
+        """Start a new segment if this batch does not fit the active one."""
         too_long = self._active_since_ms >= 0 and batch.max_timestamp - self._active_since_ms > self.segment_ms
         too_far = self.end_offset + batch.last_offset_delta - self.segments[-1] >= 1 << 31
         if too_long or too_far or self._active_bytes + len(batch.raw) > self.segment_bytes:
             self.roll()
 
     def roll(self) -> None:
-        """Begin a new segment, unless the active one is empty."""
+        """Start a new segment, unless the active one is empty."""
         if self._active_bytes:
             self.segments.append(self.end_offset)
             self._active_bytes = 0
 
     def segment_end(self, offset: int) -> int:
-        """Return where the segment that holds ``offset`` ends: the begin of the next one, or the log's end."""
+        """Return the end of the segment that holds ``offset``: the start of the next one, or the log's end."""
         index = bisect_right(self.segments, offset)
         return self.segments[index] if index < len(self.segments) else self.end_offset
 
@@ -102,7 +102,7 @@ class PartitionLog:
             self.aborted.append(AbortedTransaction(batch.producer_id, first_offset, batch.base_offset, stable))
 
     def skip_to(self, offset: int) -> None:
-        """Leave a hole, as compaction does; an empty log begins behind it."""
+        """Leave a hole, as compaction does; an empty log starts after it."""
         assert offset >= self.end_offset
         self.end_offset = offset
         if not self.batches:
@@ -111,7 +111,7 @@ class PartitionLog:
             self.epochs = [(epoch, offset) for epoch, _ in self.epochs[-1:]]
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Note where an epoch begins; entries that contradict it go."""
+        """Record where an epoch starts; entries that contradict it are removed."""
         if epoch < 0 or (self.epochs and self.epochs[-1][0] == epoch and self.epochs[-1][1] <= start_offset):
             return
         while self.epochs and (self.epochs[-1][0] >= epoch or self.epochs[-1][1] >= start_offset):
@@ -133,7 +133,7 @@ class PartitionLog:
         return floor, higher_start
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return up to where every transaction is decided."""
+        """Return the offset below which every transaction is decided."""
         undecided = [*self._open.values(), *(first for first, marker in self._ended if marker >= high_watermark)]
         return min([high_watermark, *undecided])
 
@@ -143,7 +143,7 @@ class PartitionLog:
         return dict(self._open)
 
     def index_of(self, offset: int) -> int:
-        """Return the index of the first batch that ends at or behind ``offset``."""
+        """Return the index of the first batch that ends at or after ``offset``."""
         return bisect_left(self._last_offsets, offset)
 
     def from_offset(self, offset: int, limit_offset: int) -> Iterator[Batch]:
@@ -175,10 +175,10 @@ class PartitionLog:
         return found
 
     def find_timestamp(self, timestamp_ms: int) -> StoredRecord | None:
-        """Return the first record that is at least as new, out of the first segment that has one.
+        """Return the first record that is at least as new, from the first segment that has one.
 
-        Aborted and control records count. If all such records of that segment lie before the log start, because
-        nobody has removed it yet, there is none.
+        Aborted and control records count. If all such records of that segment lie before the log start, because the
+        segment is not removed yet, there is none.
         """
         for segment in self.segments:
             batches = self._in_segment(segment)
@@ -194,7 +194,9 @@ class PartitionLog:
         return None
 
     def find_newest(self) -> StoredRecord | None:
-        """Return the record with the largest timestamp, be it before the log start while its segment is still there."""
+        """Return the record with the largest timestamp, even one before the log start while its segment still
+        exists.
+        """
         newest: Batch | None = None
         for batch in self.batches:
             if batch.count and (newest is None or batch.max_timestamp > newest.max_timestamp):
@@ -215,8 +217,8 @@ class PartitionLog:
     def remove_old_segments(self, *, high_watermark: int, retention_ms: int | None, now_ms: int) -> None:
         """Remove segments from the oldest on, as long as all of their records are too old or before the log start.
 
-        Even the active one goes, a new one being begun, if all of its records are too old: old records that have just
-        been mirrored vanish at the next check.
+        Even the active one is removed, and a new one started, if all of its records are too old: old records that were
+        just mirrored vanish at the next check.
         """
         while True:
             first = self.segments[0]
@@ -233,7 +235,7 @@ class PartitionLog:
             del self.batches[:keep], self._last_offsets[:keep], self.segments[0]
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log at ``offset``, or at the begin of the batch that holds it."""
+        """Truncate the log at ``offset``, or at the start of the batch that holds it."""
         if offset >= self.end_offset:
             return
         keep = self.index_of(offset)
@@ -254,11 +256,11 @@ class PartitionLog:
                 self._learn_transaction(batch)
 
     def compact(self, limit_offset: int, *, delete_retention_ms: int, now_ms: int) -> None:
-        """Clean the log up to ``limit_offset``: of each key the last record stays, of each producer the last batch.
+        """Compact the log up to ``limit_offset``: of each key the last record stays, of each producer the last batch.
 
-        A tombstone stays for ``delete_retention_ms`` after the first cleaning that meets it, unless its batch already
-        carries a delete horizon, whoever set it (H6). Markers stay for good, which a broker does only for a while.
-        The cleaner leaves the active segment alone, so a new one is begun.
+        A tombstone stays for ``delete_retention_ms`` after the first compaction that meets it, unless its batch already
+        carries a delete horizon from anywhere (docs/broker-facts.md#h6). Markers stay for good, which a broker does
+        only for a while. The cleaner skips the active segment, so a new one is started.
         """
         self.roll()
         latest: dict[bytes, int] = {}

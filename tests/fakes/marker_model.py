@@ -1,7 +1,7 @@
-"""How the markers of transactions get into the logs: through a coordinator, in its own time, or by a request.
+"""How transaction markers get into the logs: through a coordinator, in its own time, or by a request.
 
-A coordinator gives up a partition without leader as if it were deleted (C3), and a whole transaction as soon as one
-partition refuses its marker: that one stays PrepareAbort for good.
+A coordinator skips a partition without leader as if it were deleted (docs/broker-facts.md#c3), and gives up a whole
+transaction as soon as one partition refuses its marker: that one stays PrepareAbort for good.
 Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest, Apache Kafka 4.3.
 """
 
@@ -26,7 +26,7 @@ from tests.fakes.partition_model import NO_LEADER, Partition
 from tests.fakes.producer_state import Refused
 
 _ROUND_S: Final = (0.001, 0.02)
-"""How long a coordinator takes to send markers, and to hear that they are replicated."""
+"""The time in which a coordinator sends markers and hears that they are replicated."""
 _MARKER_RIGHTS: Final = frozenset({"ALTER", "CLUSTER_ACTION"})
 _TIMEOUT_S: Final = 30.0
 
@@ -38,7 +38,7 @@ def write_markers_later(state: ClusterState, transactional_id: str) -> None:
 
 @dataclass(slots=True)
 class _Written:
-    """A marker on its leader, which is to be written again if that leader goes before the others have it."""
+    """A marker on its leader. It is written again if that leader goes before the other replicas have it."""
 
     offset: int
     leader_epoch: int
@@ -66,7 +66,7 @@ class _Ending:
             self._transaction.complete(self._state.clock.wall_ms())
 
     def _is_done(self, place: tuple[str, int]) -> bool:
-        """Write the marker of one partition, or see whether it has become safe."""
+        """Write the marker of one partition, or check whether it is replicated."""
         name, index = place
         topic = self._state.topics.get(name)
         if topic is None or index >= len(topic.partitions) or topic.partitions[index].leader == NO_LEADER:
@@ -130,7 +130,9 @@ class PendingMarkers(Pending):
             return _Asked(ErrorCode.unknown_topic_or_partition)
         partition = locate(self._state, self._node, topic, index)
         if isinstance(partition, ErrorCode):
-            return _Asked(ErrorCode.unknown_topic_or_partition)  # whoever has no replica knows no such partition
+            return _Asked(
+                ErrorCode.unknown_topic_or_partition
+            )  # a broker without a replica does not know the partition
         if partition.leader != self._node:
             return _Asked(ErrorCode.not_leader_or_follower)
         if len(partition.isr) < topic.config.min_insync_replicas:

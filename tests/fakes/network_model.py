@@ -1,8 +1,8 @@
 """The connections between mm2py and the brokers of a model: order, latency, and how they break.
 
 A connection belongs to one (broker, channel). Requests arrive in the order they were sent, the broker carries out one
-at a time, and replies come back in that order. When the client gives a connection up, what already lay in the broker's
-socket buffer may still be carried out, beside what the client sends on its next connection.
+at a time, and replies come back in that order. When the client gives a connection up, requests in the broker's socket
+buffer may still be carried out, beside those that the client sends on its next connection.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from mm2py.kafka.port import FetchReply, PartitionProduce, ProduceReply, Produce
 from tests.fakes.faults import FaultSource
 
 _SENT_WHILE_CLOSING: Final = 0.5
-"""Of the requests under way on a connection that is given up, so many still arrive; none behind one that did not."""
+"""The number of requests that still arrive of a connection that was given up; none after one that did not."""
 
 
 class Served(Protocol):
-    """A request at its broker that can be forgotten, because the broker dies."""
+    """A request at its broker that is dropped when the broker dies."""
 
     def abandon(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way and the future its sender waits at."""
+    """One request in flight, and the future that its sender waits for."""
 
     api: str
     request: object
@@ -69,7 +69,7 @@ class Connection:
     silent: bool = False
     deaf: bool = False
     dead: bool = False
-    """The broker behind it is gone."""
+    """The broker is gone."""
     _flying: deque[Call] = field(default_factory=deque)
     _inbox: deque[Call] = field(default_factory=deque)
     _replies: deque[tuple[Call, object]] = field(default_factory=deque)
@@ -88,7 +88,7 @@ class Connection:
         return not (self._flying or self._inbox or self._is_busy)
 
     def submit(self, call: Call, timeout_s: float) -> None:
-        """Send a request; its future is fulfilled, or failed after ``timeout_s``."""
+        """Send a request; its future is fulfilled, or fails after ``timeout_s``."""
         loop = asyncio.get_running_loop()
         faults = self.faults
         if faults.strikes("drop_request", faults.faults.drop_request):
@@ -107,7 +107,7 @@ class Connection:
         loop.call_at(self._arrives_at_s, self._arrive)
 
     def break_off(self, why: str) -> None:
-        """Close the connection from the client's side: all that wait fail, what was sent may still be carried out."""
+        """Close the connection from the client's side: all requests fail, and sent ones may still be carried out."""
         if not self.open:
             return
         self.open = False
@@ -119,7 +119,7 @@ class Connection:
             call.lost = call.lost or self.deaf
 
     def broker_died(self) -> None:
-        """Forget everything, as the broker did."""
+        """Drop everything, as the broker did."""
         self.dead = True
         self.open = False
         self._inbox.clear()
@@ -156,7 +156,7 @@ class Connection:
 
     def _arrive_again(self, request: ProduceRequest) -> None:
         if not self.dead:
-            with contextlib.suppress(AssertionError):  # whoever serves keeps it as a complaint
+            with contextlib.suppress(AssertionError):  # the server records it as a complaint
                 self.serve(self.node, request, lambda _: None)
 
     def _next(self) -> None:
@@ -166,7 +166,7 @@ class Connection:
         self._is_busy = True
         try:
             served = self.serve(self.node, call.request, lambda reply: self._answer(call, reply))
-        except Exception as error:  # a bug of the sender, or of the model: whoever sent it shall see it
+        except Exception as error:  # a bug of the sender, or of the model: the sender must see it
             self._is_busy = False
             call.fail(error)
             return
@@ -209,7 +209,7 @@ def random_latency(rng: random.Random, least_s: float, most_s: float) -> Callabl
 
 
 def frozen(request: ProduceRequest) -> ProduceRequest:
-    """Return a copy that its sender cannot change any more: what the socket took stays as it was."""
+    """Return a copy that the sender cannot change any more: bytes in the socket stay as they were."""
     return ProduceRequest(
         [
             TopicProduce(

@@ -1,8 +1,8 @@
-"""One partition with its replicas: who leads, who is in sync, and how far everybody got.
+"""One partition with its replicas: which one leads, which are in sync, and how far each has copied.
 
-There is one log, the leader's. A follower is an offset up to which it has copied that log, a high watermark it has
-heard of and a producer table of its own; if it is elected, the log is cut to what it has. So a record that was answered
-is on every replica in sync, and one that was not may vanish with its leader, as on a real cluster.
+There is one log, the leader's. A follower is an offset up to which it has copied that log, a high watermark that it
+knows, and a producer table of its own; if it is elected, the log is truncated to its offset. So an answered record is
+on every replica in sync, and an unanswered one may vanish with its leader, as on a real cluster.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Replica:
     end_offset: int = 0
     high_watermark: int = 0
     diverged: bool = False
-    """Its log was cut, or it was away: the producer table no longer follows from what it had."""
+    """Its log was truncated, or it was away: the producer table no longer follows from its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a produced batch went."""
+    """Where a produced batch was stored."""
 
     base_offset: int
     last_offset: int
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who led from when on; metadata answers look it up a little in the past."""
+    """The leader from a certain time on; metadata answers look it up a little in the past."""
 
     since_s: float
     leader: int
@@ -55,7 +55,7 @@ class Leadership:
 
 @dataclass(slots=True)
 class Partition:
-    """The partition. ``watchers`` are called after whatever a waiting request could wait for."""
+    """The partition. ``watchers`` are called after each change that a waiting request could wait for."""
 
     topic: str
     topic_id: uuid.UUID
@@ -79,11 +79,11 @@ class Partition:
 
     @property
     def epoch_start_offset(self) -> int:
-        """Where the present leader's epoch began."""
+        """The offset at which the present leader's epoch started."""
         return self.log.epochs[-1][1] if self.log.epochs else 0
 
     def obey(self, config: TopicConfig) -> None:
-        """Take on what the topic's settings say about segments."""
+        """Apply the topic's settings about segments."""
         self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.segment_ms
 
     def notify(self) -> None:
@@ -96,7 +96,7 @@ class Partition:
         """Store a produced batch on the leader, or find it stored already.
 
         Raises:
-            Refused: with the code the broker answers; nothing was stored.
+            Refused: with the error that the broker answers; nothing was stored.
         """
         if len(self.isr) < config.min_insync_replicas:
             raise Refused(
@@ -107,7 +107,7 @@ class Partition:
         batch = accept(data, config, now_ms=now_ms)
         table = self.replicas[self.leader].table
         table.tick(now_ms)
-        self.log.roll_for(batch)  # before the producer is looked at: a resent batch may begin a new segment
+        self.log.roll_for(batch)  # before the producer is checked: a resent batch may start a new segment
         duplicate = table.check(batch)
         if duplicate is not None:
             return Stored(duplicate.first_offset, duplicate.last_offset, duplicate.max_timestamp, duplicate=True), None
@@ -116,7 +116,7 @@ class Partition:
         return Stored(stored.base_offset, stored.last_offset, time_ms), stored
 
     def append_as_leader(self, batch: Batch) -> Batch:
-        """Put a batch at the end of the leader's log without judging it; followers lack it until ``replicate``."""
+        """Append a batch to the leader's log without a check; followers lack it until ``replicate``."""
         placed = rewrite(batch, base_offset=self.log.end_offset, partition_leader_epoch=self.leader_epoch)
         self.log.append(placed)
         leader = self.replicas[self.leader]
@@ -130,7 +130,7 @@ class Partition:
     def append_marker(
         self, *, commit: bool, producer_id: int, producer_epoch: int, now_ms: int, coordinator_epoch: int = 0
     ) -> int:
-        """Store a transaction's end and return its offset.
+        """Store the end of a transaction and return its offset.
 
         Raises:
             Refused: the partition has seen a higher epoch of this producer, or of its coordinator.
@@ -180,13 +180,15 @@ class Partition:
         replica.high_watermark = min(self.replicas[self.leader].high_watermark, replica.end_offset)
 
     def settle(self, alive: Sequence[int], *, now_ms: int) -> None:
-        """Replicate at once until everybody knows everything."""
+        """Replicate at once until all replicas are equal."""
         self.replicate(alive, now_ms=now_ms)
         self.replicate(alive, now_ms=now_ms)
         self.notify()
 
     def elect(self, leader: int, isr: Sequence[int], *, now_s: float) -> None:
-        """Make ``leader`` lead in a new epoch, or nobody with ``NO_LEADER``; what it lacks is cut off the log."""
+        """Make ``leader`` lead in a new epoch, or no replica with ``NO_LEADER``; the log is truncated to the new
+        leader's.
+        """
         self.leader = leader
         self.isr = list(isr)
         self.leader_epoch += 1
@@ -203,7 +205,7 @@ class Partition:
         self.notify()
 
     def set_isr(self, isr: Sequence[int], *, now_s: float) -> None:
-        """Change who is in sync without a new leader epoch."""
+        """Change the replicas in sync without a new leader epoch."""
         self.isr = list(isr)
         if self.isr == [self.leader]:
             leader = self.replicas[self.leader]
@@ -212,7 +214,7 @@ class Partition:
         self.notify()
 
     def truncate(self, offset: int) -> None:
-        """Lose the end of the log on every replica, answered or not: what an unclean election does."""
+        """Lose the end of the log on every replica, answered or not, as an unclean election does."""
         self.log.truncate_to(offset)
         end_offset = self.log.end_offset
         for replica in self.replicas.values():
@@ -225,7 +227,7 @@ class Partition:
         self.history.append(Leadership(now_s, self.leader, self.leader_epoch, tuple(self.isr)))
 
     def as_of(self, at_s: float) -> Leadership:
-        """Return who led at a time; before the first record of it, the first."""
+        """Return the leader at a time; before the first entry, the first leader."""
         for leadership in reversed(self.history):
             if leadership.since_s <= at_s:
                 return leadership

@@ -1,4 +1,4 @@
-"""What a broker asks of a produced batch, and how it stores it: a function of the bytes, the settings and the time.
+"""How a broker checks a produced batch and stores it: a function of the bytes, the settings and the time.
 
 Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator, Apache Kafka 4.3.
 """
@@ -34,7 +34,7 @@ _MAGIC_AT: Final = 16
 
 
 class WouldCorrupt(AssertionError):
-    """A real broker would store this without a word, and consumers would read nonsense: the sender has a bug."""
+    """A real broker would store this without an error, and consumers would read nonsense: the sender has a bug."""
 
 
 def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms: int) -> Batch:
@@ -75,10 +75,10 @@ def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms:
 
 
 def look_at_frames(data: bytes | bytearray | memoryview, *, only_first: bool = False) -> list[tuple[int, int]]:
-    """Return (begin, end) of each batch, as a broker finds them before it looks into any; a cut one ends the search.
+    """Return (begin, end) of each batch, as a broker finds them before it reads any; a cut batch ends the search.
 
     Raises:
-        Refused: a length or a magic number that no batch has. In the first batch of any partition it answers the
+        Refused: an impossible length or magic number. In the first batch of any partition it answers the
             whole request.
     """
     frames: list[tuple[int, int]] = []
@@ -121,7 +121,7 @@ def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfi
     null_key = False
     for record in records:
         if config.compacted and record.key is None:
-            null_key = True  # of a record with both faults this one counts, of a batch the other
+            null_key = True  # if a record has both faults, this error counts; of two faults of a batch, the other
         elif not config.log_append_time and record.timestamp_ms != NO_TIMESTAMP:
             if (
                 now_ms - record.timestamp_ms > config.timestamp_before_max_ms

@@ -1,7 +1,7 @@
-"""What a replica remembers of the producers of one partition: who may write, and which sequence comes next.
+"""What a replica remembers of the producers of one partition: which may write, and which sequence comes next.
 
 Every replica keeps its own table, so each forgets by its own clock and loses what a restart loses. The rules are those
-of Kafka 4.3; docs/broker-facts.md tells which of them surprise (C1, H1, H2).
+of Kafka 4.3; docs/broker-facts.md names those that surprise (C1, H1, H2).
 Source: ProducerAppendInfo, ProducerStateManager, ProducerStateEntry, Apache Kafka, storage/.../internals/log.
 """
 
@@ -24,7 +24,7 @@ NO_SEQUENCE: Final = -1
 class Refused(Exception):
     """The broker answers this error for the partition, and stores nothing.
 
-    ``at_the_door``: before the log was looked at, so the answer does not tell the log's start.
+    ``at_the_door``: before the log was read, so the answer lacks the log's start.
     """
 
     def __init__(self, code: ErrorCode, message: str, *, at_the_door: bool = False) -> None:
@@ -78,23 +78,23 @@ class ProducerTable:
         self.check_interval_ms = check_interval_ms
         self.producers: dict[int, Producer] = {}
         self.expired = 0
-        """Producers that were forgotten for their age."""
+        """Producers that have expired."""
         self._since_ms = since_ms
         self._last_tick = 0
 
     def check(self, batch: Batch) -> CachedBatch | None:
-        """Judge a client's batch before it is stored; nothing is changed.
+        """Check a client's batch before it is stored; nothing is changed.
 
         Returns:
             The batch that is already stored, if this is a resent one; else None.
         Raises:
-            Refused: with the code the broker answers.
+            Refused: with the error that the broker answers.
         """
         if batch.producer_id < 0:
             return None
         known = self.producers.get(batch.producer_id)
         if known is None:
-            return None  # H2: without state any first sequence will do
+            return None  # without state any first sequence is accepted (docs/broker-facts.md#h2)
         if known.epoch == batch.producer_epoch:
             for cached in known.batches:
                 if (cached.first_sequence, cached.last_sequence) == (batch.base_sequence, batch.last_sequence):
@@ -124,7 +124,7 @@ class ProducerTable:
         return None
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Judge a marker before it is stored; equal epochs are allowed (M1).
+        """Check a marker before it is stored; equal epochs are allowed (docs/broker-facts.md#m1).
 
         Raises:
             Refused: the partition has seen a higher epoch, of the producer or of its coordinator.
@@ -170,21 +170,23 @@ class ProducerTable:
             producer.transaction_first_offset = batch.base_offset
 
     def tick(self, now_ms: int) -> None:
-        """Forget whom the periodic check would have forgotten by now (C1): by the time of *records*, not of writing."""
+        """Forget the producers that the periodic check would have removed by now: by the time of *records*, not of
+        writing.
+        """
         ticks = (now_ms - self._since_ms) // self.check_interval_ms
         if ticks != self._last_tick:
             self._last_tick = ticks
             self._drop_expired(self._since_ms + ticks * self.check_interval_ms)
 
     def reload(self, now_ms: int) -> None:
-        """Go through a restart: the snapshot has each producer's last batch only, and no expired one (H1, C1)."""
+        """Do what a restart does: the snapshot has each producer's last batch only, and no expired producer."""
         self._drop_expired(now_ms)
         for producer in self.producers.values():
             while len(producer.batches) > 1:
                 producer.batches.popleft()
 
     def rebuild(self, batches: Iterable[Batch]) -> None:
-        """Start over from the log alone, as after a truncation."""
+        """Rebuild the table from the log alone, as after a truncation."""
         self.producers.clear()
         for batch in batches:
             self.learn(batch)

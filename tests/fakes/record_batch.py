@@ -1,7 +1,7 @@
-"""Record batches of format v2, built and read without a line of mm2py's own code.
+"""Record batches of format v2, built and read without any of mm2py's code.
 
-The broker model judges what mm2py produces, and the tests judge what arrived; sharing a codec with mm2py would let one
-mistake hide the other. Plain and slow on purpose.
+The broker model checks what mm2py produces, and the tests check what arrived; with a shared codec one mistake could
+hide the other. Plain and slow on purpose.
 Source: DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Apache Kafka 4.3, clients/.../common/record.
 """
 
@@ -21,7 +21,7 @@ from crc32c import crc32c
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LOG_OVERHEAD: Final = 12
-"""Base offset and length come before what the length counts."""
+"""The bytes of base offset and length, which the length does not count."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ATTRIBUTES_AT: Final = 22
@@ -33,7 +33,7 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 NO_TIMESTAMP: Final = -1
 SEQUENCES: Final = 1 << 31
-"""Sequence numbers count from 0 to here and begin again."""
+"""The largest sequence number; the next one is 0."""
 
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
@@ -43,11 +43,11 @@ _LZ4_INDEPENDENT: Final = 0x20
 
 
 class BadBatch(ValueError):
-    """The bytes are no readable record batch."""
+    """The bytes are not a readable record batch."""
 
 
 class Undecodable(BadBatch):
-    """Compressed data, or a number among them, that cannot be decoded at all: brokers answer it with code -1."""
+    """Compressed data, or a number in them, that cannot be decoded: brokers answer it with code -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch with its header read. ``raw`` is the whole batch, bytes that nobody else can change."""
+    """A batch with its header parsed. ``raw`` is the whole batch, in bytes that cannot change."""
 
     raw: bytes = field(repr=False)
     base_offset: int
@@ -314,7 +314,7 @@ def read_records(batch: Batch) -> list[StoredRecord]:
 
 @lru_cache(maxsize=8192)
 def _decoded(batch: Batch) -> tuple[StoredRecord, ...]:
-    """Decode once what tests look at again and again, waiting for a log to be complete."""
+    """Decode once what tests read repeatedly while they wait for a log to be complete."""
     body = decompress(batch.codec, batch.raw[HEADER_BYTES:])
     reader = _Reader(body)
     records = []
@@ -392,7 +392,7 @@ def reencode(
 
 
 def without_sequence(record: StoredRecord) -> StoredRecord:
-    """Return the record without who wrote it: for comparing what two writers wrote."""
+    """Return the record without its producer, to compare what two producers wrote."""
     return replace(record, producer_id=-1, producer_epoch=-1, sequence=-1)
 
 

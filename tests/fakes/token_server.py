@@ -1,4 +1,4 @@
-"""An OAuth server on loopback that answers as a test tells it to, over TLS or in the clear."""
+"""An OAuth server on loopback that answers as a test tells it to, over TLS or in plain text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 def jwt(claims: object, signature: str = "") -> str:
-    """Return a token that nobody has signed."""
+    """Return a token without a signature."""
 
     def part(value: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
@@ -33,7 +33,7 @@ def given_token(token: str, **more: Any) -> Answer:
 
 @dataclass
 class TokenServer:
-    """Answers as told, and remembers what it was asked."""
+    """Answers as told, and remembers the requests."""
 
     answer: Callable[[], Answer]
     asked: list[tuple[str, dict[str, str], str]] = field(default_factory=list)

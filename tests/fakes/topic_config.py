@@ -1,4 +1,4 @@
-"""Settings of topics and brokers as a broker knows them: names, defaults, and the few that the model obeys."""
+"""Settings of topics and brokers as a broker knows them: names, defaults, and the few that the model applies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ BROKER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What the model obeys of a topic's settings. Sizes in bytes."""
+    """The topic settings that the model applies. Sizes in bytes."""
 
     max_message_bytes: int
     compacted: bool
@@ -78,7 +78,7 @@ class TopicConfig:
 
 
 class BadConfig(ValueError):
-    """No broker would take this setting."""
+    """No broker would accept this setting."""
 
 
 def parse_topic_config(overrides: Mapping[str, str]) -> TopicConfig:

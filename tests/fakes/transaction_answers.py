@@ -76,7 +76,7 @@ def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     places = [(str(topic.name), int(index)) for topic in request.v3_and_below_topics for index in topic.partitions]
     codes = {place: _addable(state, node, place) for place in places}
-    if any(codes.values()):  # all or nothing, and before the coordinator is asked (H8)
+    if any(codes.values()):  # all or nothing, and before the coordinator is asked (docs/broker-facts.md#h8)
         codes = {place: code or ErrorCode.operation_not_attempted for place, code in codes.items()}
     else:
         code = _added(state, node, request, places)
@@ -129,7 +129,7 @@ def _coordinates(state: ClusterState, node: int, transactional_id: str) -> bool:
 
 
 def _abort_when_too_long(state: ClusterState, transactional_id: str) -> None:
-    """End a transaction at the first periodic check after its time, if it is still open then."""
+    """Abort a transaction at the first periodic check after its time-out, if it is still open then."""
     known = state.coordinator.transactional_ids[transactional_id]
     started_at_ms = known.started_at_ms
     interval_s = int(state.broker_config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]) / 1000

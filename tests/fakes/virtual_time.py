@@ -1,9 +1,9 @@
-"""An asyncio event loop whose time costs nothing: when nobody can run, it jumps to the next timer.
+"""An asyncio event loop with free time: when no task can run, it jumps to the next timer.
 
 Whole workers with their timeouts, backoffs and long polls run in milliseconds, and the same seed gives the same
-interleaving: callbacks run first in first out, timers in order of time, and tasks and futures hash by the order in
-which they were made, so that even iterating over a set of them is repeatable. Whatever should vary with the seed (the
-latency of a reply, which broker fails) draws from ``VirtualLoop.rng`` or from a generator of the test's own.
+interleaving: callbacks run first in first out, timers in order of time, and tasks and futures hash by order of
+creation, so that even iterating over a set of them is repeatable. Whatever should vary with the seed (the latency of a
+reply, which broker fails) draws from ``VirtualLoop.rng`` or from a generator of the test.
 
 Threads do not fit in: the loop cannot know whether one will call back, and would report a deadlock.
 """
@@ -25,14 +25,14 @@ ResultT = TypeVar("ResultT")
 _Coroutine = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
 EPOCH_MS: Final = 1_760_000_000_000
-"""What the wall clock shows when virtual time begins: 2025-10-09, far from any limit of a timestamp."""
+"""The wall clock when virtual time starts: 2025-10-09, far from any limit of a timestamp."""
 
 _SPINS_PER_INSTANT: Final = 200_000
-"""Turns of the loop without time moving on. Reached only by tasks that wake each other for ever."""
+"""Most loop cycles without time moving on. Reached only by tasks that wake each other for ever."""
 
 
 class VirtualTimeStopped(AssertionError):
-    """Base of the reasons why a virtual run cannot go on; the message lists who waits for what."""
+    """Base of the reasons why a virtual run cannot continue; the message lists which task waits for what."""
 
 
 class Deadlock(VirtualTimeStopped):
@@ -48,7 +48,7 @@ class Livelock(VirtualTimeStopped):
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose hash is the order of its making: asyncio keeps sets of tasks, whose order would be by address."""
+    """A task that hashes by order of creation: asyncio keeps sets of tasks, whose order would be by address."""
 
     def __init__(
         self, coro: Generator[Any, Any, Any] | Coroutine[Any, Any, Any], *, number: int, **kwargs: Any
@@ -61,7 +61,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Future(asyncio.Future[Any]):
-    """A future whose hash is the order of its making."""
+    """A future that hashes by order of creation."""
 
     def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
@@ -72,7 +72,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that keeps its place among those of the same moment; asyncio's own heap does not promise that."""
+    """A timer that keeps its place among those of the same moment, which asyncio's own heap does not guarantee."""
 
     number: int
     _when: float  # what when() returns; comparing by calls was a tenth of a run
@@ -84,7 +84,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Instead of waiting for a descriptor it moves its loop's clock on."""
+    """Moves its loop's clock on instead of waiting for a descriptor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop. ``time()`` is virtual and begins at 0; ``rng`` is seeded."""
+    """The loop. ``time()`` is virtual and starts at 0; ``rng`` is seeded."""
 
     _scheduled: list[asyncio.TimerHandle]
 
@@ -140,22 +140,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         Raises:
             Deadlock: nothing is scheduled any more.
-            Livelock: too many turns without time moving on.
-            TimeLimit: the next timer lies behind the limit.
+            Livelock: too many cycles without time moving on.
+            TimeLimit: the next timer lies after the limit.
         """
         if timeout_s is None:
-            raise Deadlock(self._who_waits("Nothing is scheduled any more"))
+            raise Deadlock(self._waiting_tasks("Nothing is scheduled any more"))
         if timeout_s <= 0:
             self._spins += 1
             if self._spins > _SPINS_PER_INSTANT:
-                raise Livelock(self._who_waits(f"{self._spins} turns of the loop without time moving on"))
+                raise Livelock(self._waiting_tasks(f"{self._spins} turns of the loop without time moving on"))
             return
         self._spins = 0
         if self._now_s + timeout_s > self.limit_s:
-            raise TimeLimit(self._who_waits(f"The limit of {self.limit_s:g} s virtual time is reached"))
+            raise TimeLimit(self._waiting_tasks(f"The limit of {self.limit_s:g} s virtual time is reached"))
         self._now_s += timeout_s
 
-    def _who_waits(self, what: str) -> str:
+    def _waiting_tasks(self, what: str) -> str:
         lines = [f"{what} at {self._now_s:.6f} s."]
         for task in sorted(asyncio.all_tasks(self), key=hash):
             frames = task.get_stack()
@@ -185,7 +185,7 @@ class VirtualClock:
         self._last_s = 0.0
 
     def monotonic(self) -> float:
-        """Return seconds since the run began."""
+        """Return seconds since the run started."""
         with contextlib.suppress(RuntimeError):
             self._last_s = asyncio.get_running_loop().time()
         return self._last_s
@@ -200,9 +200,9 @@ class VirtualClock:
 
 
 class DozingClock:
-    """The clock of one worker that sleeps while the others go on: a suspended machine, or a stopped process.
+    """The clock of one worker that sleeps while the others run: a suspended machine, or a stopped process.
 
-    What it did not do meanwhile is the test's business (``Gate``).
+    The test holds the worker back meanwhile (``Gate``).
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -210,7 +210,7 @@ class DozingClock:
         self._stopped_s = 0.0
         self._suspended_s = 0.0
         self.wall_ahead_ms = 0
-        """How wrong the worker's wall clock is."""
+        """By how much the worker's wall clock is wrong."""
 
     def doze(self, seconds: float, *, suspended: bool) -> None:
         """Have slept. While a machine is suspended its monotonic clock stands still; for a stopped process it goes on.
@@ -246,12 +246,12 @@ def run_virtual(
         seed: for ``VirtualLoop.rng``; the same seed gives the same run.
         limit_s: virtual seconds after which the run is given up.
     Raises:
-        Deadlock, Livelock, TimeLimit: the run cannot go on; the message says who waits where.
+        Deadlock, Livelock, TimeLimit: the run cannot continue; the message says which task waits where.
         Whatever the coroutine raises.
     """
     loop = make_loop(seed=seed, limit_s=limit_s)
     collects = gc.isenabled()
-    gc.disable()  # a quarter of the time, of a run that is over soon
+    gc.disable()  # a quarter of the time of a short run
     try:
         return loop.run_until_complete(coro)
     finally:
@@ -262,7 +262,7 @@ def run_virtual(
 
 
 def _cancel_rest(loop: VirtualLoop) -> None:
-    """Cancel what still runs and let it clean up; whoever refuses to end is left behind."""
+    """Cancel what still runs and let it clean up; a task that refuses to end is left behind."""
     rest = sorted(asyncio.all_tasks(loop), key=hash)
     if not rest:
         return
