@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
+from connectors.source.context import FlowContext, FlowState
 from connectors.source.errors import FlowRefused
 from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
@@ -27,6 +28,7 @@ from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.kafka.producer.fencing import TransactionalId
+from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
@@ -115,48 +117,55 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
 
 
 class _Copying:
-    """Makes the source connectors of one flow, life after life."""
+    """Makes the source connectors of one flow, attempt after attempt."""
 
-    def __init__(
-        self,
-        settings: FlowSettings,
-        to: Side,
-        means: Means,
-        *,
-        recopies: set[str],
-    ) -> None:
+    def __init__(self, settings: FlowSettings, to: Side, means: Means, *, recopies: set[str]) -> None:
         self._settings = settings
-        self._recopies = recopies
+        self._recopies = frozenset(recopies)
         self._means = means
         self._running: SourceConnector | None = None
         self._ended: set[int] = set()
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
         self._targets = {settings.target_request_timeout_s: to}
 
-    def begin(self, schedule: SourceSchedule, life: int) -> Connector:
+    def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
-        means = self._means
+        means, settings, member = self._means, schedule.settings, schedule.member
         if self._running is not None and not self._running.leaves_doubt:
             self._ended |= self._running.producer_ids
-        settings = schedule.settings
-        member, flow = schedule.member, settings.flow
-        to = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
-        self._running = connector = SourceConnector(
-            settings,
-            self._side(self._sources, settings.source_request_timeout_s, of_source=True),
-            replace(to, brokers=member.gated(to.brokers)),
-            name=TransactionalId(settings.group, member.id, life, str(flow)),
-            ended=frozenset(self._ended),
-            ownership=member.ownership(flow),
-            allow_recopy=set(self._recopies),
-            budget=means.budget,
-            position_budget=means.position_budget,
-            metrics=means.metrics,
+        source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
+        target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        target = replace(target, brokers=member.gated(target.brokers))
+        name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
+        ownership, log = member.ownership(settings.flow), means.log.bind(flow=str(settings.flow))
+        incarnation = Incarnation(
+            target.brokers,
+            name.at,
             clock=means.clock,
             rng=means.rng,
-            log=means.log.bind(flow=str(flow)),
+            report=lambda text: log.warning("producer.degraded", why=text),
+            waiting=lambda text: log.warning("flow.waiting", doing="getting a producer id", why=text),
+            announce=ownership.announce,
         )
-        return connector
+        self._running = SourceConnector(
+            FlowContext(
+                FlowState(settings),
+                source,
+                target,
+                producer_name=name,
+                ended=frozenset(self._ended),
+                ownership=ownership,
+                incarnation=incarnation,
+                memory=means.budget,
+                position_budget=means.position_budget,
+                allow_recopy=self._recopies,
+                metrics=means.metrics,
+                clock=means.clock,
+                rng=means.rng,
+                log=log,
+            )
+        )
+        return self._running
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Let parts of the running connector take new settings up."""

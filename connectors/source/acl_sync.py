@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.refusals import Notices, in_lines
-from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
@@ -42,22 +40,18 @@ class AclSync:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
+        context: FlowContext,
         topics: Callable[[], Collection[str]],
         kept: Callable[[], Collection[str]],
-        log: FilteringBoundLogger,
     ) -> None:
         """``topics`` returns the source topics that are copied just now, ``kept`` those that were copied once."""
-        self._settings = settings
-        self._source = source
-        self._target = target
+        self._context = context
+        self._source = context.source.brokers
+        self._target = context.target.brokers
         self._topics = topics
         self._kept = kept
-        self._log = log
-        self._notices = Notices(log)
+        self._log = context.log
+        self._notices = Notices(context.log)
         self._printed: set[TopicAcl] = set()
         """ACLs that were named in the log and are still missing."""
 
@@ -66,7 +60,7 @@ class AclSync:
 
         Cancelling may leave a request on its way; the next round reads what has become of it.
         """
-        settings, flow = self._settings, self._settings.flow
+        settings, flow = self._context.settings, self._context.flow
         found = await self._describe(self._source, flow.source, "DESCRIBE")
         if found is None:
             return
@@ -117,7 +111,7 @@ class AclSync:
         return True
 
     def _plan(self, found: Sequence[TopicAcl], topics: Collection[str], kept: Collection[str]) -> AclPlan:
-        settings = self._settings
+        settings = self._context.settings
 
         def replicates(name: str) -> bool:
             return should_replicate(
@@ -151,9 +145,9 @@ class AclSync:
         elif self._notices.is_new("too many"):
             self._log.warning(
                 "topic_acls.too_many",
-                cluster=self._settings.target.alias,
+                cluster=self._context.settings.target.alias,
                 acls=missing.in_all,
-                most=self._settings.remote_acls_max,
+                most=self._context.settings.remote_acls_max,
                 effect=f"{len(missing.beyond)} that grant a right are left out, the first is {missing.beyond[0]}",
                 remedy="Raise remote.acls.max if so many are meant; what is there already stays, DENYs are created.",
             )
@@ -165,16 +159,16 @@ class AclSync:
         if not fresh:
             return
         self._printed.update(fresh)
-        alias = self._settings.target.alias
+        alias = self._context.settings.target.alias
         effect = {"effect": "nothing is written: sync.topic.acls.dry.run=true"}
-        dry_run = self._settings.sync_topic_acls_dry_run
+        dry_run = self._context.settings.sync_topic_acls_dry_run
         self._log.info("topic_acls.planned", cluster=alias, acls=len(fresh), **(effect if dry_run else {}))
         for part in in_lines(map(str, fresh)):
             self._log.info("topic_acls.named", cluster=alias, named=part)
 
     async def _create(self, missing: MissingAcls) -> None:
         """Create the DENYs, and if none is missing then, the other ones. Raises: the first error of a request."""
-        alias = self._settings.target.alias
+        alias = self._context.settings.target.alias
         sent = _Sent()
         await self._send(missing.denials, sent)
         if not sent.failed:
@@ -218,7 +212,7 @@ class AclSync:
         sent.failed += [acl for acl in acls if acl not in created]
 
     def _say_refusals(self, sent: _Sent) -> None:
-        alias = self._settings.target.alias
+        alias = self._context.settings.target.alias
         for code, refusals in sent.refused.items():
             first = refusals[0]
             if not self._say_refused(first, alias, "ALTER", doing="creating") and self._notices.is_new(

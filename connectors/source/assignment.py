@@ -25,22 +25,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.copying.task import DRAIN_S, FINAL_POSITIONS_S, SourceTask
 from connectors.source.discovery.starting_offsets import Beginning
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciliation import StoppedPartitions
 from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.states import Drained, Reconciling, Storing
@@ -51,20 +49,13 @@ class HandedDown:
     """Of one life of a flow. What this life itself has begun, and not let go since, it knows better than the topic."""
 
     def __init__(
-        self,
-        settings: FlowSettings,
-        target: Brokers,
-        *,
-        beginning: Beginning,
-        gaps: GapKeeper,
-        previous: PreviousProducers,
+        self, context: FlowContext, beginning: Beginning, gaps: GapKeeper, previous: PreviousProducers
     ) -> None:
-        self._settings = settings
-        self._target = target
+        self._context = context
         self._beginning = beginning
         self._gaps = gaps
         self._previous = previous
-        self._table = PositionTable(settings.source.alias)
+        self._table = PositionTable(context.flow.source)
         self._held: set[TopicPartition] = set()
 
     async def receive(self, keys: Collection[TopicPartition]) -> None:
@@ -97,12 +88,12 @@ class HandedDown:
         return found
 
     async def _read(self) -> None:
-        name = self._settings.offsets_topic
-        topic = (await fetch_metadata(self._target, [name])).topics.get(name)
+        name, target = self._context.settings.offsets_topic, self._context.target.brokers
+        topic = (await fetch_metadata(target, [name])).topics.get(name)
         if topic is None or topic.error_code:
             code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
             raise BrokerRefused(f"Reading {name}", code)
-        await self._table.read(self._target, topic)
+        await self._table.read(target, topic)
 
     def let_go(self, keys: Iterable[TopicPartition]) -> None:
         """These are no longer ours."""
@@ -203,34 +194,24 @@ class HandOver:
 
     def __init__(
         self,
-        flow: Flow,
+        context: FlowContext,
         task: SourceTask,
         *,
-        ownership: Ownership,
         handed_down: HandedDown,
         stopped: StoppedPartitions,
         gaps: GapKeeper,
-        settling: asyncio.Lock,
         gained: Callable[[], None],
-        clock: Clock,
-        log: FilteringBoundLogger,
     ) -> None:
-        """Make one.
-
-        Args:
-            settling: held while partitions begin to leave, and while they are let go; not while they drain.
-            gained: told when partitions have become ours, or when this worker has become the head or is it no more.
-        """
-        self._flow = flow
+        """``gained`` is called when partitions have become ours, or when the flow's coordinator has changed."""
+        self._flow = context.flow
         self._task = task
-        self._ownership = ownership
+        self._ownership = context.ownership
         self._handed_down = handed_down
         self._stopped = stopped
         self._gaps = gaps
-        self._settling = settling
         self._gained = gained
-        self._clock = clock
-        self._log = log
+        self._clock = context.clock
+        self._log = context.log
         self._leaving: dict[CopiedPartition, _Leaving] = {}
         self._pause_s = LOOK_FIRST_S
 
@@ -245,7 +226,7 @@ class HandOver:
         ours, was_head = set(group.mine()), group.is_coordinator
         is_news = True  # what goes through all partitions is done for news only: there may be 50,000
         while True:
-            async with self._settling:
+            async with task.settling:
                 if is_news:
                     group.changed.clear()
                     self._begin()
@@ -257,7 +238,7 @@ class HandOver:
                     return  # the worker has left, or says by its leaving how it stands with all of them
             if is_news:
                 before, ours = (ours, was_head), set(group.mine())
-                task.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
+                task.lanes.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
                 was_head = group.is_coordinator
                 if not ours <= before[0] or was_head is not before[1]:
                     self._gained()

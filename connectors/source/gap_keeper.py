@@ -9,30 +9,23 @@ other took 39 s.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.starting_offsets import Beginning
 from connectors.source.kept_gaps import KeptGaps
 from connectors.source.recovery.reconciliation import StoppedPartitions
-from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.metrics import Metrics
+from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Command, Done, Gap, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.events import GapFound, SettingsChanged, SourceRewritten, TargetLost, UnexpectedMet
-from mm2py.replication.copying.gaps import decide, expired_text
+from mm2py.replication.copying.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
+from mm2py.replication.copying.gaps import expired_text
 from mm2py.replication.copying.states import Stalled
 
 SHOWN_MOST: Final = 50
@@ -42,47 +35,23 @@ SHOWN_MOST: Final = 50
 class GapKeeper(KeptGaps):
     """The gaps of a flow, and the partitions that they stop. Owned by the flow's connector."""
 
-    def __init__(
-        self,
-        settings: FlowSettings,
-        target: Brokers,
-        *,
-        incarnation: Incarnation,
-        metrics: Metrics,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
-    ) -> None:
-        super().__init__(settings, target, incarnation=incarnation, clock=clock, rng=rng, log=log)
+    def __init__(self, context: FlowContext) -> None:
+        super().__init__(context)
         self.stalled: dict[TopicPartition, GapFound] = {}
         """Partitions that a gap has stalled, with the latest gap of each."""
         self.held: set[TopicPartition] = set()
         """Partitions of topics that are refused because of a gap."""
         self.wishes: dict[TopicPartition, int | None] = {}
         """Stalled partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
-        self._flow = settings.flow
-        self._metrics = metrics
+        self._flow = context.flow
 
     @property
     def is_wanted(self) -> bool:
         return bool(self.wishes) or super().is_wanted
 
-    def policy(self, kind: GapKind) -> Done:
-        return decide(kind, on_source_gap=self._settings.on_source_gap, on_target_loss=self._settings.on_target_loss)
-
-    def change(self, settings: FlowSettings) -> None:
-        """Use other settings from the next gap on."""
-        self._settings = settings
-
-    def tell_policy(self, partitions: Iterable[CopiedPartition]) -> None:
-        """Tell partitions whether they may pass over expired records."""
-        for part in partitions:
-            stops = self.policy(GapKind.EXPIRED) is not Done.CONTINUED
-            part.copier.handle(SettingsChanged(replace(part.copier.settings, stops_when_expired=stops)))
-
     def met(self, part: CopiedPartition, found: GapFound) -> None:
         """Take in a gap that a copier met. A partition that stalled starts again in the next round if policy allows."""
-        done = found.done if found.done is Done.CONTINUED else self.policy(found.kind)
+        done = found.done if found.done is Done.CONTINUED else self._context.gap_policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
         extra = {"remedy": self._way_out(found.kind, part)} if done is Done.STOPPED else {}
@@ -121,7 +90,7 @@ class GapKeeper(KeptGaps):
             self.wishes.pop(key, None)
         elif not waits:
             self.wishes[key] = found.go_on_at if done is Done.CONTINUED else None
-            self.wake()
+            self._context.state.metadata_wanted.set()
 
     def met_topic(self, kind: GapKind, name: str, positions: Mapping[int, StoredPosition], text: str) -> Done:
         """Take in that a topic is not what was copied, on either side. Returns what policy says is to be done.
@@ -129,7 +98,7 @@ class GapKeeper(KeptGaps):
         Args:
             positions: the stored positions of its partitions. A gap that was noted before is not noted again.
         """
-        done = self.policy(kind)
+        done = self._context.gap_policy(kind)
         noted: list[int] = []
         for partition, stored in positions.items():
             position = stored.next_source
@@ -159,8 +128,6 @@ class GapKeeper(KeptGaps):
 
     def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:
         """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
-        partitions = list(partitions)
-        self.tell_policy(partitions)
         for part in partitions:
             self.held.discard(part.key)
             self.stalled.pop(part.key, None)
@@ -201,7 +168,7 @@ class GapKeeper(KeptGaps):
                 and gap.first_offset is not None
             ):
                 met = SourceRewritten(gap.first_offset, gap.position - 1)
-            elif gap.kind.is_unexpected and self._settings.exactly_once != "enabled":
+            elif gap.kind.is_unexpected and not self._context.must_be_exactly_once:
                 self.keep(replace(gap, done=Done.CONTINUED))
                 continue
             elif gap.kind.is_unexpected and gap.position == position.source_offset:
@@ -224,7 +191,7 @@ class GapKeeper(KeptGaps):
         return f"{accept}."
 
     def _note(self, gap: Gap) -> None:
-        self._metrics.count_gap(self._flow, gap.topic, gap.kind)
+        self._context.metrics.count_gap(self._flow, gap.topic, gap.kind)
         self.keep(gap)
 
 
@@ -255,10 +222,10 @@ class _Parts:
 class Resumption:
     """Lets stopped partitions go on. The flow's connector calls ``carry_out`` between its rounds."""
 
-    def __init__(self, flow: Flow, gaps: GapKeeper, log: FilteringBoundLogger) -> None:
-        self._flow = flow
+    def __init__(self, context: FlowContext, gaps: GapKeeper) -> None:
+        self._flow = context.flow
         self._gaps = gaps
-        self._log = log
+        self._log = context.log
         self._has_begun = False
         """Partitions can start that ``carry_out`` has not returned True for yet."""
         self.is_waiting = False
@@ -387,7 +354,7 @@ class Resumption:
         self._has_begun = True
         await parts.task.remove(at)
         parts.stopped.add(leaving)
-        stood = {part.key: parts.task.stored_form(part) for part in leaving if part.copier.owns_position}
+        stood = {part.key: parts.task.positions.form(part) for part in leaving if part.copier.owns_position}
         parts.beginning.positions.update(stood)  # should the next line fail, they stall once more
         await parts.beginning.set_positions(
             {

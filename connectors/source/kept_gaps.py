@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from connectors.source import start
+from connectors.source.context import FlowContext
 from connectors.source.errors import TableUnusable
-from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
+from mm2py.config.keys import STATUS_REPLICATION_FACTOR
+from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
 from mm2py.records.status_record import Answer, Command, Done, Gap
 from mm2py.replication.reading.compacted_topic import DamagedTopic
 from mm2py.replication.status_log import StatusLog
+from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 1.0
 """How soon a command is seen."""
@@ -44,26 +41,10 @@ KEPT_MOST: Final = 10
 class KeptGaps:
     """A table of gaps, and the commands that speak of them. ``run`` keeps it in step with the status topic."""
 
-    def __init__(
-        self,
-        settings: FlowSettings,
-        target: Brokers,
-        *,
-        incarnation: Incarnation,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self.speaks_for: Callable[[TopicPartition], bool] = lambda _: True
-        """Whether commands that name a partition are for this worker."""
-        self.wake: Callable[[], None] = lambda: None
-        """Called when there is a command to carry out, or a partition that may go on."""
-        self._settings = settings
-        self._target = target
-        self._incarnation = incarnation
-        self._clock = clock
-        self._rng = rng
-        self._log = log
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._log = context.log
         self._status: StatusLog | None = None
         self._gaps: dict[TopicPartition, dict[bytes, Gap]] = {}
         """The gaps of this incarnation and of previous ones; of each partition the latest last."""
@@ -85,7 +66,7 @@ class KeptGaps:
     def commands(self) -> Sequence[Command]:
         """Return the unanswered commands for this worker, oldest first."""
         found = () if self._status is None else self._status.unanswered()
-        return [command for command in found if self.speaks_for((command.topic, command.partition))]
+        return [command for command in found if self._context.ownership.speaks_for((command.topic, command.partition))]
 
     def of(self, key: TopicPartition) -> Sequence[Gap]:
         """Return the gaps of a partition that are known, the latest last."""
@@ -149,7 +130,7 @@ class KeptGaps:
         Raises:
             Fenced, EpochRefused: this incarnation of the flow is over.
         """
-        backoff = Backoff(self._rng, first_s=0.2, most_s=AGAIN_MOST_S)
+        backoff = Backoff(self._context.rng, first_s=0.2, most_s=AGAIN_MOST_S)
         effect = "gaps are logged and counted only, and commands are not heard; records are copied"
         trouble = Trouble("status", clock=self._clock, log=self._log, effect=effect)
         is_tidy = False
@@ -167,7 +148,7 @@ class KeptGaps:
                     is_tidy = True
                 self._say_malformed(status)
                 if self.is_wanted:
-                    self.wake()
+                    self._context.state.metadata_wanted.set()
                 backoff.reset()
                 trouble.over()
             except (TableUnusable, DamagedTopic) as error:
@@ -195,13 +176,19 @@ class KeptGaps:
         )
         while status.is_missing:
             try:
-                await start.ensure_status_topic(self._settings, self._target)
+                await self._make_topic()
                 await status.read()
             except KafkaError as error:
                 if not error.worth_asking_again:
                     raise
             await asyncio.sleep(POLL_S if status.is_missing else 0)
         self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}
+
+    async def _make_topic(self) -> int:
+        settings = self._context.settings
+        topic = InternalTopic(TopicName(settings.status_topic), settings.status_topic_partitions)
+        factor, setting = settings.status_topic_replication_factor, STATUS_REPLICATION_FACTOR.name
+        return await self._context.make_table(topic, factor, setting, keeps="gaps")
 
     async def flush(self) -> None:
         """Write what is not written yet. Raises: as ``TopicWriter.write``; what could not be written is kept."""
@@ -257,17 +244,17 @@ class KeptGaps:
         """
         if self._status is not None:
             return self._status
-        settings = self._settings
-        partitions = await start.ensure_status_topic(settings, self._target)
+        context, settings = self._context, self._context.settings
+        partitions = await self._make_topic()
         writer = TopicWriter(
-            self._target,
+            context.target.brokers,
             settings.status_topic,
-            self._incarnation,
-            rng=self._rng,
+            context.incarnation,
+            rng=context.rng,
             timeout_ms=int(settings.target_request_timeout_s * 500),
             waits_for_topic=False,
         )
-        status = StatusLog(self._target, settings.status_topic, partitions, writer, self._clock)
+        status = StatusLog(context.target.brokers, settings.status_topic, partitions, writer, self._clock)
         await status.read()
         for gap in reversed(status.gaps()):
             key = (gap.topic, gap.partition)

@@ -13,8 +13,8 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.context import FlowContext
 from connectors.source.errors import RemoteTopicTooNarrow, TopicRefused
-from mm2py.clock import Clock
 
 OWN_LINES_MOST: Final = 20
 """So many topics of each event get a line of their own in a round; the others share lines, which name them all."""
@@ -136,11 +136,11 @@ class RefusedTopics:
 class RefusedConfigs:
     """What one flow's target refused, by remote topic and setting."""
 
-    def __init__(self, target_alias: str, *, clock: Clock, log: FilteringBoundLogger) -> None:
-        self._target_alias = target_alias
-        self._clock = clock
-        self._log = log
-        self._notices = Notices(log)
+    def __init__(self, context: FlowContext) -> None:
+        self._target_alias = context.target.alias
+        self._clock = context.clock
+        self._log = context.log
+        self._notices = Notices(context.log)
         self._refused: dict[tuple[str, str], tuple[str | None, float]] = {}
         """The value that was refused, and when."""
 

@@ -9,19 +9,15 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from connectors.source.acl_sync import AclSync
+from connectors.source.context import FlowContext
 from connectors.source.copying.lookups import RemoteRules
 from connectors.source.copying.task import SourceTask
+from connectors.source.discovery.discovery import Discovery
 from connectors.source.discovery.starting_offsets import Beginning
-from connectors.source.refusals import RefusedConfigs
 from connectors.source.topic_sync import TopicConfigSync, repeat
-from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
-from mm2py.group.ownership import Ownership
-from mm2py.kafka.port import Brokers
 from mm2py.settings.flow_config import Part
 
 
@@ -30,49 +26,36 @@ class Schedules:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
+        context: FlowContext,
         task: SourceTask,
         beginning: Beginning,
-        ownership: Ownership,
-        refused: RefusedConfigs,
-        begun: asyncio.Event,
-        clock: Clock,
-        log: FilteringBoundLogger,
+        discovery: Discovery,
     ) -> None:
-        self._settings = settings
-        self._source = source
-        self._target = target
+        self._context = context
         self._task = task
         self._beginning = beginning
-        self._ownership = ownership
-        self._refused = refused
-        self._begun = begun
-        self._clock = clock
-        self._log = log
+        self._discovery = discovery
+        self._ownership = context.ownership
         self._looked_at = 0
         """How much was copied when ACLs were looked at last."""
-        self._was_head = ownership.is_coordinator
+        self._was_head = context.ownership.is_coordinator
         self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
 
-    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
-        """Go by other settings; those of the schedules that ``parts`` name begin anew at once."""
-        self._settings = settings
+    def change(self, parts: Collection[Part]) -> None:
+        """Those of the schedules that ``parts`` name begin anew at once, by other settings."""
         for part in self._changed.keys() & set(parts):
             self._changed[part].set()
 
     async def run(self) -> None:
-        """Run until cancelled. They begin when ``begun`` says that the first topics are copied.
+        """Run until cancelled. They begin when the first topics are copied.
 
         Where several workers copy the flow its head does all of it, for what it has listed; the others only look what
         has changed for what they copy.
 
         Nothing is set or granted on remote topics of topics that are refused: they may be somebody else's.
         """
-        await self._begun.wait()
-        name = self._settings.flow
+        await self._discovery.made.wait()
+        name = self._context.flow
         async with asyncio.TaskGroup() as schedules:
             schedules.create_task(
                 self._keep(Part.TOPIC_CONFIGS, self._sync_configs), name=f"{name} sync of topic configurations"
@@ -83,7 +66,7 @@ class Schedules:
         changed = self._changed[part]
         while True:
             changed.clear()
-            running = asyncio.create_task(schedule(self._settings), name=part.name)
+            running = asyncio.create_task(schedule(self._context.settings), name=part.name)
             news = asyncio.create_task(changed.wait(), name=f"{part.name} changed")
             try:
                 await asyncio.wait([running, news], return_when=asyncio.FIRST_COMPLETED)
@@ -98,19 +81,13 @@ class Schedules:
     async def _sync_configs(self, settings: FlowSettings) -> None:
         if settings.sync_topic_configs_interval_s is None:
             return
-        rules = RemoteRules(settings, self._source, self._target)
+        rules = RemoteRules(self._context)
 
         async def changed(settings_of: Mapping[str, Mapping[str, str]]) -> None:
             await rules.learn(settings_of, self._task.partitions.values())
 
         configs = TopicConfigSync(
-            settings,
-            self._source,
-            self._target,
-            topics=self._topics,
-            refused=self._refused,
-            changed=changed,
-            log=self._log,
+            self._context, topics=self._topics, refused=self._discovery.refused_configs, changed=changed
         )
 
         async def sync() -> None:
@@ -124,8 +101,8 @@ class Schedules:
             sync,
             name="topic_configs",
             interval_s=settings.sync_topic_configs_interval_s,
-            clock=self._clock,
-            log=self._log,
+            clock=self._context.clock,
+            log=self._context.log,
             news=self._is_head_now,
         )
 
@@ -133,12 +110,9 @@ class Schedules:
         if settings.sync_topic_acls_interval_s is None:
             return
         acls = AclSync(
-            settings,
-            self._source,
-            self._target,
+            self._context,
             topics=lambda: self._topics().keys(),
             kept=lambda: {name for name, _ in self._beginning.positions},
-            log=self._log,
         )
 
         async def sync() -> None:
@@ -150,8 +124,8 @@ class Schedules:
             sync,
             name="topic_acls",
             interval_s=settings.sync_topic_acls_interval_s,
-            clock=self._clock,
-            log=self._log,
+            clock=self._context.clock,
+            log=self._context.log,
             news=self._is_more_copied,
         )
 
@@ -170,5 +144,5 @@ class Schedules:
         return {part.source_topic: part.target_topic for part in self._task.partitions.values()}
 
     def _topics(self) -> dict[str, str]:
-        policy, source = self._settings.policy, self._settings.source.alias
+        policy, source = self._context.settings.policy, self._context.flow.source
         return {name: str(policy.format_remote_topic(source, TopicName(name))) for name in self._ownership.listed}

@@ -15,15 +15,14 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.context import FlowContext
 from connectors.source.refusals import Notices, RefusedConfigs
 from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.error_codes import CONTENT_REFUSED, name_of
 from mm2py.kafka.errors import BrokerRefused, Reaction
-from mm2py.kafka.port import Brokers
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
@@ -106,14 +105,11 @@ class TopicConfigSync:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
+        context: FlowContext,
         *,
         topics: Callable[[], Mapping[str, str]],
         refused: RefusedConfigs,
         changed: Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]],
-        log: FilteringBoundLogger,
     ) -> None:
         """Make one; nothing is asked yet.
 
@@ -122,14 +118,14 @@ class TopicConfigSync:
             changed: is told the remote topics of which a setting has changed that decides how they are written to, with
                 the new values that are known. It is told again a round later, as brokers may still answer the old ones.
         """
-        self._settings = settings
-        self._source = source
-        self._target = target
+        self._context = context
+        self._source = context.source.brokers
+        self._target = context.target.brokers
         self._topics = topics
         self._refused = refused
         self._changed = changed
-        self._log = log
-        self._notices = Notices(log)
+        self._log = context.log
+        self._notices = Notices(context.log)
         self._carried: dict[str, frozenset[str]] = {}
         """By remote topic, the settings that its upstream topic had: one that is removed there is removed here."""
         self._tell_again: set[str] = set()
@@ -156,7 +152,7 @@ class TopicConfigSync:
             self._refused.end()
 
     async def _sync(self, topics: Mapping[str, str]) -> None:
-        flow = self._settings.flow
+        flow = self._context.settings.flow
         upstreams = await admin.describe_topic_configs(self._source, list(topics), channel=CHANNEL)
         remotes = await admin.describe_topic_configs(self._target, list(topics.values()), channel=CHANNEL)
         wanted: dict[str, list[ConfigChange]] = {}
@@ -168,14 +164,14 @@ class TopicConfigSync:
             carried = carried_names(ours, theirs, self._carried.get(remote, frozenset()))
             self._carried[remote] = carried
             try:
-                changes = config_changes(ours, theirs, self._settings.config_filter, carried=carried)
+                changes = config_changes(ours, theirs, self._context.settings.config_filter, carried=carried)
             except PatternTooSlow as error:
                 if self._notices.is_new(("undecided", remote), str(error)):
                     self._log.warning("topic_configs.undecided", topic=remote, why=str(error))
                 continue
             wanted[remote] = [one for one in changes if not self._refused.holds(remote, one.name, one.new)]
         await self._leave_out_unreachable(wanted)
-        if self._settings.sync_topic_configs_dry_run:
+        if self._context.settings.sync_topic_configs_dry_run:
             self._say_what_would_change(wanted)
         else:
             await self._change(wanted)
@@ -266,7 +262,7 @@ class TopicConfigSync:
             tried.turned_down(topic, str(refusal))
         else:
             tried.give_up(topic)
-            self._say_denied(("denied", topic), self._settings.target.alias, topic, refusal, "ALTER_CONFIGS")
+            self._say_denied(("denied", topic), self._context.settings.target.alias, topic, refusal, "ALTER_CONFIGS")
 
 
 def _entries(found: Sequence[ConfigEntry]) -> list[TopicConfigEntry]:

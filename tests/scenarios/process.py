@@ -256,7 +256,7 @@ class Process:
 
     @property
     def task(self) -> SourceTask | None:
-        return None if self.connector is None else self.connector._task
+        return None if self.connector is None else self.connector.task
 
     def freeze(self, *, suspended: bool = False) -> None:
         """Stop the process, or suspend its machine; a suspended machine also stops one of its clocks."""

@@ -360,8 +360,8 @@ def test_a_flow_that_a_worker_refuses_at_run_time_is_copied_by_the_others(unansw
         await asyncio.sleep(0.3)
         running = refused.herder.connectors[0]
         assert isinstance(running.connector, SourceConnector)
-        assert running.connector._task is not None
-        task = running.connector._task
+        assert running.connector.task is not None
+        task = running.connector.task
         task._start(raise_refused(world), "a refusal")
         await world.until(lambda: bool(refused.said("flow.refused")))
         await world.until(lambda: left.owns(world.flow) >= world.keys())

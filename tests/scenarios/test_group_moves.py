@@ -100,9 +100,9 @@ def test_an_attempt_that_fails_before_it_can_write_does_not_hide_unanswered_batc
             raise Mm2Error("The first attempt fails.", remedy="")
 
         assert isinstance(running.connector, SourceConnector)
-        assert running.connector._task is not None
+        assert running.connector.task is not None
         running.plan = replace(running.plan, begin=start_and_fail)
-        running.connector._task._start(fail(), "a failure")
+        running.connector.task._start(fail(), "a failure")
         await world.until(lambda: bool(refused.said("flow.refused")))
         await world.until(lambda: left.owns(world.flow) >= world.keys())
         world.write(name, 2)
@@ -125,12 +125,12 @@ def test_an_excluded_partition_with_unanswered_batches_moves_with_its_outcome_un
         (first,) = await settled(world, 1)
         connector = first.herder.connectors[0].connector
         assert isinstance(connector, SourceConnector)
-        task = connector._task
+        task = connector.task
         assert task is not None
         first.late_s = taking(NEVER_S, writes_to("A.t0"))
         world.write(name)
         await asyncio.sleep(0.3)
-        async with connector._settling:  # as if an operator excluded it
+        async with task.settling:  # as if an operator excluded it
             await task.remove(list(task.partitions))
             first.late_s = lambda *_: 0.0
             assert task.unsettled == world.keys()

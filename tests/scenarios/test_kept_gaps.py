@@ -10,6 +10,7 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import partition_of
 from mm2py.records.status_record import Done, Gap, GapKind, encode_value
 from tests.fakes.broker_model import Record
+from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
@@ -34,15 +35,7 @@ def test_a_gap_found_after_an_operators_position_waits_even_if_the_status_topic_
             waiting=lambda _: None,
         )
         await incarnation.start()
-        gaps = GapKeeper(
-            world.settings,
-            world.target,
-            incarnation=incarnation,
-            metrics=world.metrics,
-            clock=world.clock,
-            rng=random.Random(1),
-            log=world.log,
-        )
+        gaps = GapKeeper(make_context(target=world.target, incarnation=incarnation, clock=world.clock, log=world.log))
         key = ("orders", 0)
         gaps.settle(key)
         gaps.keep(LATER)

@@ -119,7 +119,7 @@ class Worker:
     def is_settled(self) -> bool:
         """Whether it knows how far previous incarnations copied: only then it can report losses."""
         connector = self.herder.connectors[0].connector
-        task = connector._task if isinstance(connector, SourceConnector) else None
+        task = connector.task if isinstance(connector, SourceConnector) else None
         states = [] if task is None else [part.copier.state for part in task.partitions.values()]
         looks_up = any(isinstance(state, Reconciling) and not state.owns_position for state in states)
         return task is not None and not looks_up

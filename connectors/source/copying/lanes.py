@@ -9,19 +9,14 @@ reason, in one line for each topic and reason: a target broker that fails stalls
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from math import inf
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.clock import Clock
+from connectors.source.context import FlowContext
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
-from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.metrics import Metrics
+from mm2py.kafka.port import BrokerId
 from mm2py.replication.copying.copied_partition import (
     Circumstances,
     CopiedPartition,
@@ -32,7 +27,7 @@ from mm2py.replication.copying.copied_partition import (
 )
 from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stalled, Storing, Waiting
 from mm2py.replication.reading.fetch_lane import FetchLane, ReadSettings
-from mm2py.replication.reading.limits import MemoryAccount, MemoryBudget, RateLimit, ReadLimits
+from mm2py.replication.reading.limits import MemoryAccount, RateLimit, ReadLimits
 from mm2py.replication.sending import ProduceLane
 
 
@@ -41,43 +36,21 @@ class Lanes:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
-        budget: MemoryBudget,
-        producer_expiry_ms: int,
+        context: FlowContext,
         handle: Handler,
-        stale: Callable[[], None],
         start: Callable[[Coroutine[Any, Any, None], str], None],
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
     ) -> None:
-        """Make it, without lanes.
-
-        Args:
-            stale: called when a broker was lost: others may lead its partitions by now.
-            start: runs a lane under a name, until the flow's task ends.
-        """
-        self._settings = settings
-        self._source = source
-        self._target = target
-        self._budget = budget
-        self._producer_expiry_ms = producer_expiry_ms
+        """Make it, without lanes. ``start`` runs a lane under a name, until the flow's task ends."""
+        self._context = context
         self._handle = handle
-        self._stale = stale
         self._start = start
-        self._clock = clock
-        self._rng = rng
-        self._log = log
+        self._clock = context.clock
         self._fetch: dict[BrokerId, FetchLane] = {}
         self._produce: dict[BrokerId, ProduceLane] = {}
         self._accounts: dict[BrokerId, MemoryAccount] = {}
         """The memory for what is read and not acknowledged yet, by target broker."""
-        self._rate = RateLimit(settings.bytes_per_second_max)
+        self._rate = RateLimit(context.settings.bytes_per_second_max)
         self._part_of_rate = 1.0
-        self._reading = _reading(settings)
 
     def lead(self, partitions: Collection[CopiedPartition]) -> None:
         """Put every partition into the lanes of the brokers that lead it now."""
@@ -95,15 +68,13 @@ class Lanes:
     def take_part_of_rate(self, part: float) -> None:
         """Read at most this part of ``bytes.per.second.max``: other workers of the flow have the rest."""
         self._part_of_rate = part
-        most = self._settings.bytes_per_second_max
+        most = self._context.settings.bytes_per_second_max
         self._rate.change(None if most is None else max(1, int(most * part)), self._clock.monotonic())
 
-    def change(self, settings: FlowSettings) -> None:
+    def change(self) -> None:
         """Use other settings from the next read on."""
-        self._settings = settings
-        self._reading = _reading(settings)
         for lane in self._fetch.values():
-            lane.settings = self._reading
+            lane.settings = _reading(self._context.settings)
         self.take_part_of_rate(self._part_of_rate)
 
     def offer_read(self, part: CopiedPartition) -> None:
@@ -150,13 +121,15 @@ class Lanes:
         if broker not in self._fetch:
             lane = FetchLane(
                 broker,
-                self._source,
-                self._reading,
+                self._context.source.brokers,
+                _reading(self._context.settings),
                 ReadLimits(self._account, self._rate),
                 clock=self._clock,
-                rng=self._rng,
+                rng=self._context.rng,
                 handle=self._handle,
-                problem=LaneProblem(self._reporter(self._settings.source.alias, broker), self._stale),
+                problem=LaneProblem(
+                    self._reporter(self._context.source.alias, broker), self._context.state.metadata_wanted.set
+                ),
             )
             self._fetch[broker] = lane
             for account in self._accounts.values():
@@ -166,16 +139,17 @@ class Lanes:
 
     def _produce_lane(self, broker: BrokerId) -> ProduceLane:
         if broker not in self._produce:
-            request_ms = int(self._settings.target_request_timeout_s * 1000)
+            request_ms = int(self._context.settings.target_request_timeout_s * 1000)
+            expiry_ms = self._context.ownership.producer_expiry_ms
             lane = ProduceLane(
                 broker,
-                self._target,
+                self._context.target.brokers,
                 timeout_ms=max(request_ms // 2, request_ms - 5_000),
-                retained_after_ms=lambda: self._clock.wall_ms() - self._producer_expiry_ms // 2,
+                retained_after_ms=lambda: self._clock.wall_ms() - expiry_ms // 2,
                 clock=self._clock,
                 handle=self._handle,
                 sent=self.offer_read,
-                problem=LaneProblem(self._reporter(self._settings.target.alias, broker)),
+                problem=LaneProblem(self._reporter(self._context.target.alias, broker)),
             )
             self._produce[broker] = lane
             self._start(lane.run(), f"produce lane {broker}")
@@ -183,16 +157,16 @@ class Lanes:
 
     def _account(self, target: BrokerId) -> MemoryAccount:
         if target not in self._accounts:
-            self._accounts[target] = self._budget.open()
+            self._accounts[target] = self._context.memory.open()
             self._accounts[target].lanes = len(self._fetch)
         return self._accounts[target]
 
     def _reporter(self, alias: str, broker: BrokerId) -> Callable[[str | None], None]:
         def report(problem: str | None) -> None:
             if problem is None:
-                self._log.info("broker.back", cluster=alias, broker=broker)
+                self._context.log.info("broker.back", cluster=alias, broker=broker)
             else:
-                self._log.warning("broker.lost", cluster=alias, broker=broker, why=problem)
+                self._context.log.warning("broker.lost", cluster=alias, broker=broker, why=problem)
 
         return report
 
@@ -216,11 +190,9 @@ _SAYS_WHY = (Reconciling, Waiting, Stalled)
 class Stalls:
     """Which partitions of a flow stand still, and why. The flow's task looks every second."""
 
-    def __init__(self, flow: Flow, timeout_s: float, metrics: Metrics, log: FilteringBoundLogger) -> None:
-        self._flow = flow
-        self.timeout_s = timeout_s
-        self._metrics = metrics
-        self._log = log
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._log = context.log
         self._watches: dict[CopiedPartition, Watch] = {}
 
     def look(
@@ -234,6 +206,7 @@ class Stalls:
         Each reason is said once while a partition stands still, and another reason after ``stall.timeout.ms`` again: a
         target that lacks replicas at first just does not answer.
         """
+        timeout_s = self._context.settings.stall_timeout_s
         self._watches = {part: self._watches.get(part) or Watch() for part in partitions}
         fresh: dict[tuple[str, str], dict[int, float]] = {}
         over: Counter[str] = Counter()
@@ -241,15 +214,15 @@ class Stalls:
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
-            if waited_s < self.timeout_s or isinstance(part.copier.state, _ENDING):
+            if waited_s < timeout_s or isinstance(part.copier.state, _ENDING):
                 over[part.source_topic] += bool(watch.said)
                 watch.said.clear()
                 continue
             part.stalled = why_stalled(circumstances(part))
-            if part.stalled not in watch.said and now_s - max(watch.said.values(), default=-inf) >= self.timeout_s:
+            if part.stalled not in watch.said and now_s - max(watch.said.values(), default=-inf) >= timeout_s:
                 watch.said[part.stalled] = now_s
                 fresh.setdefault((part.source_topic, part.stalled), {})[part.partition] = waited_s
-        self._metrics.set_stalled(self._flow, sum(bool(part.stalled) for part in self._watches))
+        self._context.metrics.set_stalled(self._context.flow, sum(bool(part.stalled) for part in self._watches))
         for (topic, why), waited in fresh.items():
             self._log.error(
                 "partition.stalled",

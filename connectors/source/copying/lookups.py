@@ -15,14 +15,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from connectors.source.context import FlowContext
 from connectors.source.discovery import remote_topics
-from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
-from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
+from mm2py.kafka.port import BrokerId, TopicPartition
 from mm2py.records.compression import Codec
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import (
@@ -44,10 +43,10 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 class RemoteRules:
     """Looks up how remote topics of one flow are to be written to. It keeps nothing: each partition keeps its rules."""
 
-    def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers) -> None:
-        self._settings = settings
-        self._source = source
-        self._target = target
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._source = context.source.brokers
+        self._target = context.target.brokers
 
     async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
         """Give partitions that are copied new rules after settings of their remote topics have changed.
@@ -81,7 +80,7 @@ class RemoteRules:
             known: settings of remote topics; they take precedence over what the target answers.
         Raises: KafkaError.
         """
-        compression = self._settings.compression
+        compression = self._context.settings.compression
         codec = None if compression is None else int(Codec[compression.upper()])
         names = list(upstreams)
         rules: dict[str, TargetRules] = {}
@@ -125,24 +124,12 @@ class SourceEnds:
     holds for a partition that is being reconciled, or that waits for its first position.
     """
 
-    def __init__(
-        self,
-        source: Brokers,
-        partitions: Mapping[tuple[str, int], CopiedPartition],
-        *,
-        fetch_max_wait_s: float,
-        clock: Clock,
-    ) -> None:
-        """Make one; ``run`` starts it.
-
-        Args:
-            partitions: those that are copied; it may change meanwhile.
-            fetch_max_wait_s: how long a read may wait at the source: an idle partition is not heard of for so long.
-        """
-        self._source = source
+    def __init__(self, context: FlowContext, partitions: Mapping[TopicPartition, CopiedPartition]) -> None:
+        """Make one; ``run`` starts it. ``partitions`` are those that are copied; it may change meanwhile."""
+        self._context = context
+        self._source = context.source.brokers
         self._partitions = partitions
-        self.fetch_max_wait_s = fetch_max_wait_s
-        self._clock = clock
+        self._clock = context.clock
 
     async def run(self) -> None:
         """Ask until cancelled. Raises: KafkaError that no retry mends."""
@@ -157,8 +144,9 @@ class SourceEnds:
         """Return the partitions that were not read for a while, and that have no known records waiting."""
         found: list[CopiedPartition] = []
         now_s = self._clock.monotonic()
+        unread_after_s = LOOK_EVERY_S + self._context.settings.fetch_max_wait_ms / 1000  # a read may wait so long
         for part in self._partitions.values():
-            if now_s - part.read_at_s < LOOK_EVERY_S + self.fetch_max_wait_s:
+            if now_s - part.read_at_s < unread_after_s:
                 part.asked_end = 0
             elif not isinstance(part.copier.state, _ENDING):
                 known_end = max(part.copier.end_offset or 0, part.log_end)
@@ -187,25 +175,21 @@ class TargetEnds:
 
     def __init__(
         self,
-        target: Brokers,
+        context: FlowContext,
         partitions: Mapping[TopicPartition, CopiedPartition],
-        *,
         handle: Handler,
-        stale: Callable[[], None],
-        clock: Clock,
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
             partitions: those that are copied, by source topic; it may change meanwhile.
             handle: gets ``TargetWhole``, ``TargetShort`` and ``TargetLost``.
-            stale: called where fresh metadata may help.
         """
-        self._target = target
+        self._context = context
+        self._target = context.target.brokers
         self._partitions = partitions
         self._handle = handle
-        self._stale = stale
-        self._clock = clock
+        self._clock = context.clock
         self._wanted: dict[CopiedPartition, None] = {}
         self._asked: set[BrokerId | None] = set()
         """Leaders that are being asked."""
@@ -242,7 +226,7 @@ class TargetEnds:
             times = self._in_vain[leader] = self._in_vain.get(leader, -1) + 1 if again else -1
             if again:
                 if leader is not None:  # while there is no leader, the connector asks for metadata anyway
-                    self._stale()
+                    self._context.state.metadata_wanted.set()
                 await asyncio.sleep(AGAIN_S[min(times, len(AGAIN_S) - 1)])
         finally:
             self._asked.discard(leader)
@@ -320,21 +304,18 @@ class Inquiries:
 
     def __init__(
         self,
-        source: Brokers,
-        target: Brokers,
-        partitions: Mapping[tuple[str, int], CopiedPartition],
-        *,
+        context: FlowContext,
+        partitions: Mapping[TopicPartition, CopiedPartition],
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         handle: Handler,
-        clock: Clock,
     ) -> None:
         """``keep`` puts a record into quarantine and tells whether it is there."""
-        self._source = source
-        self._target = target
+        self._source = context.source.brokers
+        self._target = context.target.brokers
         self._partitions = partitions
         self._keep = keep
         self._handle = handle
-        self._clock = clock
+        self._clock = context.clock
         self._looked_up: dict[CopiedPartition, int] = {}
         """The source offset of the last record for which limits were looked up before it went into quarantine."""
 

@@ -17,16 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.clock import Clock
+from connectors.source.context import FlowContext
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import PositionStored
 from mm2py.replication.copying.states import Storing
-from mm2py.replication.position import Position, PositionAccount
+from mm2py.replication.position import Position
 from mm2py.replication.position_store import PositionStore
 
 GONE_REPORT_S: Final = 10.0
@@ -50,36 +48,30 @@ class PositionKeeper:
 
     def __init__(
         self,
+        context: FlowContext,
+        source_id: str | None,
         store: PositionStore,
         partitions: Mapping[TopicPartition, CopiedPartition],
         *,
-        interval_s: float,
-        form: Callable[[CopiedPartition], StoredPosition],
         handle: Handler,
         before_first: Callable[[], Awaitable[None]],
-        account: PositionAccount,
-        clock: Clock,
-        log: FilteringBoundLogger,
     ) -> None:
         """Make one; ``run`` starts it, and ``look`` is called now and then.
 
         Args:
             partitions: those that are copied; it may change meanwhile.
-            form: returns the position of a partition as it is stored.
             handle: gets ``PositionStored`` for each first position.
             before_first: is awaited before first positions and owed ones are stored.
-            account: limits the number of the other ones.
         """
+        self._context = context
+        self._source_id = source_id
         self._store = store
         self._partitions = partitions
-        self.interval_s = interval_s
-        """May be changed; the next round uses it."""
-        self._form = form
         self._handle = handle
         self._before_first = before_first
-        self._account = account
-        self._clock = clock
-        self._log = log
+        self._account = context.position_budget.open()
+        self._clock = context.clock
+        self._log = context.log
         self._times_recreated = store.times_recreated
         self._gone_since_s: float | None = None
         self._said_gone = False
@@ -115,6 +107,25 @@ class PositionKeeper:
         """Return how long the oldest change of a position has waited to be stored; 0.0 if none waits."""
         return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
 
+    def form(self, part: CopiedPartition) -> StoredPosition:
+        """Return what would be stored of a partition now."""
+        position, identity = part.copier.position, part.copier.identity
+        return StoredPosition(
+            next_source=position.source_offset,
+            source_cluster=self._source_id,
+            source_topic_id=part.source_topic_id,
+            source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
+            next_target=position.target_offset,
+            target_topic_id=part.target_topic_id,
+            target_leader_epoch=position.target_leader_epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            next_sequence=position.sequence,
+            by=identity.transactional_id,
+            skipped=position.skipped,
+            unknown=part.unknown_fields,
+        )
+
     # What the task asks for
 
     def store_first(self, part: CopiedPartition) -> None:
@@ -145,7 +156,7 @@ class PositionKeeper:
                 continue
             drained = not part.copier.is_unsettled
             if drained or is_first or self._stored.get(part.key) != part.copier.position:
-                self._owed[part.key] = replace(self._form(part), drained=drained)
+                self._owed[part.key] = replace(self.form(part), drained=drained)
                 self._stored[part.key] = part.copier.position
                 self._starting.pop(part, None)
                 self._behind_since_s.pop(part.key, None)
@@ -187,7 +198,7 @@ class PositionKeeper:
         while any(waits_for(key, self._clock.monotonic()) for key in keys):
             self._settled.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.interval_s):
+                async with asyncio.timeout(self._context.settings.position_interval_s):
                     await self._settled.wait()
         return sum(key in self._owed for key in keys)
 
@@ -234,7 +245,7 @@ class PositionKeeper:
         first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.starting}
         changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
         most = self._account.take(len(changed), now_s)
-        pause_s = self.interval_s
+        pause_s = self._context.settings.position_interval_s
         if most < len(changed):
             changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
             pause_s = min(pause_s, self._account.again_in_s(now_s))
@@ -264,7 +275,7 @@ class PositionKeeper:
             parts = [part for part in (*write.starting, *changed) if self._partitions.get(part.key) is part]
             seen = [(part, part.copier.position, part.copier.identity) for part in parts]
             if owed or parts:
-                await self._store.store(owed | {part.key: self._form(part) for part in parts})
+                await self._store.store(owed | {part.key: self.form(part) for part in parts})
             for key, stored in owed.items():
                 if self._owed.get(key) is stored:
                     del self._owed[key]

@@ -8,14 +8,10 @@ crash in between it is refused again, and stored again under the same key.
 from __future__ import annotations
 
 import asyncio
-import random
 import uuid
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
+from connectors.source.context import FlowContext
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin, internal_topic
 from mm2py.kafka.admin import describe_topic_acls
@@ -26,8 +22,7 @@ from mm2py.kafka.error_codes import (
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.kafka.port import ANY_BROKER, Brokers, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.port import ANY_BROKER, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.records.batch import NewRecord, Record, read_records
 from mm2py.records.quarantined import Origin, Provenance, Quarantined, encode_quarantined
 from mm2py.replication.copying.copied_partition import CopiedPartition
@@ -67,32 +62,20 @@ class AnotherRead(KafkaError):
 class Quarantine:
     """The quarantine of one flow."""
 
-    def __init__(
-        self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
-        source_id: str | None,
-        incarnation: Incarnation,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._settings = settings
-        self._source = source
-        self._target = target
+    def __init__(self, context: FlowContext, source_id: str | None) -> None:
+        self._context = context
+        self._flow = context.flow
+        self._target = context.target.brokers
         self._source_id = source_id
-        self._clock = clock
-        self._rng = rng
-        self._log = log
-        self._topic = quarantine(settings.flow.source)
+        self._clock = context.clock
+        self._log = context.log
+        self._topic = quarantine(context.flow.source)
         self._writer = TopicWriter(
-            target,
+            self._target,
             self._topic.name,
-            incarnation,
-            rng=rng,
-            timeout_ms=int(settings.target_request_timeout_s * 500),
+            context.incarnation,
+            rng=context.rng,
+            timeout_ms=int(context.settings.target_request_timeout_s * 500),
             remedy=f"Grant mm2py WRITE on {self._topic.name}, or raise its max.message.bytes.",
             channel=CHANNEL,
             waits_for_topic=False,
@@ -103,10 +86,6 @@ class Quarantine:
         self._readers_known_s: dict[str, float] = {}
         self._said: set[tuple[str, str]] = set()
 
-    def change(self, settings: FlowSettings) -> None:
-        """Use other settings if the topic has to be created."""
-        self._settings = settings
-
     async def keep(self, part: CopiedPartition, poison: Poison) -> bool:
         """Store the record. Returns True when the target has acknowledged it, False if it could not be stored.
 
@@ -115,7 +94,7 @@ class Quarantine:
         Raises:
             Fenced, EpochRefused: the flow's producer id cannot be used any more.
         """
-        backoff = Backoff(self._rng, most_s=2.0)
+        backoff = Backoff(self._context.rng, most_s=2.0)
         error: Mm2Error
         for _ in range(ATTEMPTS):
             try:
@@ -151,7 +130,7 @@ class Quarantine:
         topic_id = None if part.source_topic_id is None else str(part.source_topic_id)
         kept = Quarantined(
             Provenance(
-                str(self._settings.flow),
+                str(self._flow),
                 self._source_id,
                 Origin(part.source_topic, part.partition, poison.offset, topic_id),
                 record.timestamp_ms,
@@ -189,7 +168,7 @@ class Quarantine:
             read_committed=False,
             answer_all=True,
         )
-        reply = await self._source.send(part.source_leader, request, channel=CHANNEL)
+        reply = await self._context.source.brokers.send(part.source_leader, request, channel=CHANNEL)
         code = reply.error_code or next((found.error_code for found in reply.partitions), 0)
         if code:
             raise BrokerRefused(what, code)
@@ -215,7 +194,7 @@ class Quarantine:
             found = await internal_topic.find_or_make(
                 self._target,
                 self._topic,
-                self._settings.offsets_topic_replication_factor,
+                self._context.settings.offsets_topic_replication_factor,
                 setting="offset.storage.replication.factor",
                 made=self._note_made,
             )
@@ -223,7 +202,7 @@ class Quarantine:
                 await self._check_topic()
         except internal_topic.TopicNotMade as error:
             raise QuarantineUnusable(
-                f"{self._topic.name} cannot be made on {self._settings.flow.target}: {error.what}",
+                f"{self._topic.name} cannot be made on {self._flow.target}: {error.what}",
                 remedy=f"{error.remedy} Where that is more than the cluster allows, a smaller max.message.bytes will do"
                 " for smaller records.",
             ) from error
@@ -258,7 +237,7 @@ class Quarantine:
         now_s = self._clock.monotonic()
         if now_s - self._readers_known_s.get(remote, float("-inf")) < READERS_KNOWN_S:
             return
-        name, target = self._topic.name, self._settings.flow.target
+        name, target = self._topic.name, self._flow.target
         try:
             acls = await describe_topic_acls(self._target, channel=CHANNEL)
         except BrokerRefused as error:

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.config.settings import FlowSettings
+from connectors.source.context import FlowContext
 from mm2py.connector import TopicStatus
+from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
 from mm2py.replication.copying.events import Report
 from mm2py.replication.copying.states import Copying, Reconciling, Stalled, Waiting
@@ -32,18 +31,16 @@ class Reports:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        partitions: Mapping[tuple[str, int], CopiedPartition],
-        *,
+        context: FlowContext,
+        partitions: Mapping[TopicPartition, CopiedPartition],
         waiting: Mapping[CopiedPartition, float],
-        log: FilteringBoundLogger,
     ) -> None:
         """``waiting`` has the clock's time since when copiers wait; both mappings belong to the task."""
-        self._settings = settings
-        self._flow = settings.flow
+        self._context = context
+        self._flow = context.flow
         self._partitions = partitions
         self._waiting = waiting
-        self._log = log
+        self._log = context.log
         self._denied: dict[tuple[str, str], set[CopiedPartition]] = {}
         """Partitions that a missing right stops, by topic and event."""
         self._held_up: dict[CopiedPartition, float] = {}
@@ -123,7 +120,7 @@ class Reports:
 
     def say_transactional(self) -> None:
         """Log once for each topic that it has transactions, if aborted ones are copied as well."""
-        if self._settings.read_committed:
+        if self._context.settings.read_committed:
             return
         seen = {part.source_topic for part in self._partitions.values() if part.transactional_seen}
         for topic in sorted(seen):
@@ -132,7 +129,7 @@ class Reports:
                     "topic.transactional",
                     topic=topic,
                     effect="records of aborted transactions are copied as ordinary ones",
-                    remedy=f"Set {self._settings.source.alias}.consumer.isolation.level=read_committed if unwanted.",
+                    remedy=f"Set {self._flow.source}.consumer.isolation.level=read_committed if unwanted.",
                 )
 
     def say_repacked(self) -> None:

@@ -8,30 +8,23 @@ the target: before a partition's first batch, then at most ``position_interval_s
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.copying.lanes import Lanes, Stalls
 from connectors.source.copying.lookups import Inquiries, SourceEnds, TargetEnds
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
-from connectors.source.errors import ExactlyOnceImpossible
-from connectors.source.recovery.previous_producers import PreviousProducers
+from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job, Reconciler
 from connectors.source.recovery.reconciliation import Reconciliation
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.port import Brokers
-from mm2py.kafka.producer.incarnation import Fenced, Incarnation
-from mm2py.records.source_offset import StoredPosition
+from mm2py.kafka.port import TopicPartition
+from mm2py.kafka.producer.incarnation import Fenced
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import (
     Displaced,
@@ -48,9 +41,7 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.states import Copying, Drained, Waiting
-from mm2py.replication.position import PositionBudget
 from mm2py.replication.position_store import PositionStore
-from mm2py.replication.reading.limits import MemoryBudget
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer what is on its way."""
@@ -79,130 +70,57 @@ class PositionsNotStored(Mm2Error):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a task needs to know of one side besides its brokers."""
-
-    cluster_id: str | None
-    brokers: Brokers
-
-
 class SourceTask:
     """Copies the partitions it is given until it is drained."""
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Cluster,
-        target: Cluster,
-        *,
-        incarnation: Incarnation,
-        previous: PreviousProducers,
+        context: FlowContext,
+        prepared: Prepared,
         store: PositionStore,
+        *,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
-        budget: MemoryBudget,
-        position_budget: PositionBudget,
-        producer_expiry_ms: int,
         met_gap: Callable[[CopiedPartition, GapFound], None],
         gaps_written: Callable[[], Awaitable[None]],
-        stalls: Stalls,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
             keep: puts a record into quarantine and tells whether it is there.
-            gaps_written: returns when the gaps that were met are known to the next life, or cannot be for now.
+            gaps_written: returns when the gaps that were met are known to the next attempt, or cannot be for now.
         """
-        self.partitions: dict[tuple[str, int], CopiedPartition] = {}
-        self.metadata_wanted = asyncio.Event()
-        self._settings = settings
-        self._source = source
-        self._incarnation = incarnation
+        self.partitions: dict[TopicPartition, CopiedPartition] = {}
+        self.settling = asyncio.Lock()
+        """Held while partitions start, are released, or go on behind a gap: one thing at a time."""
+        self.unsettled: set[TopicPartition] = set()
+        """Partitions that were drained, and of which something that was sent may be stored later."""
+        self.is_draining = False
+        """The whole task is being drained, or was."""
+        self._context = context
+        self._clock = context.clock
+        self._metadata_wanted = context.state.metadata_wanted
         self._met_gap = met_gap
-        self._stalls = stalls
-        self._clock = clock
-        self._log = log
-        self.leaves_doubt = False
-        """Something was on its way when its partition was drained, and may arrive yet."""
-        self.unsettled: set[tuple[str, int]] = set()
-        """Of which partitions, as far as they are copied no more."""
-        self.unfenced: str | None = None
-        """Why an earlier writer could not be shut out, if there is one."""
-        self._reconciliation = Reconciliation(
-            Reconciler(
-                source.brokers,
-                target.brokers,
-                read_committed=settings.read_committed,
-                clock=clock,
-                rng=rng,
-                wanted=lambda part: self.partitions.get(part.key) is part,
-                unfenced=self._note_unfenced,
-            ),
-            ResumeFromMm2(
-                settings,
-                source.brokers,
-                target.brokers,
-                clock=clock,
-                rng=rng,
-                log=log,
-                wanted=lambda part: self.partitions.get(part.key) is part,
-                handle=self._handle,
-            ),
-            incarnation,
-            previous,
-            flow=settings.flow,
-            exactly_once=settings.exactly_once == "enabled",
-            shared=settings.many_to_one,
+        self._stalls = Stalls(context)
+        self.reconciliation = Reconciliation(
+            context,
+            Reconciler(context, prepared.previous, self._is_wanted),
+            ResumeFromMm2(context, self._is_wanted, self._handle),
+            prepared.previous,
             handle=self._handle,
             met_gap=met_gap,
-            log=log,
         )
-        self._lanes = Lanes(
-            settings,
-            source.brokers,
-            target.brokers,
-            budget=budget,
-            producer_expiry_ms=producer_expiry_ms,
-            handle=self._handle,
-            stale=self.metadata_wanted.set,
-            start=self._start,
-            clock=clock,
-            rng=rng,
-            log=log,
-        )
-        self._ends = TargetEnds(
-            target.brokers,
-            self.partitions,
-            handle=self._handle,
-            stale=self.metadata_wanted.set,
-            clock=clock,
-        )
-        self._inquiries = Inquiries(
-            source.brokers, target.brokers, self.partitions, keep=keep, handle=self._handle, clock=clock
-        )
-        self._source_ends = SourceEnds(
-            source.brokers, self.partitions, fetch_max_wait_s=settings.fetch_max_wait_ms / 1000, clock=clock
-        )
+        self.lanes = Lanes(context, self._handle, self._start)
+        self._ends = TargetEnds(context, self.partitions, self._handle)
+        self._inquiries = Inquiries(context, self.partitions, keep, self._handle)
+        self._source_ends = SourceEnds(context, self.partitions)
         self.positions = PositionKeeper(
-            store,
-            self.partitions,
-            interval_s=settings.position_interval_s,
-            form=self.stored_form,
-            handle=self._handle,
-            before_first=gaps_written,
-            account=position_budget.open(),
-            clock=clock,
-            log=log,
+            context, prepared.source_id, store, self.partitions, handle=self._handle, before_first=gaps_written
         )
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
-        self._reports = Reports(settings, self.partitions, waiting=self._waiting, log=log)
+        self._reports = Reports(context, self.partitions, self._waiting)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
-        self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
 
     # What the connector does with it
@@ -220,7 +138,7 @@ class SourceTask:
                 tasks.create_task(self.positions.run(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
                 tasks.create_task(self._report(), name="report")
-                tasks.create_task(self._reconciliation.run(), name="reconciliation")
+                tasks.create_task(self.reconciliation.run(), name="reconciliation")
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
                 self._lead_lanes()
@@ -228,17 +146,7 @@ class SourceTask:
             raise group.exceptions[0] from None
         finally:
             self._tasks = None
-            self._lanes.close()
-
-    @property
-    def foreign_topics(self) -> Collection[str]:
-        """Remote topics to which others write."""
-        return self._reconciliation.foreign
-
-    @property
-    def repeated_topics(self) -> Collection[str]:
-        """Remote topics in which records may stand twice."""
-        return self._reconciliation.repeated
+            self.lanes.close()
 
     def add(
         self,
@@ -251,21 +159,20 @@ class SourceTask:
         ``jobs`` are those among them that an earlier life may have written to since its position, ``behind_mm2``
         those that MirrorMaker 2 may have.
         """
-        if self._draining:
+        if self.is_draining:
             return
         for part in partitions:
             self.partitions[part.key] = part
-            self._let_know(part)
+            part.copier.handle(SettingsChanged(self._context.copy_settings))
             if part.copier.owns_position:
                 self.positions.store_first(part)
-        self._reconciliation.begin(jobs, behind_mm2)
+        self.reconciliation.begin(jobs, behind_mm2)
         self._lead_lanes()
 
-    async def remove(self, keys: Iterable[tuple[str, int]]) -> None:
+    async def remove(self, keys: Iterable[TopicPartition]) -> None:
         """Drain partitions, store where they stand, and forget them. What cannot be stored soon is stored later."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
-        self.unsettled.update(part.key for part in leaving if part.copier.is_unsettled)
         self.forget(leaving)
 
     def forget(self, leaving: Iterable[CopiedPartition]) -> None:
@@ -278,12 +185,7 @@ class SourceTask:
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._inquiries.forget(part)
-            self._lanes.forget(part)
-
-    @property
-    def is_draining(self) -> bool:
-        """It is being drained as a whole, or was."""
-        return self._draining
+            self.lanes.forget(part)
 
     def begin_to_drain(self, leaving: Iterable[CopiedPartition]) -> None:
         """Read no more of these and send nothing more; they are ``DRAINED`` when all that was sent is answered."""
@@ -301,54 +203,18 @@ class SourceTask:
         Raises:
             DrainIncomplete, PositionsNotStored: the target did not answer in time; the next life reconciles the rest.
         """
-        self._draining = True
+        self.is_draining = True
         left, not_stored = await self._drain(list(self.partitions.values()), patience_s=FINAL_POSITIONS_S)
         if left:
             raise DrainIncomplete(left)
         if not_stored:
             raise PositionsNotStored(not_stored, self.positions.problem)
 
-    def take_part_of_rate(self, part: float) -> None:
-        """See ``Lanes``."""
-        self._lanes.take_part_of_rate(part)
-
-    def change(self, settings: FlowSettings) -> None:
+    def change(self) -> None:
         """Take other settings up at the next request; nothing under way ends."""
-        self._settings = settings
-        self._lanes.change(settings)
-        self._stalls.timeout_s = settings.stall_timeout_s
-        self._source_ends.fetch_max_wait_s = settings.fetch_max_wait_ms / 1000
-        self.positions.interval_s = settings.position_interval_s
+        self.lanes.change()
         for part in self.partitions.values():
-            self._let_know(part)
-
-    def _let_know(self, part: CopiedPartition) -> None:
-        """Also of one that begins: it may have been made by the settings before."""
-        now = replace(
-            part.copier.settings,
-            ready_max_bytes=self._settings.fetch_partition_max_bytes,
-            quarantines=self._settings.quarantines,
-        )
-        part.copier.handle(SettingsChanged(now))
-
-    def stored_form(self, part: CopiedPartition) -> StoredPosition:
-        """Return what would be stored of a partition now."""
-        position, identity = part.copier.position, part.copier.identity
-        return StoredPosition(
-            next_source=position.source_offset,
-            source_cluster=self._source.cluster_id,
-            source_topic_id=part.source_topic_id,
-            source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
-            next_target=position.target_offset,
-            target_topic_id=part.target_topic_id,
-            target_leader_epoch=position.target_leader_epoch,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            next_sequence=position.sequence,
-            by=identity.transactional_id,
-            skipped=position.skipped,
-            unknown=part.unknown_fields,
-        )
+            part.copier.handle(SettingsChanged(self._context.copy_settings))
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
         """Take in who leads the source partitions now."""
@@ -379,9 +245,12 @@ class SourceTask:
                 self._carry_out(part, effect)
         self._lead_lanes()
 
+    def _is_wanted(self, part: CopiedPartition) -> bool:
+        return self.partitions.get(part.key) is part
+
     def _lead_lanes(self) -> None:
         if self._tasks is not None:
-            self._lanes.lead(self.partitions.values())
+            self.lanes.lead(self.partitions.values())
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._tasks is None:
@@ -396,8 +265,8 @@ class SourceTask:
             self._carry_out(part, effect)
         state = copier.state
         if isinstance(state, Copying):
-            self._lanes.offer_batches(part)
-            self._lanes.offer_read(part)
+            self.lanes.offer_batches(part)
+            self.lanes.offer_read(part)
         elif isinstance(state, Waiting):
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()
@@ -416,7 +285,7 @@ class SourceTask:
             case Need.STORE_POSITION:
                 self.positions.store_first(part)
             case Need.METADATA:
-                self.metadata_wanted.set()
+                self._metadata_wanted.set()
             case Need.OFFSETS:
                 self._once(("offsets", part.copier.name), self._inquiries.find_offsets(part))
             case Need.TARGET_END:
@@ -424,11 +293,11 @@ class SourceTask:
             case Need.LIMITS:
                 self._once(("limits", part.target_topic), self._inquiries.find_limits(part))
             case Need.RECONCILE:
-                self._reconciliation.lost_track(part)
+                self.reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:
                 self._once(("fenced", ""), self._end_incarnation())
             case Displaced():
-                self._reconciliation.displaced(part, effect)
+                self.reconciliation.displaced(part, effect)
 
     def _once(self, what: tuple[str, str], work: Coroutine[Any, Any, None]) -> None:
         """Start a piece of work unless the same one is under way."""
@@ -443,25 +312,14 @@ class SourceTask:
             except KafkaError as error:
                 if not error.worth_asking_again:
                     raise
-                self.metadata_wanted.set()  # the copier's pause ends and it asks again
+                self._metadata_wanted.set()  # the copier's pause ends and it asks again
             finally:
                 self._busy.discard(what)
 
         self._start(run(), " ".join(what))
 
-    def _note_unfenced(self, why: str, partitions: int) -> None:
-        if self._settings.exactly_once == "enabled":
-            raise ExactlyOnceImpossible(self._settings.flow, why)
-        self.unfenced = why
-        self._log.warning(
-            "writer.unfenced",
-            partitions=partitions,
-            why=why,
-            effect="if that process still runs, records may be there twice",
-        )
-
     async def _end_incarnation(self) -> None:
-        raise Fenced(self._incarnation.identity.transactional_id)
+        raise Fenced(self._context.incarnation.identity.transactional_id)
 
     async def _resume_waiting(self) -> None:
         """End each copier's pause when it is due."""
@@ -488,7 +346,7 @@ class SourceTask:
             self.positions.look()
             self._reports.say_waits(self._clock.monotonic())
             self._reports.say_transactional()
-            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self._lanes.circumstances)
+            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self.lanes.circumstances)
             self._reports.say_repacked()
 
     async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
@@ -504,8 +362,8 @@ class SourceTask:
                     await self._settled.wait()
         except TimeoutError:
             self.settle_gaps(leaving)
-        self.leaves_doubt |= any(part.copier.is_unsettled for part in leaving)
+        self.unsettled.update(part.key for part in leaving if part.copier.is_unsettled)
         # Those handed over meanwhile have another owner by now, who alone says where they stand.
-        ours = [part for part in leaving if self.partitions.get(part.key) is part]
+        ours = [part for part in leaving if self._is_wanted(part)]
         not_stored = await self.positions.store_final(ours, patience_s=patience_s)
         return sum(not isinstance(part.copier.state, Drained) for part in leaving), not_stored

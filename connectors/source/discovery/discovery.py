@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
 from connectors.source.assignment import HandedDown
+from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
@@ -29,13 +28,11 @@ from connectors.source.errors import (
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.recovery.reconciliation import StoppedPartitions
 from connectors.source.refusals import RefusedConfigs, RefusedTopics
-from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
-from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
-from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.kafka.port import TopicPartition
 from mm2py.records.control_record import TopicClaim
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
@@ -64,44 +61,30 @@ class Discovery:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
+        context: FlowContext,
         source_id: str | None,
         task: SourceTask,
         beginning: Beginning,
+        *,
         gaps: GapKeeper,
         stopped: StoppedPartitions,
-        ownership: Ownership,
         handed_down: HandedDown,
-        settling: asyncio.Lock,
-        refused: RefusedTopics,
-        refused_configs: RefusedConfigs,
-        allow_recopy: Collection[str],
-        clock: Clock,
-        log: FilteringBoundLogger,
     ) -> None:
-        """``settling`` is held while partitions begin: none is let go meanwhile."""
         self.made = asyncio.Event()
         """The first round has been looked at: what could begin has begun."""
-        self._settings = settings
-        self._flow = settings.flow
-        self._source = source
-        self._target = target
+        self.refused_configs = RefusedConfigs(context)
+        self._context = context
+        self._flow = context.flow
         self._source_id = source_id
         self._task = task
         self._beginning = beginning
         self._gaps = gaps
         self._stopped = stopped
-        self._ownership = ownership
+        self._ownership = context.ownership
         self._handed_down = handed_down
-        self._settling = settling
-        self._refused = refused
-        self._refused_configs = refused_configs
-        self._allow_recopy = frozenset(allow_recopy)
-        self._clock = clock
-        self._log = log
+        self._refused = RefusedTopics(context.log)
+        self._clock = context.clock
+        self._log = context.log
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that are not to be copied."""
         self._look_again_at_s = 0.0
@@ -131,10 +114,9 @@ class Discovery:
         self.made.set()
         return missing
 
-    def change(self, settings: FlowSettings) -> None:
-        """Go by other settings from the next round on: refused topics are looked at again in it."""
-        self._settings = settings
-        self.look_again()
+    def refused(self) -> dict[str, str]:
+        """Return which topics are not copied, or not wholly, and why."""
+        return self._refused.shown()
 
     def look_again(self) -> None:
         """Look at refused topics in the next round: what was in their way may be gone."""
@@ -178,9 +160,9 @@ class Discovery:
             try:
                 decision = should_replicate(
                     TopicName(name),
-                    policy=self._settings.policy,
-                    topic_filter=self._settings.topic_filter,
-                    heartbeats_replication=self._settings.heartbeats_replication,
+                    policy=self._context.settings.policy,
+                    topic_filter=self._context.settings.topic_filter,
+                    heartbeats_replication=self._context.settings.heartbeats_replication,
                     target_alias=self._flow.target,
                 )
             except PatternTooSlow as error:
@@ -241,7 +223,7 @@ class Discovery:
         now_s = self._clock.monotonic()
         if now_s < self._look_again_at_s:
             return self._refused.names()
-        self._look_again_at_s = now_s + look_again_s(self._settings)
+        self._look_again_at_s = now_s + look_again_s(self._context.settings)
         return set()
 
     def _check_names(
@@ -265,15 +247,21 @@ class Discovery:
         topics: Mapping[str, tuple[str, TopicMetadata]],
         refused: dict[str, TopicRefused],
     ) -> None:
-        source, target = self._source, self._target
+        context = self._context
         known = (self._task.partitions, self._beginning.positions)
         others = {key for keys in known for key in keys if key[0] not in topics}
-        found = await remote_topics.ensure(self._settings, source, target, topics, partitions_elsewhere=len(others))
+        found = await remote_topics.ensure(
+            context.settings,
+            context.source.brokers,
+            context.target.brokers,
+            topics,
+            partitions_elsewhere=len(others),
+        )
         refused |= found.refused
         self._say_created(found)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         await self._list(pairs, refused)
-        async with self._settling:
+        async with self._task.settling:
             refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
         refused |= {name: error for name, error in found.too_narrow.items() if name not in refused}
 
@@ -304,7 +292,6 @@ class Discovery:
             await self._ownership.list_partitions(partitions, widths, claims, source_cluster=self._source_id)
 
     async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
-        source = self._source
         ours = {
             name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0]) and self._leads_there(name)
         }
@@ -322,7 +309,7 @@ class Discovery:
         )
         if begun.partitions:
             names = sorted({part.source_topic for part in begun.partitions})
-            self._task.learn_source(await fetch_metadata(source, names, channel="watch"))
+            self._task.learn_source(await fetch_metadata(self._context.source.brokers, names, channel="watch"))
             self._log.info(
                 "topics.copying",
                 topics=len(names),
@@ -334,10 +321,10 @@ class Discovery:
 
     def _refuse_another_source(self) -> None:
         there = self._ownership.source_cluster
-        refuse_another_source(self._flow, self._settings.group, here=self._source_id, there=there)
+        refuse_another_source(self._flow, self._context.settings.group, here=self._source_id, there=there)
 
     def _remote(self, topic: str) -> str:
-        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+        return str(self._context.settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
 
     def _taken(self, topic: str) -> SeveralFlows | None:
         """Return why a topic must not be copied, if another flow has listed its remote topic before."""
@@ -350,7 +337,7 @@ class Discovery:
         return topic in group.listed and group.claim(topic) in {None, self._claim_on(topic)}
 
     def _claim_on(self, topic: str) -> TopicClaim:
-        return TopicClaim.of(topic, self._remote(topic), mixes=self._settings.many_to_one)
+        return TopicClaim.of(topic, self._remote(topic), mixes=self._context.settings.many_to_one)
 
     # What is gone
 
@@ -367,7 +354,7 @@ class Discovery:
         where they stand."""
         names = sorted({name for name, _ in self._task.partitions} & self._passed_over)
         if names:
-            async with self._settling:
+            async with self._task.settling:
                 await self._stop_copying(self._passed_over)
             self._log.info("topics.left", topics=len(names), first=names[0], why="they are not to be copied any more")
 
@@ -375,12 +362,12 @@ class Discovery:
         parts = [part for key, part in self._task.partitions.items() if key[0] in names]
         self._stopped.add(parts)
         await self._task.remove([part.key for part in parts])
-        stood = {part.key: self._task.stored_form(part) for part in parts if part.copier.owns_position}
+        stood = {part.key: self._task.positions.form(part) for part in parts if part.copier.owns_position}
         self._beginning.positions.update(stood)
 
     def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
         """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
-        done = self._gaps.policy(kind)
+        done = self._context.gap_policy(kind)
         if done in {Done.STOPPED, Done.KEPT}:
             self._gaps.met_topic(kind, name, self._positions_of(name), why)
         if done is Done.STOPPED:
@@ -407,7 +394,7 @@ class Discovery:
         """Say which topics ``--allow-recopy`` names in vain (a slip of the pen), and which went while we were down."""
         if self.made.is_set():
             return
-        for name in sorted(self._allow_recopy - set(wanted)):
+        for name in sorted(self._context.allow_recopy - set(wanted)):
             self._log.warning(
                 "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
             )
@@ -425,8 +412,8 @@ class Discovery:
 
     def _say_created(self, found: remote_topics.RemoteTopics) -> None:
         for one in found.left_out:
-            self._refused_configs.note(one.remote, one.setting, one.value, one.why)
-        self._refused_configs.end()
+            self.refused_configs.note(one.remote, one.setting, one.value, one.why)
+        self.refused_configs.end()
         if found.created:
             self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
         if found.widened:

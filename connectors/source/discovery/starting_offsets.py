@@ -12,27 +12,24 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.copying.lookups import RemoteRules
 from connectors.source.discovery.remote_topics import fewer
 from connectors.source.errors import NoPosition, Recreated, TargetNotEmpty, TopicRefused
-from connectors.source.recovery.previous_producers import PreviousProducers
+from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import StoppedPartitions
 from connectors.source.resume_from_mm2 import SEARCHING
-from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
-from mm2py.group.ownership import Ownership
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
-from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
-from mm2py.replication.copying.events import CopySettings, TargetLed
+from mm2py.replication.copying.events import TargetLed
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.position import Position
 from mm2py.replication.recovery import Writer
@@ -60,41 +57,29 @@ class Beginning:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
-        source_id: str | None,
-        positions: dict[TopicPartition, StoredPosition],
-        store: Callable[[Mapping[TopicPartition, StoredPosition]], Awaitable[None]],
-        previous: PreviousProducers,
+        context: FlowContext,
+        prepared: Prepared,
         stopped: StoppedPartitions,
-        ownership: Ownership,
-        fence_and_prove: Callable[[TopicMetadata], Awaitable[bool]],
-        allow_recopy: frozenset[str],
+        *,
+        store: Callable[[Mapping[TopicPartition, StoredPosition]], Awaitable[None]],
         met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
-        log: FilteringBoundLogger,
     ) -> None:
         """Make one.
 
         Args:
             store: stores positions, soon if the target takes them (``PositionKeeper.store``).
-            fence_and_prove: fences all previous producers in a remote topic. Raises ExactlyOnceImpossible if
-                one cannot be, and must be.
             met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
         """
-        self.positions = positions
-        self._settings = settings
-        self._flow = settings.flow
-        self._source = source
-        self._target = target
-        self._source_id = source_id
+        self.positions = prepared.positions
+        self._context = context
+        self._flow = context.flow
+        self._source = context.source.brokers
+        self._target = context.target.brokers
+        self._source_id = prepared.source_id
         self._store = store
-        self._previous = previous
+        self._previous = prepared.previous
         self._stopped = stopped
-        self._ownership = ownership
-        self._fence_and_prove = fence_and_prove
-        self._allow_recopy = allow_recopy
+        self._ownership = context.ownership
         self._met_gap = met_gap
         self._wished: set[TopicPartition] = set()
         """What policies want copied from its start, until that is stored."""
@@ -102,12 +87,8 @@ class Beginning:
         """For what ``--allow-recopy`` was used: it works once each."""
         self._width_at_first: dict[str, int] = {}
         """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
-        self._log = log
-        self._rules = RemoteRules(settings, source, target)
-
-    def change(self, settings: FlowSettings) -> None:
-        """Begin partitions by other settings from now on."""
-        self._settings = settings
+        self._log = context.log
+        self._rules = RemoteRules(context)
 
     async def begin(
         self, pairs: Mapping[str, Pair], running: Mapping[TopicPartition, object], identity: ProducerIdentity
@@ -182,7 +163,7 @@ class Beginning:
     def _is_behind_mm2(self, key: TopicPartition) -> bool:
         """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
         stored = self.positions.get(key)
-        return stored is not None and stored.is_of_mm2 and not self._settings.many_to_one
+        return stored is not None and stored.is_of_mm2 and not self._context.settings.many_to_one
 
     def _is_looked_up(self, key: TopicPartition) -> bool:
         return self._is_continued(key) or self._is_behind_mm2(key)
@@ -200,7 +181,7 @@ class Beginning:
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
     def _recopies(self, key: TopicPartition) -> bool:
-        return key in self._wished or (key[0] in self._allow_recopy and key not in self._recopied)
+        return key in self._wished or (key[0] in self._context.allow_recopy and key not in self._recopied)
 
     def _say_unused_recopies(self, new: Iterable[TopicPartition]) -> None:
         for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
@@ -279,7 +260,7 @@ class Beginning:
 
         Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
         """
-        if self._settings.many_to_one:
+        if self._context.settings.many_to_one:
             return set()
         asked = {
             (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
@@ -300,7 +281,7 @@ class Beginning:
     def refuse_unplaced(self, partitions: Iterable[TopicPartition], refused: dict[str, TopicRefused]) -> bool:
         """Without a position, ``auto.offset.reset=none`` lets nothing begin that an operator has not named. Returns
         whether that is set."""
-        if self._settings.auto_offset_reset != "none":
+        if self._context.settings.auto_offset_reset != "none":
             return False
         refused |= {key[0]: NoPosition(self._flow, key[0]) for key in partitions if not self._recopies(key)}
         return True
@@ -315,7 +296,7 @@ class Beginning:
         ``auto.offset.reset`` is about records that were there before the topic was copied. A partition by which a topic
         has grown since has none: it is copied from its start, as is what ``--allow-recopy`` names.
         """
-        reset = self._settings.auto_offset_reset
+        reset = self._context.settings.auto_offset_reset
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
         from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
         others = {key: leader for key, leader in leaders.items() if key not in from_start}
@@ -335,9 +316,7 @@ class Beginning:
         Returns those for which that must wait: earlier lives are not shut out yet.
         """
         # Once an operator's position is stored, nobody knows of them any more.
-        unproven = await self._previous.fence_and_prove_each(
-            {key: pairs[key][1] for key in starts}, self._fence_and_prove
-        )
+        unproven = await self._previous.fence_and_prove_each({key: pairs[key][1] for key in starts})
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
             return unproven
@@ -423,7 +402,7 @@ class Beginning:
 
         Returns:
             Those where it is not proven yet: try once more.
-        Raises: KafkaError; ExactlyOnceImpossible, as ``self._fence_and_prove``.
+        Raises: as ``PreviousProducers.fence_and_prove``.
         """
         keys = list(keys)
         if not keys:
@@ -432,9 +411,7 @@ class Beginning:
             self._previous.learn_asked(self.positions.get(key))
         names = {name: self._remote_name(name) for name, _ in keys}
         remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        return await self._previous.fence_and_prove_each(
-            {key: remotes.get(names[key[0]]) for key in keys}, self._fence_and_prove
-        )
+        return await self._previous.fence_and_prove_each({key: remotes.get(names[key[0]]) for key in keys})
 
     def _copied_partition(
         self,
@@ -466,7 +443,7 @@ class Beginning:
             f"{name}-{number}",
             position,
             identity,
-            CopySettings(self._settings.fetch_partition_max_bytes, quarantines=self._settings.quarantines),
+            self._context.copy_settings,
             lookup=lookup,
         )
         copier.handle(TargetLed(remote.partitions[number].leader_epoch))
@@ -485,7 +462,7 @@ class Beginning:
         )
 
     def _remote_name(self, topic: str) -> str:
-        return str(self._settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+        return str(self._context.settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
 
 
 def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:

@@ -17,24 +17,21 @@ the transactional ids that they know (``docs/decisions/0014-no-records-of-incarn
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from mm2py.clock import Clock
+from connectors.source.context import FlowContext
+from connectors.source.errors import ExactlyOnceImpossible
 from mm2py.errors import FirstErrorGroup
-from mm2py.group.ownership import Ownership
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import find_or_make
-from mm2py.kafka.port import Brokers, ProducerIdentity
-from mm2py.kafka.producer.fencing import Fence, NotFenceable, PreviousProducer, TransactionalId, is_another, parse
-from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.kafka.producer.fencing import Fence, NotFenceable, PreviousProducer, is_another, parse
+from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.recovery import fence_and_prove
 from mm2py.topics.names import fence_topic
@@ -47,14 +44,11 @@ _EXPIRY_SETTING: Final = "transactional.id.expiration.ms"
 class KeepAlive:
     """Uses the ids every hour, or four times within the time after which the target would forget them."""
 
-    def __init__(
-        self, target: Brokers, incarnation: Incarnation, *, replication_factor: int, log: FilteringBoundLogger
-    ) -> None:
-        self._target = target
-        self._incarnation = incarnation
-        self.replication_factor = replication_factor
-        """Of its topic, should it have to be made; may be changed."""
-        self._log = log
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._target = context.target.brokers
+        self._incarnation = context.incarnation
+        self._log = context.log
 
     async def run(self) -> None:
         """Keep the ids alive until cancelled.
@@ -99,7 +93,7 @@ class KeepAlive:
         found = await find_or_make(
             self._target,
             fence_topic(),
-            self.replication_factor,
+            self._context.settings.offsets_topic_replication_factor,
             setting="offset.storage.replication.factor",
             channel="keepalive",
         )
@@ -116,23 +110,13 @@ as long for each hundred producers."""
 class PreviousProducers:
     """Of one incarnation of a flow."""
 
-    def __init__(
-        self,
-        target: Brokers,
-        incarnation: Incarnation,
-        own: TransactionalId,
-        *,
-        ended: Collection[int] = (),
-        ownership: Ownership,
-        rng: random.Random,
-    ) -> None:
-        """``ended``: producer ids under which this process wrote before, and everything was answered."""
-        self._target = target
-        self._ownership = ownership
-        self._incarnation = incarnation
-        self._own = own
-        self._rng = rng
-        self._ended = frozenset(ended)
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._target = context.target.brokers
+        self._ownership = context.ownership
+        self._incarnation = context.incarnation
+        self._own = context.producer_name
+        self._ended = context.ended
         self._expired: set[int] = set()
         """Producer ids of positions whose transactional ids no coordinator knows any more: the processes did not use
         them for days, and the gate has ended their incarnations long before."""
@@ -163,7 +147,7 @@ class PreviousProducers:
         """Learn of an earlier producer, or more of one."""
         known = self._producers.get(producer_id)
         if known is None:
-            known = PreviousProducer(self._target, transactional_id, producer_id, epoch, rng=self._rng)
+            known = PreviousProducer(self._target, transactional_id, producer_id, epoch, rng=self._context.rng)
             self._producers[producer_id] = known
         known.epoch = max(known.epoch, epoch)
         raised = self._ownership.fates.fence_epochs.get(producer_id)
@@ -253,46 +237,58 @@ class PreviousProducers:
                 continue  # we may not see it, or there is no coordinator to ask
             self._expired.add(producer_id)
 
-    async def fence_and_prove(self, topic: TopicMetadata, *, clock: Clock, unfenced: Callable[[str], None]) -> bool:
-        """Shut all earlier producers out of an internal topic; returns when that is proven, and whether there are any.
+    async def fence_and_prove(self, topic: TopicMetadata) -> bool:
+        """Shut all earlier producers out of a topic; returns when that is proven, and whether there are any.
 
         Args:
             topic: fresh metadata; every partition has a leader.
-            unfenced: is told which of them cannot be shut out, and why.
         Raises:
+            ExactlyOnceImpossible: one of them cannot be fenced, and must be.
             KafkaError: retriable ones; ask again.
         """
+        return await self._context.accompany(
+            self._fence_and_prove(topic),
+            f"fencing previous producers in {topic.name}",
+            "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
+        )
+
+    async def _fence_and_prove(self, topic: TopicMetadata) -> bool:
+        context = self._context
         waiting = iter(list(self._producers.values()))
 
         async def take_turns() -> None:
             for producer in waiting:
                 try:
-                    await fence_and_prove(self._target, producer, [topic], clock=clock, rng=self._rng)
+                    await fence_and_prove(self._target, producer, [topic], clock=context.clock, rng=context.rng)
                 except NotFenceable as error:
-                    self.unfenced = str(error)
-                    unfenced(self.unfenced)
+                    holds_positions = topic.name == context.settings.offsets_topic
+                    does = "its positions may replace ours" if holds_positions else "records may be there twice"
+                    self.note_unfenced(str(error), does, topic=topic.name)
 
         async with FirstErrorGroup() as tasks:
             for number in range(min(SIDE_BY_SIDE, len(self._producers))):
                 tasks.create_task(take_turns(), name=f"shutting out {number}")
         return bool(self._producers)
 
-    async def fence_and_prove_each(
-        self,
-        remotes: Mapping[tuple[str, int], TopicMetadata | None],
-        fence_and_prove: Callable[[TopicMetadata], Awaitable[bool]],
-    ) -> set[tuple[str, int]]:
+    def note_unfenced(self, why: str, does: str = "records may be there twice", **where: str | int) -> None:
+        """A producer cannot be fenced. Raises: ExactlyOnceImpossible, where that must not be."""
+        self.unfenced = why
+        if self._context.must_be_exactly_once:
+            raise ExactlyOnceImpossible(self._context.flow, why)
+        effect = f"if that process still runs, {does}"
+        self._context.log.warning("writer.unfenced", **where, why=why, effect=effect)
+
+    async def fence_and_prove_each(self, remotes: Mapping[TopicPartition, TopicMetadata | None]) -> set[TopicPartition]:
         """Shut earlier lives out of single partitions of remote topics.
 
         Args:
             remotes: remote topics by source partition. Nobody can write to a remote partition that is not there.
-            fence_and_prove: does it in all partitions of a topic that it is given, see ``fence_and_prove`` above.
         Returns:
             The source partitions where that is not proven: their remote partitions have no leader, or no markers came.
         Raises: as ``fence_and_prove``.
         """
-        wanted: dict[str, tuple[TopicMetadata, list[tuple[str, int]]]] = {}
-        unproven: set[tuple[str, int]] = set()
+        wanted: dict[str, tuple[TopicMetadata, list[TopicPartition]]] = {}
+        unproven: set[TopicPartition] = set()
         for key, remote in remotes.items():
             if remote is None or remote.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
@@ -305,7 +301,7 @@ class PreviousProducers:
             partitions = {number: remote.partitions[number] for _, number in keys}
             try:
                 async with asyncio.timeout(PROOF_S * (1 + len(self._producers) / 100)):
-                    await fence_and_prove(replace(remote, partitions=partitions))
+                    await self.fence_and_prove(replace(remote, partitions=partitions))
             except TimeoutError:
                 unproven.update(keys)
         return unproven

@@ -9,11 +9,12 @@ itself.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from connectors.source.context import FlowContext
+from connectors.source.recovery.previous_producers import PreviousProducers
 from mm2py.clock import Clock
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import list_offsets
@@ -81,32 +82,23 @@ class Reconciler:
 
     def __init__(
         self,
-        source: Brokers,
-        target: Brokers,
-        *,
-        read_committed: bool,
-        clock: Clock,
-        rng: random.Random,
+        context: FlowContext,
+        previous: PreviousProducers,
         wanted: Callable[[CopiedPartition], bool],
-        unfenced: Callable[[str, int], None],
     ) -> None:
-        """Make one; nothing is asked yet.
-
-        Args:
-            wanted: whether a partition is still to be copied; jobs of others are dropped.
-            unfenced: is told why an earlier writer could not be shut out, and of how many partitions.
-        """
+        """``wanted`` tells whether a partition is still to be copied; jobs of others are dropped."""
+        source, target, rng = context.source.brokers, context.target.brokers, context.rng
         self._source = source
         self._target = target
-        self._read_committed = read_committed
+        self._read_committed = read_committed = context.settings.read_committed
         self._tails = LogReader(target, read_committed=False, rng=rng, channel="reconcile")
         self._walks = LogReader(source, read_committed=read_committed, rng=rng, channel="reconcile")
         self._committed_walks = LogReader(source, read_committed=True, rng=rng, channel="reconcile")
         """Where records are read uncommitted by now, and were perhaps not when they were copied."""
-        self._clock = clock
+        self._clock = context.clock
         self._rng = rng
         self._wanted = wanted
-        self._unfenced = unfenced
+        self._previous = previous
 
     async def reconcile(self, jobs: Iterable[Job], done: Callable[[Outcome], None]) -> None:
         """Reconcile partitions; ``done`` gets each outcome as soon as there is one.
@@ -169,7 +161,7 @@ class Reconciler:
                 epoch = await fence.fence([job.target for job in jobs])
                 return [replace(job, fence_epoch=epoch) for job in jobs]
             except NotFenceable as error:
-                self._unfenced(str(error), len(jobs))
+                self._previous.note_unfenced(str(error), partitions=len(jobs))
                 return [replace(job, fence=None, fence_epoch=None) for job in jobs]
             except KafkaError as error:
                 if not error.retriable:

@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
+from connectors.source.context import FlowContext
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciler import Job, Outcome, Reconciler, find_bounds
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from mm2py.clock import Clock
-from mm2py.connector import Flow
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
-from mm2py.kafka.producer.incarnation import Incarnation, OwnFence
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
@@ -52,11 +48,9 @@ PROOF_S: Final = 5.0
 class StoppedPartitions:
     """Remembers what each may have been written under."""
 
-    def __init__(self, incarnation: Incarnation, target: Brokers, *, clock: Clock, rng: random.Random) -> None:
-        self._incarnation = incarnation
-        self._target = target
-        self._clock = clock
-        self._rng = rng
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._incarnation = context.incarnation
         self._written_under: dict[TopicPartition, set[ProducerIdentity]] = {}
 
     def add(self, parts: Iterable[CopiedPartition]) -> None:
@@ -100,7 +94,8 @@ class StoppedPartitions:
     async def _fence_and_prove(
         self, identity: ProducerIdentity, remotes: Mapping[TopicPartition, TopicMetadata]
     ) -> set[TopicPartition]:
-        bounds = await find_bounds(self._target, [(remote.name, key[1]) for key, remote in remotes.items()])
+        context = self._context
+        bounds = await find_bounds(context.target.brokers, [(remote.name, key[1]) for key, remote in remotes.items()])
         led = {key: remote for key, remote in remotes.items() if (remote.name, key[1]) in bounds}
         if not led:
             return set(remotes)
@@ -112,8 +107,8 @@ class StoppedPartitions:
         for key, remote in led.items():
             _, end = bounds[remote.name, key[1]]
             tail = Tail(end, writer, fence_epoch=epoch)
-            stretches[key] = TailStretch(remote.name, remote.topic_id, key[1], tail, self._clock)
-        reader = LogReader(self._target, read_committed=False, rng=self._rng, channel="reconcile")
+            stretches[key] = TailStretch(remote.name, remote.topic_id, key[1], tail, context.clock)
+        reader = LogReader(context.target.brokers, read_committed=False, rng=context.rng, channel="reconcile")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROOF_S):
                 await reader.read(stretches.values(), lambda _: None)
@@ -138,23 +133,17 @@ class Reconciliation:
 
     def __init__(
         self,
+        context: FlowContext,
         reconciler: Reconciler,
         resume_from_mm2: ResumeFromMm2,
-        incarnation: Incarnation,
         previous: PreviousProducers,
         *,
-        flow: Flow,
-        exactly_once: bool,
-        shared: bool,
         handle: Handler,
         met_gap: Callable[[CopiedPartition, GapFound], None],
-        log: FilteringBoundLogger,
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
-            exactly_once: stop where that cannot be kept.
-            shared: other flows write to the same remote topics.
             handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
             met_gap: is told where others write.
         """
@@ -162,16 +151,17 @@ class Reconciliation:
         """Remote topics to which others write."""
         self.repeated: set[str] = set()
         """Remote topics in which records of ours may stand twice."""
-        self._flow = flow
-        self._exactly_once = exactly_once
-        self._shared = shared
+        self._flow = context.flow
+        self._exactly_once = context.must_be_exactly_once
+        self._is_mixed = context.settings.many_to_one
+        """Other flows write to the same remote topics."""
         self._met_gap = met_gap
         self._reconciler = reconciler
         self._resume_from_mm2 = resume_from_mm2
-        self._incarnation = incarnation
+        self._incarnation = context.incarnation
         self._previous = previous
         self._handle = handle
-        self._log = log
+        self._log = context.log
         self._jobs: list[Job] = []
         self._behind_mm2: list[CopiedPartition] = []
         self._in_doubt: dict[CopiedPartition, None] = {}
@@ -193,7 +183,7 @@ class Reconciliation:
     def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
         """Look who has written between two target offsets. Where others are known to write, only if the batch behind
         them was sent twice: what they write is not all read once more."""
-        if self._shared or (part.key in self._foreign_said and not effect.sent_before):
+        if self._is_mixed or (part.key in self._foreign_said and not effect.sent_before):
             return
         self._displaced.append((part, effect))
         self._news.set()
@@ -298,7 +288,7 @@ class Reconciliation:
 
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
-        if part.key in self._foreign_said or self._shared:
+        if part.key in self._foreign_said or self._is_mixed:
             return
         self._foreign_said.add(part.key)
         self.foreign.add(part.target_topic)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.context import FlowContext
 from connectors.source.errors import CopyUncertain, Mm2IsRunning
 from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
@@ -157,13 +157,7 @@ class ResumeFromMm2:
 
     def __init__(
         self,
-        settings: FlowSettings,
-        source: Brokers,
-        target: Brokers,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        log: FilteringBoundLogger,
+        context: FlowContext,
         wanted: Callable[[CopiedPartition], bool],
         handle: Handler,
     ) -> None:
@@ -173,16 +167,17 @@ class ResumeFromMm2:
             wanted: tells whether a partition is still to be copied.
             handle: gets ``Reconciled`` for each partition, as soon as its position is known.
         """
-        self._flow = settings.flow
-        self._exactly_once = settings.exactly_once == "enabled"
-        self._read_committed = settings.read_committed
+        source, target, rng = context.source.brokers, context.target.brokers, context.rng
+        self._flow = context.flow
+        self._exactly_once = context.must_be_exactly_once
+        self._read_committed = context.settings.read_committed
         self._source = source
         self._target = target
         self._target_reader = LogReader(target, read_committed=True, rng=rng, channel="reconcile")
         self._source_reader = LogReader(source, read_committed=self._read_committed, rng=rng, channel="reconcile")
-        self._clock = clock
+        self._clock = context.clock
         self._rng = rng
-        self._log = log
+        self._log = context.log
         self._wanted = wanted
         self._handle = handle
 

@@ -201,6 +201,7 @@ class Incarnation:
         rng: random.Random,
         report: Callable[[str], None],
         waiting: Callable[[str], None],
+        announce: Callable[[ProducerIdentity], Awaitable[None]] = _announce_nowhere,
     ) -> None:
         """Make one; nothing is asked yet.
 
@@ -209,9 +210,8 @@ class Incarnation:
                 ones, which cannot be fenced.
             report: is told when the target grants plain producer ids only.
             waiting: is told every few seconds why there is no id yet.
+            announce: makes an id known to the other workers before anything is written under it, plain ones too.
         """
-        self.announce: Callable[[ProducerIdentity], Awaitable[None]] = _announce_nowhere
-        """Makes an id known to the other workers before anything is written under it, plain ones too."""
         self.degraded: str | None = None
         """Why there is no transactional id; None while there is one."""
         self._brokers = brokers
@@ -220,6 +220,7 @@ class Incarnation:
         self._rng = rng
         self._report = report
         self._waiting = waiting
+        self._announce = announce
         self._lock = asyncio.Lock()
         self._producers: list[OwnProducer] = []
 
@@ -252,7 +253,7 @@ class Incarnation:
             try:
                 producer = self._make(0)
                 await producer.ask()
-                await self.announce(producer.identity)
+                await self._announce(producer.identity)
                 self._producers = [producer]
                 return producer.identity
             except BrokerRefused as error:
@@ -293,7 +294,7 @@ class Incarnation:
             if number == len(self._producers):
                 producer = self._make(number)
                 await producer.begin()
-                await self.announce(producer.identity)
+                await self._announce(producer.identity)
                 self._producers.append(producer)
             return self._producers[number].identity
 

@@ -22,6 +22,7 @@ from mm2py.replication.copying.states import Copying
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.position import PER_SECOND_MAX, Position, PositionBudget
 from mm2py.replication.position_store import PositionStore
+from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.unit.replication.test_copier import batches, fetched, send_all
 
@@ -72,15 +73,16 @@ class Rig:
         self.acted: list[int] = []
         self.parts = {("t", number): _partition(number) for number in range(partitions)}
         self.keeper = PositionKeeper(
+            make_context(
+                position_budget=budget or PositionBudget(),
+                clock=self.clock,
+                log=make_logger("info", "text", self.log_text),
+            ),
+            None,
             cast("PositionStore", self.store),
             self.parts,
-            interval_s=1.0,
-            form=lambda part: StoredPosition(part.copier.position.source_offset),
             handle=self._handle,
             before_first=self._before_first,
-            account=(budget or PositionBudget()).open(),
-            clock=self.clock,
-            log=make_logger("info", "text", self.log_text),
         )
 
     async def _before_first(self) -> None:

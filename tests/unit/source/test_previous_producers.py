@@ -10,7 +10,7 @@ import pytest
 from kio.static.protocol import Payload
 
 from connectors.source.recovery.previous_producers import PreviousProducers
-from mm2py.group.ownership import Fates, Ownership
+from mm2py.group.ownership import Fates
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import FindCoordinatorRequest
@@ -19,6 +19,7 @@ from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import StoredPosition
 from tests.fakes.broker_model import ClusterModel
+from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 OWN = TransactionalId("mm2py", "a" * 12, 1, "A->B")
@@ -62,17 +63,24 @@ def make_incarnation(cluster: ClusterModel, name: TransactionalId) -> Incarnatio
 def make(
     cluster: ClusterModel, own: Incarnation, *, ended: tuple[int, ...] = (), **group: Fates | bool
 ) -> PreviousProducers:
-    head = cast("Ownership", Head(**group))  # type: ignore[arg-type]
-    return PreviousProducers(cluster, own, OWN, ended=ended, ownership=head, rng=random.Random(3))
+    head = Head(**group)  # type: ignore[arg-type]
+    context = make_context(
+        target=cluster,
+        incarnation=own,
+        producer_name=OWN,
+        ended=frozenset(ended),
+        ownership=head,
+        rng=random.Random(3),
+    )
+    return PreviousProducers(context)
 
 
 async def fenced(cluster: ClusterModel, previous: PreviousProducers) -> int:
     """Fence all that are known in one topic; returns how many markers that took."""
     before = len(cluster.batches("A.orders", 0))
     topic = (await fetch_metadata(cluster, ["A.orders"])).topics["A.orders"]
-    unfenced: list[str] = []
-    await previous.fence_and_prove(topic, clock=cluster.clock, unfenced=unfenced.append)
-    assert not unfenced
+    await previous.fence_and_prove(topic)
+    assert previous.unfenced is None
     return len(cluster.batches("A.orders", 0)) - before
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from connectors.source.recovery.reconciliation import StoppedPartitions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProducerIdentity
@@ -14,7 +12,8 @@ from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.position import Position
 from tests.fakes.broker_model import ClusterModel
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.flow_context import make_context
+from tests.fakes.virtual_time import run_virtual
 from tests.unit.kafka.producer.test_fencing import begin, make
 
 
@@ -30,7 +29,7 @@ def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = Fa
 
 
 def remember(incarnation: Incarnation, target: ClusterModel) -> StoppedPartitions:
-    return StoppedPartitions(incarnation, target, clock=VirtualClock(), rng=random.Random(1))
+    return StoppedPartitions(make_context(target=target, incarnation=incarnation))
 
 
 def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
@@ -28,7 +29,15 @@ def make() -> ClusterModel:
     return cluster
 
 
-async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tuple[Incarnation, PreviousProducer]:
+async def _announce(_: ProducerIdentity) -> None:
+    """Nobody listens."""
+
+
+async def begin(
+    cluster: ClusterModel,
+    transactional_id: str | None = ID,
+    announce: Callable[[ProducerIdentity], Awaitable[None]] = _announce,
+) -> tuple[Incarnation, PreviousProducer]:
     incarnation = Incarnation(
         cluster,
         None
@@ -38,6 +47,7 @@ async def begin(cluster: ClusterModel, transactional_id: str | None = ID) -> tup
         rng=random.Random(2),
         report=lambda _: None,
         waiting=lambda _: None,
+        announce=announce,
     )
     identity = await incarnation.start()
     earlier = PreviousProducer(cluster, transactional_id, identity.producer_id, identity.epoch, rng=random.Random(3))
@@ -335,21 +345,20 @@ def test_a_producer_without_a_transactional_id_is_fenced_by_the_leaders_above_ea
 
 def test_fences_of_our_own_raise_the_epoch_of_an_id_once_and_partitions_from_it_share_the_next() -> None:
     async def scenario() -> None:
-        cluster = make()
-        incarnation, _ = await begin(cluster)
-        first = incarnation.identity
         announced: list[ProducerIdentity] = []
 
         async def announce(identity: ProducerIdentity) -> None:
             announced.append(identity)
 
-        incarnation.announce = announce
+        cluster = make()
+        incarnation, _ = await begin(cluster, announce=announce)
+        first = incarnation.identity
         for place in [*PLACES, PLACES[0]]:
             assert await OwnFence(incarnation, first).fence([place]) == 1
         second = incarnation.behind(first.producer_id)
         assert second is not None
         assert (second.epoch, second.transactional_id) == (0, f"{ID}.1")
-        assert announced == [second]
+        assert announced == [first, second]
         assert incarnation.identity == first, "our own records go on under the first"
         assert await OwnFence(incarnation, second).fence([PLACES[0]]) == 1
         assert len(incarnation.ids) == 3

@@ -1,0 +1,55 @@
+"""A flow's context as unit tests need it: what a test does not name is made simple, or missing."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping
+from typing import Any, cast
+
+from connectors.source.context import FlowContext, FlowState
+from mm2py.connector import ClusterAlias, Side
+from mm2py.kafka.producer.fencing import TransactionalId
+from mm2py.logs import make_logger
+from mm2py.metrics import Metrics
+from mm2py.replication.position import PositionBudget
+from mm2py.replication.reading.limits import MemoryBudget
+from tests.fakes.virtual_time import VirtualClock
+from tests.scenarios.world import flow_settings
+
+
+def make_context(
+    *, source: object = None, target: object = None, settings: Mapping[str, str] | None = None, **parts: Any
+) -> FlowContext:
+    """Return the context of flow A->B.
+
+    Args:
+        settings: lines of the file that are not as by default.
+        parts: fields of the context.
+    """
+    defaults = {
+        "producer_name": TransactionalId("mm2py", "a" * 12, 1, "A->B"),
+        "ended": frozenset(),
+        "ownership": None,
+        "incarnation": None,
+        "memory": MemoryBudget(1 << 20),
+        "position_budget": PositionBudget(),
+        "allow_recopy": frozenset(),
+        "metrics": Metrics(),
+        "clock": VirtualClock(),
+        "rng": random.Random(1),
+        "log": make_logger("info", "text", io.StringIO()),
+    }
+    return FlowContext(
+        FlowState(flow_settings(tuple(sorted((settings or {}).items())))),
+        _side("A", source),
+        _side("B", target),
+        **cast("Any", defaults | parts),
+    )
+
+
+def _side(alias: str, brokers: object) -> Side:
+    async def identify() -> str | None:
+        return alias
+
+    return Side(ClusterAlias(alias), cast("Any", brokers), identify)
