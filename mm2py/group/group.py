@@ -73,7 +73,7 @@ class Group:
         self._joined = Joined(
             MemberId(""),
             name=name,
-            version=__version__,
+            runs=__version__,
             url="",
             flows=tuple(sorted(self._flows)),
             heartbeats=tuple(undivided.get(Kind.HEARTBEAT, ())),

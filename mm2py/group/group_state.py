@@ -10,23 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from mm2py import __version__
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow, Kind, parse_flow
-from mm2py.errors import ConfigError, Mm2Error
+from mm2py.errors import Mm2Error
 from mm2py.group.claims import Owned, Revocations, TopicClaims
 from mm2py.records.control_codec import (
     FORMAT_VERSION,
+    UNREADABLE,
+    Codec,
     MalformedControlRecord,
     NewerFormat,
-    assigned_fields,
     by_flow,
-    joined_fields,
-    read_assigned,
+    fields_of,
     read_by_flow,
-    read_joined,
+    read_fields,
     read_topic_claims,
     read_writer,
     topic_claim_fields,
@@ -213,37 +213,18 @@ class GroupState:
     def to_json(self) -> str:
         """Return all of it: whoever reads this and takes the records from ``next_offset`` on judges as all others."""
         places = {name: place for place, name in enumerate(self.members)}
-        fields = {
+        fields: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "version": __version__,
-            "log_time_ms": self.log_time_ms,
-            "append_time_ms": self.append_time_ms,
-            "next_offset": self.next_offset,
             "members": [[name, *self._member_fields(member, places)] for name, member in self.members.items()],
-            "leader": self.leader,
-            "leader_epoch": self.leader_epoch,
-            "claim_id": self.claim_id,
-            "generation": self.generation,
             "owners": self.revocations.to_json(),
-            "topics": {str(flow): topics for flow, topics in self.topics.items()},
-            "sources": {str(flow): cluster for flow, cluster in self.sources.items()},
-            "leads": {
-                str(flow): topic_claim_fields(leads, self.topics.get(flow, ()))
-                for flow, leads in self.topic_claims.by_flow.items()
+            "topic_claims": {
+                str(flow): topic_claim_fields(claims, self.topics.get(flow, ()))
+                for flow, claims in self.topic_claims.by_flow.items()
             },
-            "widths": {str(flow): widths for flow, widths in self.widths.items()},
-            "loads": pack(self.loads),
-            "to_fence": [
-                [name, [writer_fields(each) for each in writers.values()]] for name, writers in self.to_fence.items()
-            ],
-            "gone": list(self.gone.items()),
-            "drained": list(self.drained),
-            "retired": [[*writer_fields(writer), since_ms] for writer, since_ms in self.retired.values()],
-            "fences": [[producer_id, *fence] for producer_id, fence in self.fences.items()],
-            "unfenced": list(self.unfenced.items()),
-            "snapshot_ms": self.snapshot_ms,
-            "parts": [[part.member, assigned_fields(part)] for _, part in sorted(self.parts.items())],
+            "parts": [[part.member, fields_of(part)] for _, part in sorted(self.parts.items())],
         }
+        fields |= {name: write(getattr(self, name)) for name, (write, _) in _LAYOUT.items()}
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -260,14 +241,14 @@ class GroupState:
             if fields["format"] > FORMAT_VERSION:
                 raise NewerFormat("Snapshot", fields["version"])
             found._read(fields)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError) as error:
+        except UNREADABLE as error:
             raise MalformedControlRecord(where, f"{type(error).__name__}: {error}"[:200]) from error
         return found
 
     def _member_fields(self, member: Member, places: dict[MemberId, int]) -> list[Any]:
         heard = sorted((places[name], self.log_time_ms - first_ms) for name, first_ms in member.heard.items())
         return [
-            joined_fields(member.joined),
+            fields_of(member.joined),
             member.last_offset,
             member.last_time_ms,
             by_flow(member.applied),
@@ -278,37 +259,60 @@ class GroupState:
         ]
 
     def _read(self, fields: dict[str, Any]) -> None:
-        self.log_time_ms, self.append_time_ms = fields["log_time_ms"], fields["append_time_ms"]
-        self.next_offset = fields["next_offset"]
+        for name, (_, read) in _LAYOUT.items():
+            setattr(self, name, read(fields[name]))
         names = [MemberId(each[0]) for each in fields["members"]]
         for name, joined, offset, time_ms, applied, writers, heard, silent, outages in fields["members"]:
             heard_ms = {names[at]: self.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
-            known = read_joined(name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
+            known = read_fields(Joined, name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
             self.members[name] = Member(*known, heard_ms, silent, outages)
         self.index_flows()
-        self.leader, self.leader_epoch, self.claim_id = fields["leader"], fields["leader_epoch"], fields["claim_id"]
-        self.generation = fields["generation"]
         self.revocations = Revocations.from_json(fields["owners"])
-        self.topics = {parse_flow(flow): topics for flow, topics in fields["topics"].items()}
-        self.sources = {parse_flow(flow): cluster for flow, cluster in fields.get("sources", {}).items()}
-        leads = {parse_flow(flow): lead for flow, lead in fields.get("leads", {}).items()}
+        claims = {parse_flow(flow): kinds for flow, kinds in fields["topic_claims"].items()}
         self.topic_claims = TopicClaims.of(
-            {flow: read_topic_claims(lead, self.topics.get(flow, ())) for flow, lead in leads.items()}
+            {flow: read_topic_claims(kinds, self.topics.get(flow, ())) for flow, kinds in claims.items()}
         )
-        self.widths = {parse_flow(flow): widths for flow, widths in fields["widths"].items()}
-        self.loads = unpack(fields["loads"])
-        self.to_fence = {name: _writers(writers) for name, writers in fields["to_fence"]}
-        self.gone = dict(fields["gone"])
-        self.drained = dict.fromkeys(fields["drained"])
-        retired = [(read_writer(writer), since_ms) for *writer, since_ms in fields["retired"]]
-        self.retired = {writer.producer_id: (writer, since_ms) for writer, since_ms in retired}
-        self.fences = {producer_id: (epoch, since_ms) for producer_id, epoch, since_ms in fields["fences"]}
-        self.unfenced = dict(fields["unfenced"])
-        self.snapshot_ms = fields["snapshot_ms"]
-        parts = [read_assigned(member, part) for member, part in fields["parts"]]
+        parts = [read_fields(Assigned, member, part) for member, part in fields["parts"]]
         self.parts = {part.part: part for part in parts}
 
 
 def _writers(fields: Any) -> dict[int, Writer]:
     writers = [read_writer(each) for each in fields]
     return {writer.producer_id: writer for writer in writers}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _pairs(items: Mapping[Any, Any]) -> list[Any]:
+    return list(items.items())
+
+
+_PLAIN: Final[Codec] = _same, _same
+_BY_FLOW: Final[Codec] = (
+    lambda values: {str(flow): value for flow, value in values.items()},
+    lambda fields: {parse_flow(flow): value for flow, value in fields.items()},
+)
+_LAYOUT: Final[dict[str, Codec]] = {
+    **dict.fromkeys(["log_time_ms", "append_time_ms", "next_offset", "snapshot_ms"], _PLAIN),
+    **dict.fromkeys(["leader", "leader_epoch", "claim_id", "generation"], _PLAIN),
+    **dict.fromkeys(["topics", "sources", "widths"], _BY_FLOW),
+    "loads": (pack, unpack),
+    "to_fence": (
+        lambda members: [[name, [*map(writer_fields, writers.values())]] for name, writers in members.items()],
+        lambda fields: {name: _writers(writers) for name, writers in fields},
+    ),
+    "gone": (_pairs, dict),
+    "drained": (list, dict.fromkeys),
+    "retired": (
+        lambda retired: [[*writer_fields(writer), since_ms] for writer, since_ms in retired.values()],
+        lambda fields: {
+            writer.producer_id: (writer, since_ms)
+            for writer, since_ms in ((read_writer(writer), since_ms) for *writer, since_ms in fields)
+        },
+    ),
+    "fences": (_pairs, lambda fields: {producer_id: (epoch, since) for producer_id, (epoch, since) in fields}),
+    "unfenced": (_pairs, dict),
+}
+"""How each attribute of ``GroupState`` is written to a snapshot, and read; those that need others are not here."""

@@ -1,18 +1,19 @@
-"""The bytes of control records: one JSON object each, laid out here for all versions to come. Pure.
+"""How control records are written: one JSON object each, in a layout that later versions can read. Pure.
 
-Some fields are for ever, in every kind: ``format`` (the layout's version), ``kind``, ``skippable`` (whether a reader
-that does not know this kind in this format may pass it over), ``member``, for what is passed over is a sign of life
-still, and ``version``, of the mm2py that wrote it. Fields that are not known are ignored, so a new field needs no new
-format as long as all may ignore it. Who meets a record that it may not skip must not go on: others act upon it.
+Every kind keeps these fields for ever: ``format`` (the version of the layout), ``kind``, ``member``, ``version`` (of
+the mm2py that wrote it) and ``skippable``: whether a reader that does not know this kind in this format may skip it. A
+skipped record still shows that its member lives. Unknown fields are ignored, so a new field that every reader may
+ignore needs no new format. A worker that meets a record it may not skip has to stop, because the others act on it.
 
-Older formats are read for ever: while workers are updated one by one the log holds records of both, and for days after.
+Older formats are read for ever: while workers are updated one by one, and for days after, the log holds both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mm2py import __version__
 from mm2py.connector import Flow, parse_flow
@@ -33,6 +34,7 @@ from mm2py.records.control_record import (
     Resigned,
     Skipped,
     Snapshot,
+    TaskName,
     TopicClaim,
     Writer,
     Writes,
@@ -47,6 +49,9 @@ _SKIPPABLE: Final = (Beat, Loads, Snapshot)
 """Without these a reader judges no differently. A snapshot's state says by itself who can read it."""
 
 Fields = dict[str, Any]
+UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError)
+"""What reading fields raises that no mm2py wrote."""
+RecordT = TypeVar("RecordT")
 
 
 class MalformedControlRecord(Mm2Error):
@@ -82,7 +87,7 @@ def encode(record: ControlRecord) -> bytes:
         "skippable": kind in _SKIPPABLE,
         "version": __version__,
         "member": record.member,
-        **_WRITE[kind](record),
+        **fields_of(record),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -91,56 +96,52 @@ def decode(data: bytes | None, *, where: str) -> ControlRecord:
     """Return the record; ``Skipped`` for one that is not known and may be passed over.
 
     Args:
-        where: topic and offset, for whoever reads the error.
+        where: topic and offset, for the reader of an error.
     Raises:
         MalformedControlRecord: a foreign writer's; every reader passes it over.
         NewerFormat: this worker must not go on.
     """
     try:
         fields = json.loads(data or b"")
-        layout, kind, member = _count(fields, "format"), _text(fields, "kind"), MemberId(_name(fields, "member"))
-        known = _READ.get(kind)
+        layout, kind, member = _count(fields["format"]), _text(fields["kind"]), MemberId(_name(fields["member"]))
         if layout < _FIRST_FORMAT:
             raise ValueError(f"its format is {layout}")
-        if layout > FORMAT_VERSION or known is None:
-            needs = _text(fields, "version")
+        if layout > FORMAT_VERSION or kind not in _KINDS:
+            needs = _text(fields["version"])
             if fields["skippable"] is True:
                 return Skipped(member, kind, needs)
             raise NewerFormat(kind, needs)
-        return known(member, fields)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError) as error:
+        return read_fields(_KINDS[kind], member, fields)
+    except UNREADABLE as error:
         raise MalformedControlRecord(where, f"{type(error).__name__}: {error}"[:200]) from error
 
 
-def joined_fields(joined: Joined) -> Fields:
-    return {
-        "name": joined.name,
-        "runs": joined.version,
-        "url": joined.url,
-        "flows": [str(flow) for flow in joined.flows],
-        "heartbeats": [str(flow) for flow in joined.heartbeats],
-        "checkpoints": [str(flow) for flow in joined.checkpoints],
-        "tasks_max": by_flow(joined.tasks_max),
-        "cluster_id": joined.cluster_id,
-        "election": joined.election,
-        "session_timeout_ms": joined.session_timeout_ms,
+def fields_of(record: ControlRecord) -> Fields:
+    """Return the fields of a record but for its member. What is empty by default is left out."""
+    values = {name: getattr(record, name) for name in _LAYOUT[type(record)]}
+    optional = _OPTIONAL[type(record)]
+    fields = {
+        name: write(values[name])
+        for name, (write, _) in _LAYOUT[type(record)].items()
+        if values[name] or name not in optional
     }
+    if isinstance(record, Listed) and record.claims:
+        fields["claims"] = topic_claim_fields(record.claims, record.partitions)
+    return fields
 
 
-def read_joined(member: MemberId, fields: Fields) -> Joined:
-    return Joined(
-        member,
-        name=_text(fields, "name"),
-        version=_text(fields, "runs"),
-        url=_text(fields, "url"),
-        flows=tuple(map(parse_flow, fields["flows"])),
-        heartbeats=tuple(map(parse_flow, fields["heartbeats"])),
-        tasks_max=read_by_flow(fields["tasks_max"]),
-        cluster_id=None if fields["cluster_id"] is None else _text(fields, "cluster_id"),
-        election=_text(fields, "election"),
-        session_timeout_ms=_count(fields, "session_timeout_ms"),
-        checkpoints=tuple(map(parse_flow, fields.get("checkpoints", ()))),
-    )
+def read_fields(kind: type[RecordT], member: MemberId, fields: Fields) -> RecordT:
+    """Return the record that has these fields. Raises: one of ``UNREADABLE``."""
+    values: dict[str, Any] = {}
+    for name, (_, read) in _LAYOUT[kind].items():
+        if name in fields or name not in _OPTIONAL[kind]:
+            values[name] = read(fields[name])
+    if kind is Listed:
+        values["claims"] = read_topic_claims(fields.get("claims", []), values["partitions"])
+    if values.get("part", 0) >= values.get("parts", 1):
+        raise ValueError(f"it is part {values.get('part')} of {values.get('parts')}")
+    make: Callable[..., RecordT] = kind
+    return make(member, **values)
 
 
 def topic_claim_fields(claims: Mapping[str, TopicClaim], listed: Collection[str]) -> list[Any]:
@@ -159,7 +160,7 @@ def read_topic_claims(fields: Any, listed: Iterable[str]) -> dict[str, TopicClai
     claims: dict[str, TopicClaim] = {}
     rest: TopicClaim | None = None
     for prefix, mixes, topics in fields:
-        claim = TopicClaim(_text({"prefix": prefix}, "prefix"), _flag({"mixes": mixes}, "mixes"))
+        claim = TopicClaim(_text(prefix), _flag(mixes))
         if topics is None:
             rest = claim
         else:
@@ -186,148 +187,27 @@ def read_by_flow(fields: Any) -> dict[Flow, int]:
     return {parse_flow(flow): _whole(number) for flow, number in fields.items()}
 
 
-def assigned_fields(ownership: Assigned) -> Fields:
-    members = sorted(set(ownership.owners.values()))
+def _owner_fields(owners: Mapping[TaskName, MemberId]) -> Fields:
+    members = sorted(set(owners.values()))
     numbers = {member: number for number, member in enumerate(members)}
-    return {
-        "leader_epoch": ownership.leader_epoch,
-        "generation": ownership.generation,
-        "members": members,
-        "owners": pack({share: numbers[member] for share, member in ownership.owners.items()}),
-        "part": ownership.part,
-        "parts": ownership.parts,
-    }
+    return {"members": members, "tasks": pack({task: numbers[member] for task, member in owners.items()})}
 
 
-def read_assigned(member: MemberId, fields: Fields) -> Assigned:
-    members = [MemberId(_text({"member": name}, "member")) for name in fields["members"]]
-    part, parts = _part(fields)
-    owners = {share: members[number] for share, number in unpack(fields["owners"]).items()}
-    return Assigned(member, _count(fields, "leader_epoch"), _count(fields, "generation"), owners, part, parts)
+def _read_owners(fields: Any) -> dict[TaskName, MemberId]:
+    members = [MemberId(_text(name)) for name in fields["members"]]
+    return {task: members[number] for task, number in unpack(fields["tasks"]).items()}
 
 
-def _beat_fields(beat: Beat) -> Fields:
-    return {"applied": by_flow(beat.applied)} if beat.applied else {}
-
-
-def _loads_fields(loads: Loads) -> Fields:
-    return {"bytes_per_s": pack({share: round(load) for share, load in loads.bytes_per_s.items()})}
-
-
-def _listed_fields(listed: Listed) -> Fields:
-    fields: Fields = {"flow": str(listed.flow), "partitions": dict(listed.partitions)}
-    if listed.widths:
-        fields["widths"] = dict(listed.widths)
-    if listed.source_cluster is not None:
-        fields["source_cluster"] = listed.source_cluster
-    if listed.claims:
-        fields["claims"] = topic_claim_fields(listed.claims, listed.partitions)
-    return fields
-
-
-def _read_listed(member: MemberId, fields: Fields) -> Listed:
-    partitions = {topic: _count(fields["partitions"], topic) for topic in fields["partitions"]}
-    widths = fields.get("widths", {})
-    return Listed(
-        member,
-        parse_flow(_text(fields, "flow")),
-        partitions,
-        {topic: _count(widths, topic) for topic in widths},
-        None if fields.get("source_cluster") is None else _text(fields, "source_cluster"),
-        read_topic_claims(fields.get("claims", []), partitions),
-    )
-
-
-def _claim_fields(claim: Claim) -> Fields:
-    return {"leader_epoch": claim.leader_epoch, "claim_id": claim.claim_id, "evidence": claim.evidence}
-
-
-def _read_claim(member: MemberId, fields: Fields) -> Claim:
-    return Claim(member, _count(fields, "leader_epoch"), _text(fields, "claim_id"), _text(fields, "evidence"))
-
-
-def _released_fields(released: Released) -> Fields:
-    return {"generation": released.generation, "tasks": pack(dict.fromkeys(released.tasks, 0))}
-
-
-def _read_released(member: MemberId, fields: Fields) -> Released:
-    return Released(member, _count(fields, "generation"), frozenset(unpack(fields["tasks"])))
-
-
-def _evicted_fields(evicted: Evicted) -> Fields:
-    return {"leader_epoch": evicted.leader_epoch, "dead": evicted.dead}
-
-
-def _fenced_fields(fenced: Fenced) -> Fields:
-    return {
-        "leader_epoch": fenced.leader_epoch,
-        "of": fenced.of,
-        "epochs": {str(producer_id): epoch for producer_id, epoch in fenced.epochs.items()},
-        "unfenced": {str(producer_id): why for producer_id, why in fenced.unfenced.items()},
-    }
-
-
-def _read_fenced(member: MemberId, fields: Fields) -> Fenced:
-    of = None if fields["of"] is None else MemberId(_name(fields, "of"))
-    epochs = {int(producer_id): _whole(epoch) for producer_id, epoch in fields["epochs"].items()}
-    unfenced = {int(producer_id): _text(fields["unfenced"], producer_id) for producer_id in fields["unfenced"]}
-    return Fenced(member, _count(fields, "leader_epoch"), of, epochs, unfenced)
-
-
-def _snapshot_fields(snapshot: Snapshot) -> Fields:
-    names = ("leader_epoch", "covers", "snapshot_id", "state", "part", "parts")
-    return {name: getattr(snapshot, name) for name in names}
-
-
-def _read_snapshot(member: MemberId, fields: Fields) -> Snapshot:
-    part, parts = _part(fields)
-    leader_epoch, covers = _count(fields, "leader_epoch"), _count(fields, "covers")
-    return Snapshot(member, leader_epoch, covers, _text(fields, "snapshot_id"), _text(fields, "state"), part, parts)
-
-
-_WRITE: Final[dict[type, Callable[[Any], Fields]]] = {
-    Joined: joined_fields,
-    Beat: _beat_fields,
-    Loads: _loads_fields,
-    Writes: lambda writes: {"writer": writer_fields(writes.writer)},
-    Listed: _listed_fields,
-    Claim: _claim_fields,
-    Resigned: lambda resigned: {"leader_epoch": resigned.leader_epoch},
-    Assigned: assigned_fields,
-    Released: _released_fields,
-    Evicted: _evicted_fields,
-    Fenced: _fenced_fields,
-    Left: lambda left: {"in_doubt": left.in_doubt},
-    Snapshot: _snapshot_fields,
-}
-_READ: Final[dict[str, Callable[[MemberId, Fields], ControlRecord]]] = {
-    "Joined": read_joined,
-    "Beat": lambda member, fields: Beat(member, read_by_flow(fields.get("applied", {}))),
-    "Loads": lambda member, fields: Loads(member, {s: float(n) for s, n in unpack(fields["bytes_per_s"]).items()}),
-    "Writes": lambda member, fields: Writes(member, read_writer(fields["writer"])),
-    "Listed": _read_listed,
-    "Claim": _read_claim,
-    "Resigned": lambda member, fields: Resigned(member, _count(fields, "leader_epoch")),
-    "Assigned": read_assigned,
-    "Released": _read_released,
-    "Evicted": lambda member, fields: Evicted(member, _count(fields, "leader_epoch"), MemberId(_name(fields, "dead"))),
-    "Fenced": _read_fenced,
-    "Left": lambda member, fields: Left(member, _flag(fields, "in_doubt")),
-    "Snapshot": _read_snapshot,
-}
-
-
-def _text(fields: Fields, name: str) -> str:
-    value = fields[name]
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{value!r:.40} is no text")
     return value
 
 
-def _name(fields: Fields, name: str) -> str:
-    if not (value := _text(fields, name)):
-        raise ValueError(f"{name} is empty")
-    return value
+def _name(value: object) -> str:
+    if not _text(value):
+        raise ValueError("a name is empty")
+    return str(value)
 
 
 def _whole(value: object) -> int:
@@ -336,20 +216,83 @@ def _whole(value: object) -> int:
     return value
 
 
-def _count(fields: Fields, name: str) -> int:
-    if (value := _whole(fields[name])) < 0:
-        raise ValueError(f"{name} is below 0")
+def _count(value: object) -> int:
+    if (number := _whole(value)) < 0:
+        raise ValueError(f"{number} is below 0")
+    return number
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.40} is neither true nor false")
     return value
 
 
-def _part(fields: Fields) -> tuple[int, int]:
-    part, parts = _count(fields, "part"), _count(fields, "parts")
-    if part >= parts:
-        raise ValueError(f"it is part {part} of {parts}")
-    return part, parts
-
-
-def _flag(fields: Fields, name: str) -> bool:
-    if not isinstance(value := fields[name], bool):
-        raise TypeError(f"{name} is neither true nor false")
+def _same(value: Any) -> Any:
     return value
+
+
+def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def _by_number(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda fields: {int(number): read(value) for number, value in fields.items()}
+
+
+Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""How a field is written, and read."""
+_TEXT: Final[Codec] = _same, _text
+_NAME: Final[Codec] = _same, _name
+_COUNT: Final[Codec] = _same, _count
+_TEXT_OR_NONE: Final[Codec] = _same, _or_none(_text)
+_FLOW: Final[Codec] = str, lambda value: parse_flow(_text(value))
+_FLOWS: Final[Codec] = lambda flows: [str(flow) for flow in flows], lambda fields: tuple(map(parse_flow, fields))
+_BY_FLOW: Final[Codec] = by_flow, read_by_flow
+_COUNTS: Final[Codec] = dict, lambda fields: {_text(topic): _count(number) for topic, number in fields.items()}
+_RATES: Final[Codec] = (
+    lambda rates: pack({task: round(rate) for task, rate in rates.items()}),
+    lambda fields: {task: float(rate) for task, rate in unpack(fields).items()},
+)
+_PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
+_LAYOUT: Final[dict[type, dict[str, Codec]]] = {
+    Joined: {
+        "name": _TEXT,
+        "runs": _TEXT,
+        "url": _TEXT,
+        "flows": _FLOWS,
+        "heartbeats": _FLOWS,
+        "tasks_max": _BY_FLOW,
+        "cluster_id": _TEXT_OR_NONE,
+        "election": _TEXT,
+        "session_timeout_ms": _COUNT,
+        "checkpoints": _FLOWS,
+    },
+    Beat: {"applied": _BY_FLOW},
+    Loads: {"bytes_per_s": _RATES},
+    Writes: {"writer": (writer_fields, read_writer)},
+    Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},
+    Claim: {"leader_epoch": _COUNT, "claim_id": _TEXT, "evidence": _TEXT},
+    Resigned: {"leader_epoch": _COUNT},
+    Assigned: {"leader_epoch": _COUNT, "generation": _COUNT, "owners": (_owner_fields, _read_owners), **_PART},
+    Released: {
+        "generation": _COUNT,
+        "tasks": (lambda tasks: pack(dict.fromkeys(tasks, 0)), lambda fields: frozenset(unpack(fields))),
+    },
+    Evicted: {"leader_epoch": _COUNT, "dead": _NAME},
+    Fenced: {
+        "leader_epoch": _COUNT,
+        "of": (_same, _or_none(_name)),
+        "epochs": (dict, _by_number(_whole)),
+        "unfenced": (dict, _by_number(_text)),
+    },
+    Left: {"in_doubt": (_same, _flag)},
+    Snapshot: {"leader_epoch": _COUNT, "covers": _COUNT, "snapshot_id": _TEXT, "state": _TEXT, **_PART},
+}
+"""By kind and field. ``Listed.claims`` are read beside the topics that they are of."""
+_KINDS: Final = {kind.__name__: kind for kind in _LAYOUT}
+_OPTIONAL: Final = {
+    kind: frozenset(one.name for one in dataclasses.fields(kind) if one.default is not one.default_factory)
+    for kind in _LAYOUT
+}
+"""The fields that have a default."""

@@ -147,8 +147,8 @@ class Joined:
     member: MemberId
     name: str
     """For people: host and process."""
-    version: str
-    """Of mm2py."""
+    runs: str
+    """The version of mm2py."""
     url: str
     """Where its REST interface is, empty if it has none."""
     flows: tuple[Flow, ...]

@@ -229,7 +229,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
         MemberReport(
             name,
             member.joined.name,
-            member.joined.version,
+            member.joined.runs,
             _without_user(member.joined.url),
             MemberState.STOPPED if not runs else MemberState.EXPIRED if member.silent else MemberState.ALIVE,
             name == state.leader,

@@ -43,7 +43,7 @@ def joined(member: MemberId, *flows: Flow, session_timeout_ms: int = SESSION_TIM
     return Joined(
         member,
         name=f"host-{member}",
-        version="1.2.3",
+        runs="1.2.3",
         url="",
         flows=flows or (A_B,),
         heartbeats=(),

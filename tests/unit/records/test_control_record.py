@@ -41,6 +41,7 @@ from mm2py.records.control_record import (
 
 MEMBER = MemberId("0123456789ab")
 WHERE = "mm2-cluster.mm2py.internal offset 7"
+KIND = "MirrorSourceConnector"
 
 numbers = st.integers(0, 2**40)
 names = st.text('ab.-_,=*é"\\', min_size=1, max_size=6)
@@ -225,8 +226,8 @@ def test_what_was_skipped_cannot_be_written() -> None:
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "-3"}}}),
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "5-4"}}}),
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"Mirror": {"t": "5"}}}),
-        changed(Assigned(MEMBER, 1, 1, {}), owners={"A->B": {"MirrorSourceConnector": {"t": "0=7"}}}),
-        changed(Assigned(MEMBER, 1, 1, {}), members=["w"], owners={"A->B": {"MirrorSourceConnector": {"t": "0=-1"}}}),
+        changed(Assigned(MEMBER, 1, 1, {}), owners={"members": ["w"], "tasks": {"A->B": {KIND: {"t": "0=7"}}}}),
+        changed(Assigned(MEMBER, 1, 1, {}), owners={"members": ["w"], "tasks": {"A->B": {KIND: {"t": "0=-1"}}}}),
         changed(Assigned(MEMBER, 1, 1, {}), part=1),
         changed(Left(MEMBER, in_doubt=True), format=2, skippable=False, version=None),
     ],
