@@ -1,4 +1,4 @@
-"""What is known of a path, and when the operator hears of it: values in, values out."""
+"""What is known of a path, and when it is logged: values in, values out."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def after(path: Path, *events: Arrived | Looked | Blind) -> tuple[Path, list[Say
     return path, said
 
 
-def test_the_first_heartbeat_that_arrives_proves_the_path_and_the_next_ones_are_not_worth_a_line() -> None:
+def test_the_first_heartbeat_that_arrives_proves_the_path_and_the_next_ones_are_not_logged() -> None:
     path, said = after(begin(1.0, 0.0), arrived(1.0), arrived(2.0), arrived(3.0, pair="C->A"))
     assert said == [SayProven(BA, 40)]
     assert path.phase is Phase.PROVEN
 
 
-def test_what_lay_in_the_topic_proves_nothing_and_has_no_latency() -> None:
-    """mm2py was down for an hour; nobody knows yet whether the path works now."""
+def test_a_heartbeat_that_was_there_before_proves_nothing_and_has_no_latency() -> None:
+    """mm2py was down for an hour, and the path may not work now."""
     path, said = after(begin(1.0, 0.0), arrived(1.0, latency_ms=3_600_000, live=False))
     assert (said, path.phase) == ([], Phase.UNPROVEN)
     assert status_of(path, NOW_MS + 1000) == PathStatus(heartbeat_age_s=3600.0, path_latency_ms=None)
 
 
-def test_heartbeats_that_stop_are_told_once_and_so_is_their_return() -> None:
+def test_heartbeats_that_stop_are_logged_once_and_so_is_their_return() -> None:
     path, said = after(begin(1.0, 0.0), arrived(1.0), Looked(6.0), Looked(11.0), Looked(15.9))
     assert said == [SayProven(BA, 40)]
     path, said = after(path, Looked(16.0), Looked(21.0), Looked(500.0))
@@ -65,24 +65,24 @@ def test_heartbeats_that_stop_are_told_once_and_so_is_their_return() -> None:
     assert said == [SayProven(BA, 60)]
 
 
-def test_a_rare_heartbeat_is_waited_for_ten_intervals() -> None:
+def test_a_path_with_rare_heartbeats_is_silent_after_ten_intervals() -> None:
     path, _ = after(begin(60.0, 0.0), arrived(60.0))
     assert after(path, Looked(659.0))[1] == []
     assert after(path, Looked(660.0))[1] == [SaySilent(ever=True)]
 
 
-def test_heartbeats_that_never_come_are_told_if_the_file_has_somebody_emit_them() -> None:
+def test_heartbeats_that_never_come_are_logged_if_the_file_names_an_emitter() -> None:
     assert after(begin(1.0, 0.0), Looked(74.9))[1] == []
     assert after(begin(1.0, 0.0), Looked(75.0), Looked(80.0))[1] == [SaySilent(ever=False)]
     assert after(begin(None, 0.0), Looked(10_000.0))[1] == []
 
 
-def test_once_heartbeats_have_come_their_end_is_told_whoever_emitted_them() -> None:
+def test_the_end_of_heartbeats_that_have_come_is_logged_whatever_emitted_them() -> None:
     assert after(begin(None, 0.0), arrived(1.0), Looked(16.0))[1] == [SayProven(BA, 40), SaySilent(ever=True)]
 
 
-def test_what_cannot_be_seen_is_not_silent() -> None:
-    """The target is away for ten minutes: that is another line. The wait begins anew when it is back."""
+def test_a_path_is_not_silent_while_the_target_cannot_be_read() -> None:
+    """The target is away for ten minutes, which is logged by itself. The wait starts again when it is back."""
     blind = [Blind(at_s) for at_s in range(5, 600, 5)]
     path, said = after(begin(1.0, 0.0), arrived(1.0), *blind, Looked(601.0), Looked(609.0))
     assert said == [SayProven(BA, 40)]
@@ -90,7 +90,7 @@ def test_what_cannot_be_seen_is_not_silent() -> None:
 
 
 def test_a_flow_that_catches_up_is_proven_when_it_has() -> None:
-    """It stood still for an hour: the heartbeats of that hour come first, and are old."""
+    """It stood still for an hour: the old heartbeats of that hour come first."""
     late = [arrived(1.0 + number / 10, latency_ms=3_600_000 - number * 100_000) for number in range(30)]
     path, said = after(begin(1.0, 0.0), *late)
     assert (said, path.phase) == ([], Phase.UNPROVEN)
@@ -111,12 +111,12 @@ def test_a_clock_ahead_shows_as_a_latency_below_zero() -> None:
     assert status_of(path, NOW_MS + 1000) == PathStatus(heartbeat_age_s=-2.5, path_latency_ms=-2500.0)
 
 
-def test_a_heartbeat_from_the_future_stands_only_until_the_next_one_comes() -> None:
+def test_a_heartbeat_from_the_future_counts_only_until_the_next_one_comes() -> None:
     path, _ = after(begin(1.0, 0.0), arrived(1.0, latency_ms=-(10**15)), arrived(2.0, pair="C->A"))
     assert status_of(path, NOW_MS + 2000) == PathStatus(heartbeat_age_s=0.04, path_latency_ms=40.0)
 
 
-def test_a_source_that_makes_up_a_pair_for_each_heartbeat_does_not_grow_what_is_known_of_a_path() -> None:
+def test_a_source_that_invents_a_pair_for_each_heartbeat_does_not_fill_the_memory() -> None:
     def known(pairs: int) -> int:
         path = begin(1.0, 0.0)
         for number in range(pairs):
@@ -147,8 +147,8 @@ def test_heartbeats_are_read_from_the_wanted_offset_on() -> None:
     assert heartbeats_in(part, 12) == (beats[2:], 14, [])
 
 
-def test_what_is_no_heartbeat_is_passed_over_and_told_with_its_offset() -> None:
-    """Somebody has written a tombstone and a line of text into the topic."""
+def test_a_record_that_is_no_heartbeat_is_passed_over_and_logged_with_its_offset() -> None:
+    """The topic holds a tombstone and a line of text."""
     good = Heartbeat(BA, NOW_MS)
     junk = [NewRecord(encode(good).key, None, NOW_MS), NewRecord(b"hello", b"world", NOW_MS)]
     found, next_offset, errors = heartbeats_in(fetched(*junk, encode(good), at=5), 0)

@@ -1,4 +1,4 @@
-"""When a partition stands still, and what an operator is told that it waits for."""
+"""When a partition stands still, and the reason that is logged for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_a_partition_with_nothing_to_copy_never_stands_still() -> None:
     assert watch.look(0, 0, 2e6) == 0.0, "its end is not known yet"
 
 
-def test_records_that_wait_count_from_when_the_first_of_them_was_seen() -> None:
+def test_the_wait_of_records_counts_from_when_the_first_one_was_seen() -> None:
     watch = Watch()
     watch.look(10, 10, 0.0)
     assert watch.look(11, 10, 100.0) == 0.0, "the idle time before does not count"
@@ -21,7 +21,7 @@ def test_records_that_wait_count_from_when_the_first_of_them_was_seen() -> None:
     assert watch.look(20, 10, 131.0) == 31.0
 
 
-def test_each_acknowledgement_begins_the_count_anew() -> None:
+def test_each_acknowledgement_restarts_the_count() -> None:
     watch = Watch()
     watch.look(10, 0, 0.0)
     assert watch.look(10, 0, 29.0) == 29.0
@@ -29,7 +29,7 @@ def test_each_acknowledgement_begins_the_count_anew() -> None:
     assert watch.look(10, 1, 59.0) == 29.0
 
 
-def test_a_position_that_an_operator_took_back_is_a_move_as_well() -> None:
+def test_a_position_that_an_operator_set_back_counts_as_a_move() -> None:
     watch = Watch()
     watch.look(10, 5, 0.0)
     assert watch.look(10, 0, 100.0) == 0.0
@@ -64,11 +64,11 @@ def test_it_is_over_when_all_is_acknowledged() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_it_waits_for_is_told_in_words(seen: Circumstances, why: str) -> None:
+def test_the_reason_is_a_sentence(seen: Circumstances, why: str) -> None:
     assert why_stalled(seen) == why
 
 
-def test_what_comes_first_on_the_way_is_named_first() -> None:
+def test_the_first_obstacle_on_the_way_is_the_reason() -> None:
     """A target that does not answer fills the memory; the memory is not the reason."""
     seen = Circumstances(has_unacknowledged=True, memory_is_full=True, source_problem="slow", throttled_s=1.0)
     assert why_stalled(seen) == "the target has not acknowledged what was read"

@@ -1,4 +1,4 @@
-"""A schedule begins at once, keeps its rate, and survives errors."""
+"""A schedule starts at once, keeps its rate, and survives errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(stream: io.StringIO) -> list[str]:
 def times_of(
     durations_s: list[float], *, interval_s: float = 10.0, failing: frozenset[int] = frozenset()
 ) -> list[float]:
-    """Return when the work begins, each time taking as long as said; check that each failure and its end are logged."""
+    """Return when the work starts, given how long it takes each time. Each failure and its end must be logged."""
     clock = VirtualClock()
     begun: list[float] = []
     stream, log = a_log()
@@ -55,11 +55,11 @@ def times_of(
     return begun
 
 
-def test_it_begins_at_once_and_keeps_its_rate_however_long_the_work_takes() -> None:
+def test_it_starts_at_once_and_keeps_its_rate_however_long_the_work_takes() -> None:
     assert times_of([0.0, 3.0, 9.9, 0.0, 5.0]) == [0.0, 10.0, 20.0, 30.0, 40.0]
 
 
-def test_what_was_missed_is_left_out_and_the_rate_is_kept() -> None:
+def test_missed_starts_are_left_out_and_the_rate_is_kept() -> None:
     assert times_of([25.0, 0.0, 10.5, 0.0]) == [0.0, 30.0, 40.0, 60.0]
 
 
@@ -67,7 +67,7 @@ def test_an_error_cancels_nothing() -> None:
     assert times_of([0.0, 1.0, 0.0, 0.0], failing=frozenset({0, 2})) == [0.0, 10.0, 20.0, 30.0]
 
 
-def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
+def test_news_start_the_work_in_between_and_the_rate_is_kept() -> None:
     clock = VirtualClock()
     begun: list[float] = []
     stream, log = a_log()
@@ -103,7 +103,7 @@ def test_news_lead_to_work_in_between_and_the_rate_is_kept() -> None:
     assert asked == [5.0, 10.0, 15.0, 25.0, 30.0, 35.0, 45.0, 50.0, 55.0]
 
 
-def test_a_defect_is_an_error_in_the_log_once_and_cancels_nothing() -> None:
+def test_a_defect_is_logged_once_as_an_error_and_cancels_nothing() -> None:
     """A sync of settings that meets a defect must not stop the copying."""
     stream, log = a_log()
     begun = 0

@@ -1,5 +1,4 @@
-"""How far positions may stay behind, which are stored first when there are very many, and whom one that is stuck holds
-up."""
+"""How far positions may stay behind, which are stored first when there are many, and what a stuck one delays."""
 
 from __future__ import annotations
 
@@ -143,7 +142,7 @@ def test_a_thousand_busy_partitions_are_at_most_a_second_behind() -> None:
     assert max(after - before for before, after in itertools.pairwise(times)) <= 1.1
 
 
-def test_of_more_the_oldest_are_stored_first_and_the_age_is_told() -> None:
+def test_with_more_busy_partitions_the_oldest_changes_are_stored_first_and_their_age_is_shown() -> None:
     async def scenario() -> Any:
         rig = Rig(3 * PER_SECOND_MAX)
         async with _running(rig):
@@ -164,7 +163,7 @@ def test_of_more_the_oldest_are_stored_first_and_the_age_is_told() -> None:
     assert min(counts.values()) >= max(counts.values()) - 1, "by turns"
 
 
-def test_two_flows_of_a_worker_share_what_it_may_store_in_a_second() -> None:
+def test_two_flows_of_a_worker_share_its_limit_of_positions_a_second() -> None:
     async def scenario() -> tuple[Rig, Rig]:
         budget = PositionBudget()
         small, large = Rig(1_500, budget=budget), Rig(4_000, budget=budget)
@@ -178,7 +177,7 @@ def test_two_flows_of_a_worker_share_what_it_may_store_in_a_second() -> None:
     assert min(stored) > 0.9 * max(stored), "both want more than half of it"
 
 
-def test_first_acts_and_final_positions_do_not_wait_for_their_turn() -> None:
+def test_first_and_final_positions_are_stored_at_once() -> None:
     async def scenario() -> None:
         rig = Rig(3 * PER_SECOND_MAX)
         for part in rig.parts.values():
@@ -198,7 +197,7 @@ def test_first_acts_and_final_positions_do_not_wait_for_their_turn() -> None:
     run_virtual(scenario(), limit_s=100)
 
 
-def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_before() -> None:
+def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_the_previous_writer() -> None:
     async def scenario() -> Any:
         rig = Rig(1)
         part = rig.parts["t", 0]
@@ -211,7 +210,7 @@ def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_whoever_wrote_be
     assert run_virtual(scenario(), limit_s=100).store.writes == []
 
 
-def test_a_topic_that_is_out_of_sight_for_a_moment_is_not_said_to_be_gone() -> None:
+def test_a_topic_that_is_missing_for_a_moment_is_not_reported_as_deleted() -> None:
     async def scenario() -> None:
         rig = Rig(1)
         async with _running(rig):
@@ -225,7 +224,7 @@ def test_a_topic_that_is_out_of_sight_for_a_moment_is_not_said_to_be_gone() -> N
 
 
 async def _go_missing(rig: Rig, seconds: int) -> None:
-    """Let the topic be gone for a while after all positions were stored in it."""
+    """Delete the topic for a while after all positions were stored in it."""
     for part in rig.parts.values():
         rig.keeper.store_first(part)
     await asyncio.sleep(1.0)
@@ -237,8 +236,8 @@ async def _go_missing(rig: Rig, seconds: int) -> None:
     rig.keeper.look()
 
 
-def test_a_topic_that_was_made_anew_is_back_when_all_positions_are_stored_in_it() -> None:
-    """One of the topic's partitions has no leader yet. A worker that was killed now would refuse what it lacks."""
+def test_a_topic_that_was_created_again_is_back_when_all_positions_are_stored_in_it() -> None:
+    """One of the topic's partitions has no leader yet. A crash now would refuse topics without one."""
 
     async def scenario() -> None:
         rig = Rig(2)
@@ -266,7 +265,7 @@ def test_a_topic_that_was_made_anew_is_back_when_all_positions_are_stored_in_it(
     run_virtual(scenario(), limit_s=100)
 
 
-def test_in_a_topic_that_was_made_anew_what_stands_still_is_stored_once_more() -> None:
+def test_a_topic_that_was_created_again_gets_the_positions_of_idle_partitions_as_well() -> None:
     async def scenario() -> None:
         rig = Rig(3)
         async with _running(rig):
@@ -281,7 +280,7 @@ def test_in_a_topic_that_was_made_anew_what_stands_still_is_stored_once_more() -
     run_virtual(scenario(), limit_s=60)
 
 
-def test_a_partition_of_the_topic_that_takes_nothing_holds_up_its_own_positions_only() -> None:
+def test_a_partition_of_the_topic_that_accepts_nothing_delays_its_own_positions_only() -> None:
     async def scenario() -> None:
         rig = Rig(6)
         rig.store.stuck[1] = asyncio.Event()
@@ -312,7 +311,7 @@ def test_a_partition_of_the_topic_that_takes_nothing_holds_up_its_own_positions_
     run_virtual(scenario(), limit_s=60)
 
 
-def test_final_positions_that_are_stuck_are_not_waited_for_and_stored_later() -> None:
+def test_a_stop_does_not_wait_for_final_positions_that_are_stuck_and_they_are_stored_later() -> None:
     async def scenario() -> None:
         rig = Rig(6)
         async with _running(rig):
@@ -336,7 +335,7 @@ def test_final_positions_that_are_stuck_are_not_waited_for_and_stored_later() ->
     run_virtual(scenario(), limit_s=60)
 
 
-def test_a_partition_that_begins_again_stores_its_own_position_in_place_of_what_is_owed() -> None:
+def test_a_partition_that_starts_again_stores_its_first_position_instead_of_the_owed_one() -> None:
     async def scenario() -> None:
         rig = Rig(2)
         rig.store.stuck[1] = asyncio.Event()
@@ -356,15 +355,15 @@ def test_a_partition_that_begins_again_stores_its_own_position_in_place_of_what_
 
 
 def _stop_with_a_batch_on_its_way(part: CopiedPartition) -> None:
-    """Let a gap be met that is not said before the target has answered."""
+    """Meet a gap that is not reported before the target has answered."""
     part.copier.handle(fetched(part.copier, batches(part.copier.fetch_offset, 1)))
     assert send_all(part.copier)
     part.copier.handle(Diverged(3, 0))
     assert part.copier.has_untold_gaps
 
 
-def test_of_a_partition_that_a_gap_stops_meanwhile_what_is_stored_stays() -> None:
-    """It was chosen, and then gaps were to be written before: in those seconds its own came up."""
+def test_a_gap_that_stops_a_partition_during_a_write_keeps_its_stored_position() -> None:
+    """Its position was chosen for storing, and it met the gap while the write waited for records of other gaps."""
 
     async def scenario() -> None:
         rig = Rig(6)

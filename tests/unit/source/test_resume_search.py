@@ -1,4 +1,4 @@
-"""Where copying goes on behind a MirrorMaker 2 that was killed, found by what the records look like. Pure."""
+"""Where copying goes on after MirrorMaker 2 was killed, found by comparing records. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_MS = 1_760_000_000_000
 
 
 class Pair:
-    """A source log, and its copy by a MirrorMaker 2."""
+    """A source log, and its copy by MirrorMaker 2."""
 
     def __init__(self, *, committed: bool = True, stamped: bool = False) -> None:
         self.state = ClusterState("x", VirtualClock(), random.Random(1))
@@ -115,7 +115,7 @@ def is_within(wanted: Sequence[object], have: Sequence[object]) -> bool:
     read=st.integers(1, 4),
     more=st.integers(0, 5),
 )
-def test_no_record_is_left_out_and_none_is_repeated_that_looks_like_no_other(  # noqa: PLR0917
+def test_no_record_is_left_out_and_no_unique_record_is_repeated(  # noqa: PLR0917
     batches: list[tuple[int, str]],
     committed: bool,
     cuts: list[float],
@@ -126,7 +126,7 @@ def test_no_record_is_left_out_and_none_is_repeated_that_looks_like_no_other(  #
     read: int,
     more: int,
 ) -> None:
-    """MirrorMaker 2 was killed and began again at stored positions, several times; its producer sends some twice."""
+    """MirrorMaker 2 was killed and restarted at stored positions several times; its producer sends some twice."""
     pair = Pair(committed=committed)
     for count, kind in batches:
         pair.write(count, same=same and kind == "same", aborted=kind == "abort")
@@ -160,7 +160,7 @@ def test_no_record_is_left_out_and_none_is_repeated_that_looks_like_no_other(  #
 
 
 @pytest.mark.parametrize("behind", [0, 1, 5])
-def test_records_that_all_look_the_same_are_repeated_from_the_position_and_called_ambiguous(behind: int) -> None:
+def test_records_that_all_look_the_same_are_repeated_from_the_position_and_reported_as_ambiguous(behind: int) -> None:
     pair = Pair()
     pair.write(20, same=True)
     pair.copy(pair.source[: 7 + behind])
@@ -168,7 +168,7 @@ def test_records_that_all_look_the_same_are_repeated_from_the_position_and_calle
     assert (found.resume_offset, found.is_ambiguous, found.is_proven) == (7, True, True)
 
 
-def test_equal_records_among_others_cost_nothing() -> None:
+def test_equal_records_among_others_are_not_repeated() -> None:
     pair = Pair(stamped=True)
     for _ in range(6):
         pair.write(2, same=True)
@@ -178,7 +178,7 @@ def test_equal_records_among_others_cost_nothing() -> None:
     assert (found.resume_offset, found.records, found.is_ambiguous) == (22, 13, False)
 
 
-def test_of_two_places_that_fit_the_first_one_is_taken() -> None:
+def test_if_two_places_fit_the_first_one_is_taken() -> None:
     """The source itself holds a stretch twice, as a copy of a copy does."""
     pair = Pair()
     pair.write(3)
@@ -192,7 +192,7 @@ def test_of_two_places_that_fit_the_first_one_is_taken() -> None:
 
 
 @pytest.mark.parametrize("gone", ["expired", "cleaned away"])
-def test_without_the_positions_own_record_nothing_is_believed(gone: str) -> None:
+def test_without_the_positions_own_record_copying_goes_on_at_the_position(gone: str) -> None:
     """The last copy is of that record, which is gone from the source, and looks like a later one."""
     pair = Pair()
     for _ in range(4):
@@ -208,7 +208,7 @@ def test_without_the_positions_own_record_nothing_is_believed(gone: str) -> None
 
 
 def test_no_more_of_the_source_is_read_than_can_have_been_copied() -> None:
-    """Somebody else has emptied the remote partition and written there."""
+    """Another writer has emptied the remote partition and written to it."""
     pair = Pair()
     for _ in range(20):
         pair.write(20)
@@ -218,7 +218,7 @@ def test_no_more_of_the_source_is_read_than_can_have_been_copied() -> None:
     assert pair.read_to <= 10 + 50 + 20
 
 
-def test_a_source_that_was_cleaned_behind_the_position_is_believed_only_as_far_as_several_records_tell() -> None:
+def test_in_a_source_that_was_cleaned_behind_the_position_one_matching_record_proves_nothing() -> None:
     """The last copy was cleaned away, a later record looks just like it, and one between them was never copied."""
     pair = Pair()
     pair.write(2)
@@ -231,7 +231,7 @@ def test_a_source_that_was_cleaned_behind_the_position_is_believed_only_as_far_a
     assert (found.resume_offset, found.is_proven) == (2, False)
 
 
-def test_a_cleaned_copy_still_tells_by_its_last_record() -> None:
+def test_a_cleaned_copy_is_matched_by_its_last_record() -> None:
     pair = Pair()
     pair.write(30)
     pair.copy(pair.source[:20], batch=1)
@@ -240,7 +240,7 @@ def test_a_cleaned_copy_still_tells_by_its_last_record() -> None:
     assert (found.resume_offset, found.is_proven) == (20, True)
 
 
-def test_an_empty_copy_tells_nothing() -> None:
+def test_an_empty_copy_proves_nothing() -> None:
     pair = Pair()
     pair.write(9)
     pair.copy(pair.source[:8])
@@ -250,7 +250,7 @@ def test_an_empty_copy_tells_nothing() -> None:
 
 
 def test_the_walk_ends_soon_behind_the_place_that_was_found() -> None:
-    """The source goes on for millions of records; all of the story lies in the first few."""
+    """The source goes on for millions of records; only the first few matter."""
     pair = Pair()
     for _ in range(5):
         pair.write(LOOK_AHEAD // 2)
@@ -260,7 +260,9 @@ def test_the_walk_ends_soon_behind_the_place_that_was_found() -> None:
     assert pair.read_to <= 50 + LOOK_AHEAD + LOOK_AHEAD // 2
 
 
-def test_a_batch_sent_twice_at_the_end_does_not_make_the_whole_source_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_was_sent_twice_at_the_end_does_not_cause_a_read_of_the_whole_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(search, "LOOK_FURTHER", 300)
     pair = Pair()
     for _ in range(30):
@@ -272,7 +274,7 @@ def test_a_batch_sent_twice_at_the_end_does_not_make_the_whole_source_be_read(mo
     assert pair.read_to <= 500
 
 
-def test_what_stands_behind_the_position_may_be_much_more_than_is_kept_of_the_end() -> None:
+def test_many_more_records_may_be_copied_behind_the_position_than_are_compared() -> None:
     pair = Pair()
     for _ in range(40):
         pair.write(50)
@@ -281,7 +283,7 @@ def test_what_stands_behind_the_position_may_be_much_more_than_is_kept_of_the_en
     assert (found.resume_offset, found.records, found.is_proven) == (1900, 1890, True)
 
 
-def test_a_read_of_the_target_that_came_damaged_counts_only_as_far_as_it_is_whole() -> None:
+def test_a_damaged_read_of_the_target_counts_up_to_the_damage() -> None:
     pair = Pair()
     pair.write(9)
     pair.copy(pair.source[:8])

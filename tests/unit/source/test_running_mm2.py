@@ -1,4 +1,4 @@
-"""Whether a group that MirrorMaker 2 holds copies a flow, by the records in which it keeps its connectors' settings."""
+"""Whether a group of MirrorMaker 2 copies a flow, by the stored settings of its connectors."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def test_a_source_connector_without_task_that_is_off_or_deleted_copies_nothing(
     assert is_switched_off({SETTINGS_KEY: off, **tasks})
 
 
-def test_a_flow_that_found_no_topic_yet_is_not_taken_for_one_that_is_off() -> None:
-    """It has no task either, and would begin to copy with the first topic."""
+def test_a_flow_that_has_found_no_topic_yet_counts_as_copying() -> None:
+    """It has no task yet, and would start to copy the first topic."""
     assert not is_switched_off({SETTINGS_KEY: ON, TASKS_KEY: b'{"tasks":0}'})
 
 
-def test_a_flow_that_was_switched_off_just_now_still_has_its_tasks() -> None:
+def test_a_flow_that_was_just_switched_off_counts_as_copying_while_it_has_tasks() -> None:
     assert not is_switched_off({SETTINGS_KEY: OFF, TASKS_KEY: b'{"tasks":2}'})
 
 
-def test_a_worker_that_is_just_starting_may_be_about_to_copy() -> None:
+def test_a_worker_that_has_just_started_counts_as_copying() -> None:
     assert not is_switched_off({})
     assert not is_switched_off({TASKS_KEY: b'{"tasks":0}'})
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"[]", b'{"properties":null}', settings(), settings(enabled="${file:on}")])
-def test_settings_that_cannot_be_understood_copy(value: bytes) -> None:
+def test_settings_that_cannot_be_read_count_as_copying(value: bytes) -> None:
     assert not is_switched_off({SETTINGS_KEY: value})
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"[]", b"{}", b'{"tasks":null}'])
-def test_tasks_that_cannot_be_understood_copy(value: bytes) -> None:
+def test_tasks_that_cannot_be_read_count_as_copying(value: bytes) -> None:
     assert not is_switched_off({SETTINGS_KEY: OFF, TASKS_KEY: value})

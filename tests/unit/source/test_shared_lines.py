@@ -1,4 +1,4 @@
-"""What is said of many topics or ACLs at once stands in lines of bounded length, and all of them are named."""
+"""A report on many topics or ACLs has lines of bounded length, and names all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_text_is_named_in_parts_of_bounded_length() -> None:
     assert len(parts) < 25
 
 
-def test_a_text_that_is_longer_than_a_line_has_one_of_its_own() -> None:
+def test_a_text_that_is_longer_than_a_line_has_its_own_line() -> None:
     assert [len(part) for part in in_lines(["a", "x" * 501, "b", "c"], most_chars=500)] == [1, 1, 2]
     assert list(in_lines([], most_chars=500)) == []
 
