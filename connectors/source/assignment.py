@@ -27,10 +27,10 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import DRAIN_S, FINAL_POSITIONS_S, SourceTask
-from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.recovery.previous_producers import PreviousProducers
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from mm2py.clock import Clock
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
@@ -45,14 +45,14 @@ from mm2py.replication.copying.states import Drained, Reconciling, Storing
 from mm2py.replication.position_store import PositionTable
 
 
-class HandedDown:
+class AssignedPositions:
     """Of one life of a flow. What this life itself has begun, and not let go since, it knows better than the topic."""
 
     def __init__(
-        self, context: FlowContext, beginning: Beginning, gaps: GapKeeper, previous: PreviousProducers
+        self, context: FlowContext, starting_offsets: StartingOffsets, gaps: GapKeeper, previous: PreviousProducers
     ) -> None:
         self._context = context
-        self._beginning = beginning
+        self._starting_offsets = starting_offsets
         self._gaps = gaps
         self._previous = previous
         self._table = PositionTable(context.flow.source)
@@ -69,13 +69,13 @@ class HandedDown:
             return
         await self._read()
         await self._gaps.read_again(new)
-        for key in {*self._table.positions, *self._beginning.positions} - self._held:
+        for key in {*self._table.positions, *self._starting_offsets.positions} - self._held:
             if key in self._table.positions:
-                self._beginning.positions[key] = self._table.positions[key]
+                self._starting_offsets.positions[key] = self._table.positions[key]
             else:
-                del self._beginning.positions[key]
+                del self._starting_offsets.positions[key]
         for key in new:  # an operator's word may replace the position, and nobody would know any more whom it named
-            self._previous.learn_asked(self._beginning.positions.get(key))
+            self._previous.learn_asked(self._starting_offsets.positions.get(key))
         self._held.update(new)
 
     async def positions_of(self, topics: Collection[str]) -> dict[str, dict[int, StoredPosition]]:
@@ -170,7 +170,7 @@ LOOK_MOST_S: Final = 0.05
 """How often it is looked which partitions have drained: those that do together are let go in one record."""
 
 
-class HandOverInDoubt(Mm2Error):
+class ReleaseOutcomeUnknown(Mm2Error):
     """Partitions are to go to another worker, and something sent for them was not answered."""
 
     def __init__(self, flow: Flow, partitions: int) -> None:
@@ -189,7 +189,7 @@ class _Leaving:
     """It waits for its last position to be stored."""
 
 
-class HandOver:
+class Releases:
     """Of one life of a flow. ``run`` it."""
 
     def __init__(
@@ -197,8 +197,8 @@ class HandOver:
         context: FlowContext,
         task: SourceTask,
         *,
-        handed_down: HandedDown,
-        stopped: StoppedPartitions,
+        assigned_positions: AssignedPositions,
+        restart_state: RestartState,
         gaps: GapKeeper,
         gained: Callable[[], None],
     ) -> None:
@@ -206,8 +206,8 @@ class HandOver:
         self._flow = context.flow
         self._task = task
         self._ownership = context.ownership
-        self._handed_down = handed_down
-        self._stopped = stopped
+        self._assigned_positions = assigned_positions
+        self._restart_state = restart_state
         self._gaps = gaps
         self._gained = gained
         self._clock = context.clock
@@ -219,11 +219,11 @@ class HandOver:
         """Hand partitions over that are to go to other workers until cancelled; also while the task is drained.
 
         Raises:
-            HandOverInDoubt: something that was sent was not answered; this life ends.
+            ReleaseOutcomeUnknown: something that was sent was not answered; this life ends.
             KafkaError: the group could not be told, which is tried for as long as this worker is part of it.
         """
         group, task = self._ownership, self._task
-        ours, was_head = set(group.mine()), group.is_coordinator
+        ours, was_coordinator = set(group.mine()), group.is_coordinator
         is_news = True  # what goes through all partitions is done for news only: there may be 50,000
         while True:
             async with task.settling:
@@ -237,10 +237,10 @@ class HandOver:
                         raise
                     return  # the worker has left, or says by its leaving how it stands with all of them
             if is_news:
-                before, ours = (ours, was_head), set(group.mine())
+                before, ours = (ours, was_coordinator), set(group.mine())
                 task.lanes.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
-                was_head = group.is_coordinator
-                if not ours <= before[0] or was_head is not before[1]:
+                was_coordinator = group.is_coordinator
+                if not ours <= before[0] or was_coordinator is not before[1]:
                     self._gained()
             is_news = await self._news(is_waiting)
 
@@ -251,8 +251,8 @@ class HandOver:
         if leaving:
             until_s = self._clock.monotonic() + DRAIN_S
             self._leaving.update({part: _Leaving(until_s) for part in leaving})
-            self._stopped.add(leaving)
-            self._task.begin_to_drain(leaving)
+            self._restart_state.add(leaving)
+            self._task.start_draining(leaving)
             self._pause_s = LOOK_FIRST_S
 
     async def _let_go(self) -> bool:
@@ -267,13 +267,13 @@ class HandOver:
         awaited = [key for key in self._ownership.to_release() if key not in task.partitions]
         unsettled = [key for key in awaited if key in task.unsettled]
         if unsettled and not task.is_draining:
-            raise HandOverInDoubt(self._flow, len(unsettled))
+            raise ReleaseOutcomeUnknown(self._flow, len(unsettled))
         owed = [key for key in awaited if task.positions.owes(key)]
         kept = {*unsettled, *owed}
         released = [key for key in dict.fromkeys([*drained, *awaited]) if key not in kept]
         if released:
             await self._gaps.written()
-            self._handed_down.let_go(released)
+            self._assigned_positions.let_go(released)
         await self._ownership.release(released)
         if drained:
             name, number = drained[0]
@@ -284,7 +284,7 @@ class HandOver:
         """Forget the partitions of which all is answered and stored, and return them.
 
         Raises:
-            HandOverInDoubt: of all that are left something is not, and will not be for now.
+            ReleaseOutcomeUnknown: of all that are left something is not, and will not be for now.
         """
         task, now_s = self._task, self._clock.monotonic()
         gone: list[CopiedPartition] = []
@@ -307,7 +307,7 @@ class HandOver:
         task.forget(gone)
         if doubtful and len(doubtful) == len(self._leaving) and not gone and not task.is_draining:
             task.settle_gaps(doubtful)
-            raise HandOverInDoubt(self._flow, len(doubtful))
+            raise ReleaseOutcomeUnknown(self._flow, len(doubtful))
         return [part.key for part in gone]
 
     async def _news(self, is_waiting: bool) -> bool:

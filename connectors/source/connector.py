@@ -11,17 +11,17 @@ import asyncio
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from connectors.source.assignment import HandedDown, HandOver, Loads
+from connectors.source.assignment import AssignedPositions, Loads, Releases
 from connectors.source.context import FlowContext
 from connectors.source.copying.quarantine import Quarantine
 from connectors.source.copying.reports import topic_status
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.discovery import Discovery, look_again_s
-from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.gap_keeper import GapKeeper, Resumption
 from connectors.source.recovery.preparation import Preparation, Prepared
 from connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.schedules import Schedules
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
@@ -45,8 +45,8 @@ class _Parts(NamedTuple):
     """What works for a flow once it has been prepared."""
 
     task: SourceTask
-    beginning: Beginning
-    handed_down: HandedDown
+    starting_offsets: StartingOffsets
+    assigned_positions: AssignedPositions
     discovery: Discovery
     schedules: Schedules
 
@@ -67,7 +67,7 @@ class SourceConnector:
         looked at, also what was refused not long ago."""
         self._resumption = Resumption(context, self._gaps)
         self._keep_alive = KeepAlive(context)
-        self._stopped = StoppedPartitions(context)
+        self._restart_state = RestartState(context)
         self._previous: PreviousProducers | None = None
         self.task: SourceTask | None = None
         """None while the flow is prepared."""
@@ -86,13 +86,13 @@ class SourceConnector:
             Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
         """
         prepared = await Preparation(self._context, self._gaps).run()
-        task, beginning, handed_down, discovery, schedules = self._parts = self._assemble(prepared)
+        task, starting_offsets, assigned_positions, discovery, schedules = self._parts = self._assemble(prepared)
         self.task = task
-        hand_over = HandOver(
+        releases = Releases(
             self._context,
             task,
-            handed_down=handed_down,
-            stopped=self._stopped,
+            assigned_positions=assigned_positions,
+            restart_state=self._restart_state,
             gaps=self._gaps,
             gained=self._look_at_gained,
         )
@@ -100,8 +100,8 @@ class SourceConnector:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
-                tasks.create_task(self._watch(task, beginning, discovery, prepared), name=f"{self._flow} watch")
-                tasks.create_task(hand_over.run(), name=f"{self._flow} hand-over")
+                tasks.create_task(self._watch(task, starting_offsets, discovery, prepared), name=f"{self._flow} watch")
+                tasks.create_task(releases.run(), name=f"{self._flow} hand-over")
                 tasks.create_task(schedules.run(), name=f"{self._flow} syncs")
                 loads = Loads(task.partitions, self._ownership, self._clock)
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
@@ -163,18 +163,22 @@ class SourceConnector:
         self._say_topic_ids()
         quarantine = Quarantine(context, prepared.source_id)
         task = SourceTask(context, prepared, store, keep=quarantine.keep, met_gap=gaps.met, gaps_written=gaps.written)
-        beginning = Beginning(context, prepared, self._stopped, store=task.positions.store, met_gap=gaps.met_topic)
-        handed_down = HandedDown(context, beginning, gaps, prepared.previous)
+        starting_offsets = StartingOffsets(
+            context, prepared, self._restart_state, store=task.positions.store, met_gap=gaps.met_topic
+        )
+        assigned_positions = AssignedPositions(context, starting_offsets, gaps, prepared.previous)
         discovery = Discovery(
             context,
             prepared.source_id,
             task,
-            beginning,
+            starting_offsets,
             gaps=gaps,
-            stopped=self._stopped,
-            handed_down=handed_down,
+            restart_state=self._restart_state,
+            assigned_positions=assigned_positions,
         )
-        return _Parts(task, beginning, handed_down, discovery, Schedules(context, task, beginning, discovery))
+        return _Parts(
+            task, starting_offsets, assigned_positions, discovery, Schedules(context, task, starting_offsets, discovery)
+        )
 
     def _guarantee(self) -> str:
         """Say in words how often a record is there after crashes, and why not once, if so."""
@@ -193,20 +197,22 @@ class SourceConnector:
 
     # Watching
 
-    async def _watch(self, task: SourceTask, beginning: Beginning, discovery: Discovery, prepared: Prepared) -> None:
+    async def _watch(
+        self, task: SourceTask, starting_offsets: StartingOffsets, discovery: Discovery, prepared: Prepared
+    ) -> None:
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=5.0)
         discovering = True
-        was_head = False
+        was_coordinator = False
         while True:
             settings = self._context.settings
             pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
             interval_s = pause_s
             try:
-                if was_head is not self._ownership.is_coordinator:
+                if was_coordinator is not self._ownership.is_coordinator:
                     self._gained.set()
-                    if not was_head:
+                    if not was_coordinator:
                         await prepared.fence_unknown()
-                    was_head = not was_head
+                    was_coordinator = not was_coordinator
                 if self._gained.is_set():
                     discovering = True
                     discovery.look_again()
@@ -221,7 +227,7 @@ class SourceConnector:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
                     pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await self._resume_stopped(task, beginning):
+                if not self._draining and await self._resume_stopped(task, starting_offsets):
                     discovery.look_again()
                     discovering = True
                     self._state.metadata_wanted.set()
@@ -242,9 +248,9 @@ class SourceConnector:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(pause_s)
 
-    async def _resume_stopped(self, task: SourceTask, beginning: Beginning) -> bool:
+    async def _resume_stopped(self, task: SourceTask, starting_offsets: StartingOffsets) -> bool:
         async with task.settling:
-            return await self._resumption.carry_out(task, beginning, self._stopped)
+            return await self._resumption.carry_out(task, starting_offsets, self._restart_state)
 
     def _look_at_gained(self) -> None:
         self._gained.set()

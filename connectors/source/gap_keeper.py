@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
-from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.kept_gaps import KeptGaps
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
@@ -126,13 +126,13 @@ class GapKeeper(KeptGaps):
             )
         return done
 
-    def begun(self, partitions: Iterable[CopiedPartition], beginning: Beginning) -> None:
+    def begun(self, partitions: Iterable[CopiedPartition], starting_offsets: StartingOffsets) -> None:
         """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
         for part in partitions:
             self.held.discard(part.key)
             self.stalled.pop(part.key, None)
             self.wishes.pop(part.key, None)
-            stored = beginning.positions.get(part.key)
+            stored = starting_offsets.positions.get(part.key)
             if stored is not None and stored.by == BY_OPERATOR:
                 self.settle(part.key)
             else:
@@ -195,9 +195,9 @@ class GapKeeper(KeptGaps):
         self.keep(gap)
 
 
-def positions_of(name: str, beginning: Beginning) -> dict[int, StoredPosition]:
+def positions_of(name: str, starting_offsets: StartingOffsets) -> dict[int, StoredPosition]:
     """Return the stored positions of a topic's partitions."""
-    return {number: stored for (topic, number), stored in beginning.positions.items() if topic == name}
+    return {number: stored for (topic, number), stored in starting_offsets.positions.items() if topic == name}
 
 
 class _Verdict(NamedTuple):
@@ -215,8 +215,8 @@ class _Parts:
     """The parts of the flow that carry it out."""
 
     task: SourceTask
-    beginning: Beginning
-    stopped: StoppedPartitions
+    starting_offsets: StartingOffsets
+    restart_state: RestartState
 
 
 class Resumption:
@@ -231,14 +231,14 @@ class Resumption:
         self.is_waiting = False
         """A partition that is to go on waits for its leaders: try again soon."""
 
-    async def carry_out(self, task: SourceTask, beginning: Beginning, stopped: StoppedPartitions) -> bool:
+    async def carry_out(self, task: SourceTask, starting_offsets: StartingOffsets, restart_state: RestartState) -> bool:
         """Let partitions go on as policies and operators say. Returns whether a round can start some of them at once.
 
         Args:
-            stopped: gets the partitions that were stopped for it.
+            restart_state: gets the partitions that were stopped for it.
         Raises: KafkaError; a later call does the rest.
         """
-        parts, gaps = _Parts(task, beginning, stopped), self._gaps
+        parts, gaps = _Parts(task, starting_offsets, restart_state), self._gaps
         self.is_waiting = False
         wished = dict(gaps.wishes)
         begun = await self._begin_again(parts, wished)
@@ -267,7 +267,7 @@ class Resumption:
         for key, at in begun.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
-        anew = await parts.beginning.begin_anew(held) if held else {}
+        anew = await parts.starting_offsets.begin_anew(held) if held else {}
         for key, upstream in anew.items():
             if not isinstance(upstream, str):
                 self._has_begun = True
@@ -294,7 +294,7 @@ class Resumption:
         before = any(gap.done is Done.ACCEPTED and gap.position == command.expected_position for gap in gaps)
         if before and not is_open:
             return _Verdict(True, "it was accepted before.")
-        part, stored = parts.task.partitions.get(key), parts.beginning.positions.get(key)
+        part, stored = parts.task.partitions.get(key), parts.starting_offsets.positions.get(key)
         if part is None and stored is None:
             return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
         if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
@@ -345,7 +345,7 @@ class Resumption:
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
         at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
-        unproven = await parts.beginning.fence_and_prove([key for key in at if self._may_be_open(ready[key])])
+        unproven = await parts.starting_offsets.fence_and_prove([key for key in at if self._may_be_open(ready[key])])
         at = {key: offset for key, offset in at.items() if key not in unproven}
         self.is_waiting = self.is_waiting or len(at) < len(ready)
         if not at:
@@ -353,12 +353,12 @@ class Resumption:
         leaving = [ready[key] for key in at]
         self._has_begun = True
         await parts.task.remove(at)
-        parts.stopped.add(leaving)
+        parts.restart_state.add(leaving)
         stood = {part.key: parts.task.positions.form(part) for part in leaving if part.copier.owns_position}
-        parts.beginning.positions.update(stood)  # should the next line fail, they stall once more
-        await parts.beginning.set_positions(
+        parts.starting_offsets.positions.update(stood)  # should the next line fail, they stall once more
+        await parts.starting_offsets.set_positions(
             {
-                key: parts.beginning.operators_position(
+                key: parts.starting_offsets.operators_position(
                     offset,
                     source_topic_id=ready[key].source_topic_id,
                     target_topic_id=ready[key].target_topic_id,
@@ -384,7 +384,7 @@ class Resumption:
             for key, (part, at) in wanted.items()
             if at is None or self._gaps.stalled[key].kind is GapKind.EXPIRED
         }
-        starts = await parts.beginning.log_starts(asked)
+        starts = await parts.starting_offsets.log_starts(asked)
         return {
             key: max(at or 0, starts.get(key, 0))
             for key, (_, at) in wanted.items()

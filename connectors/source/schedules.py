@@ -14,7 +14,7 @@ from connectors.source.context import FlowContext
 from connectors.source.copying.lookups import RemoteRules
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.discovery import Discovery
-from connectors.source.discovery.starting_offsets import Beginning
+from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.topic_sync import TopicConfigSync, repeat
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
@@ -28,17 +28,17 @@ class Schedules:
         self,
         context: FlowContext,
         task: SourceTask,
-        beginning: Beginning,
+        starting_offsets: StartingOffsets,
         discovery: Discovery,
     ) -> None:
         self._context = context
         self._task = task
-        self._beginning = beginning
+        self._starting_offsets = starting_offsets
         self._discovery = discovery
         self._ownership = context.ownership
         self._looked_at = 0
         """How much was copied when ACLs were looked at last."""
-        self._was_head = context.ownership.is_coordinator
+        self._was_coordinator = context.ownership.is_coordinator
         self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
 
     def change(self, parts: Collection[Part]) -> None:
@@ -91,8 +91,8 @@ class Schedules:
         )
 
         async def sync() -> None:
-            self._was_head = self._ownership.is_coordinator
-            if self._was_head:
+            self._was_coordinator = self._ownership.is_coordinator
+            if self._was_coordinator:
                 await configs.run_once()
             else:
                 await changed({remote: {} for remote in self._copied().values()})
@@ -103,7 +103,7 @@ class Schedules:
             interval_s=settings.sync_topic_configs_interval_s,
             clock=self._context.clock,
             log=self._context.log,
-            news=self._is_head_now,
+            news=self._is_coordinator_now,
         )
 
     async def _sync_acls(self, settings: FlowSettings) -> None:
@@ -112,7 +112,7 @@ class Schedules:
         acls = AclSync(
             self._context,
             topics=lambda: self._topics().keys(),
-            kept=lambda: {name for name, _ in self._beginning.positions},
+            kept=lambda: {name for name, _ in self._starting_offsets.positions},
         )
 
         async def sync() -> None:
@@ -129,9 +129,9 @@ class Schedules:
             news=self._is_more_copied,
         )
 
-    def _is_head_now(self) -> bool:
+    def _is_coordinator_now(self) -> bool:
         """What the head before us had not looked at yet need not wait for the interval."""
-        return self._ownership.is_coordinator and not self._was_head
+        return self._ownership.is_coordinator and not self._was_coordinator
 
     def _is_more_copied(self) -> bool:
         """Nothing is granted on a topic before it is copied: one that is new need not wait for the interval."""

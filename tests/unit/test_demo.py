@@ -21,7 +21,7 @@ FLOW = parse_flow("west-1->west-2")
 ORDERS = (FLOW, "orders")
 
 
-def topic(  # noqa: PLR0917
+def topic(
     name: str = "orders",
     records: int = 0,
     size: int = 0,

@@ -299,7 +299,7 @@ def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[C
     return found
 
 
-class Inquiries:
+class BrokerLookups:
     """The look-ups that copiers ask for. The task makes each at most once at a time. Each raises KafkaError."""
 
     def __init__(

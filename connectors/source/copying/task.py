@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.lanes import Lanes, Stalls
-from connectors.source.copying.lookups import Inquiries, SourceEnds, TargetEnds
+from connectors.source.copying.lookups import BrokerLookups, SourceEnds, TargetEnds
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
 from connectors.source.recovery.preparation import Prepared
@@ -111,7 +111,7 @@ class SourceTask:
         )
         self.lanes = Lanes(context, self._handle, self._start)
         self._ends = TargetEnds(context, self.partitions, self._handle)
-        self._inquiries = Inquiries(context, self.partitions, keep, self._handle)
+        self._broker_lookups = BrokerLookups(context, self.partitions, keep, self._handle)
         self._source_ends = SourceEnds(context, self.partitions)
         self.positions = PositionKeeper(
             context, prepared.source_id, store, self.partitions, handle=self._handle, before_first=gaps_written
@@ -184,10 +184,10 @@ class SourceTask:
             self.positions.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
-            self._inquiries.forget(part)
+            self._broker_lookups.forget(part)
             self.lanes.forget(part)
 
-    def begin_to_drain(self, leaving: Iterable[CopiedPartition]) -> None:
+    def start_draining(self, leaving: Iterable[CopiedPartition]) -> None:
         """Read no more of these and send nothing more; they are ``DRAINED`` when all that was sent is answered."""
         for part in leaving:
             self._handle(part, Drain())
@@ -279,7 +279,7 @@ class SourceTask:
             case Report():
                 self._reports.pass_on(part, effect)
             case Poison():
-                self._once(("quarantine", part.copier.name), self._inquiries.quarantine(part, effect))
+                self._once(("quarantine", part.copier.name), self._broker_lookups.quarantine(part, effect))
             case GapFound():
                 self._met_gap(part, effect)
             case Need.STORE_POSITION:
@@ -287,11 +287,11 @@ class SourceTask:
             case Need.METADATA:
                 self._metadata_wanted.set()
             case Need.OFFSETS:
-                self._once(("offsets", part.copier.name), self._inquiries.find_offsets(part))
+                self._once(("offsets", part.copier.name), self._broker_lookups.find_offsets(part))
             case Need.TARGET_END:
                 self._ends.look(part)
             case Need.LIMITS:
-                self._once(("limits", part.target_topic), self._inquiries.find_limits(part))
+                self._once(("limits", part.target_topic), self._broker_lookups.find_limits(part))
             case Need.RECONCILE:
                 self.reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:
@@ -327,7 +327,7 @@ class SourceTask:
             now_s = self._clock.monotonic()
             for part in list(self._waiting):
                 if part.copier.is_blocked and (part.copier.resume_at_s or now_s) <= now_s:
-                    self._once(("limits", part.target_topic), self._inquiries.retry_blocked(part))
+                    self._once(("limits", part.target_topic), self._broker_lookups.retry_blocked(part))
                     continue
                 self._handle(part, Tick(now_s))
                 if not isinstance(part.copier.state, Waiting) and not part.copier.is_failing:
@@ -354,7 +354,7 @@ class SourceTask:
 
         Returns how many the target left without an answer, and how many positions are not stored for now.
         """
-        self.begin_to_drain(leaving)
+        self.start_draining(leaving)
         try:
             async with asyncio.timeout(DRAIN_S):
                 while any(not isinstance(part.copier.state, Drained) for part in leaving):

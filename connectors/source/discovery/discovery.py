@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from connectors.source.assignment import HandedDown
+from connectors.source.assignment import AssignedPositions
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
-from connectors.source.discovery.starting_offsets import Beginning, Pair
+from connectors.source.discovery.starting_offsets import Pair, StartingOffsets
 from connectors.source.errors import (
     Recreated,
     RemoteNameIllegal,
@@ -26,7 +26,7 @@ from connectors.source.errors import (
     refuse_another_source,
 )
 from connectors.source.gap_keeper import GapKeeper, positions_of
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.refusals import RefusedConfigs, RefusedTopics
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
@@ -64,11 +64,11 @@ class Discovery:
         context: FlowContext,
         source_id: str | None,
         task: SourceTask,
-        beginning: Beginning,
+        starting_offsets: StartingOffsets,
         *,
         gaps: GapKeeper,
-        stopped: StoppedPartitions,
-        handed_down: HandedDown,
+        restart_state: RestartState,
+        assigned_positions: AssignedPositions,
     ) -> None:
         self.made = asyncio.Event()
         """The first round has been looked at: what could begin has begun."""
@@ -77,11 +77,11 @@ class Discovery:
         self._flow = context.flow
         self._source_id = source_id
         self._task = task
-        self._beginning = beginning
+        self._starting_offsets = starting_offsets
         self._gaps = gaps
-        self._stopped = stopped
+        self._restart_state = restart_state
         self._ownership = context.ownership
-        self._handed_down = handed_down
+        self._assigned_positions = assigned_positions
         self._refused = RefusedTopics(context.log)
         self._clock = context.clock
         self._log = context.log
@@ -248,7 +248,7 @@ class Discovery:
         refused: dict[str, TopicRefused],
     ) -> None:
         context = self._context
-        known = (self._task.partitions, self._beginning.positions)
+        known = (self._task.partitions, self._starting_offsets.positions)
         others = {key for keys in known for key in keys if key[0] not in topics}
         found = await remote_topics.ensure(
             context.settings,
@@ -275,17 +275,17 @@ class Discovery:
         new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
         if not new:
             return
-        stored = await self._handed_down.positions_of(new)
+        stored = await self._assigned_positions.positions_of(new)
         unknown = {name: pairs[name] for name in new if not _speaks_of(pairs[name][1], stored[name].values())}
         without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
-        self._beginning.refuse_unplaced(without, refused)
-        undecided = await self._beginning.refuse_filled(without, refused)
+        self._starting_offsets.refuse_unplaced(without, refused)
+        undecided = await self._starting_offsets.refuse_filled(without, refused)
         # If another flow was listed meanwhile, the records are its own: the refusal has to name that flow.
         refused |= {name: taken for name in new if (taken := self._taken(name)) is not None}
         waiting = {name for name, _ in undecided}
         new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
-            widths = {name: self._beginning.width_at_first(topic, stored[name]) for name, topic in new.items()}
+            widths = {name: self._starting_offsets.width_at_first(topic, stored[name]) for name, topic in new.items()}
             listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
             claims = {name: self._claim_on(name) for name in new}
@@ -298,10 +298,14 @@ class Discovery:
         if not ours:
             return {}
         self._refuse_another_source()  # whoever listed them may have been first only now
-        await self._handed_down.receive([key for name, pair in ours.items() for key in self._not_begun(name, pair[0])])
-        begun = await self._beginning.begin(ours, self._task.partitions, await self._stopped.identity_for(ours))
-        self._stopped.begun(begun.partitions)
-        self._gaps.begun(begun.partitions, self._beginning)
+        await self._assigned_positions.receive(
+            [key for name, pair in ours.items() for key in self._not_begun(name, pair[0])]
+        )
+        begun = await self._starting_offsets.begin(
+            ours, self._task.partitions, await self._restart_state.identity_for(ours)
+        )
+        self._restart_state.begun(begun.partitions)
+        self._gaps.begun(begun.partitions, self._starting_offsets)
         self._task.add(
             begun.partitions,
             [job for job in begun.jobs if not isinstance(job.part.copier.state, Stalled)],
@@ -360,10 +364,10 @@ class Discovery:
 
     async def _stop_copying(self, names: Collection[str]) -> None:
         parts = [part for key, part in self._task.partitions.items() if key[0] in names]
-        self._stopped.add(parts)
+        self._restart_state.add(parts)
         await self._task.remove([part.key for part in parts])
         stood = {part.key: self._task.positions.form(part) for part in parts if part.copier.owns_position}
-        self._beginning.positions.update(stood)
+        self._starting_offsets.positions.update(stood)
 
     def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
         """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
@@ -374,7 +378,7 @@ class Discovery:
             self._refused.note({name: Recreated(self._flow, name, why)})
 
     def _positions_of(self, name: str) -> dict[int, StoredPosition]:
-        found = positions_of(name, self._beginning)
+        found = positions_of(name, self._starting_offsets)
         return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
 
     async def _unlist(self, wanted: Collection[str]) -> None:
@@ -398,7 +402,7 @@ class Discovery:
             self._log.warning(
                 "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
             )
-        gone = gone_while_down(self._beginning.positions, metadata.topics)
+        gone = gone_while_down(self._starting_offsets.positions, metadata.topics)
         for name in gone:
             self._gaps.met_topic(GapKind.DELETED, name, self._positions_of(name), "it was deleted while mm2py was down")
         if gone:

@@ -18,7 +18,7 @@ from connectors.source.discovery.remote_topics import fewer
 from connectors.source.errors import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.resume_from_mm2 import SEARCHING
 from mm2py.connector import TopicName
 from mm2py.kafka import admin
@@ -52,14 +52,14 @@ class Begun:
     refused: Mapping[str, TopicRefused]
 
 
-class Beginning:
+class StartingOffsets:
     """Decides where each new partition of one flow begins. ``positions`` is what was stored when the flow started."""
 
     def __init__(
         self,
         context: FlowContext,
         prepared: Prepared,
-        stopped: StoppedPartitions,
+        restart_state: RestartState,
         *,
         store: Callable[[Mapping[TopicPartition, StoredPosition]], Awaitable[None]],
         met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
@@ -78,7 +78,7 @@ class Beginning:
         self._source_id = prepared.source_id
         self._store = store
         self._previous = prepared.previous
-        self._stopped = stopped
+        self._restart_state = restart_state
         self._ownership = context.ownership
         self._met_gap = met_gap
         self._wished: set[TopicPartition] = set()
@@ -128,7 +128,7 @@ class Beginning:
         }
         rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
         fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
-        unproven = await self._stopped.fence_and_prove({key: remote for key, (_, remote) in fresh.items()})
+        unproven = await self._restart_state.fence_and_prove({key: remote for key, (_, remote) in fresh.items()})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
         begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
         copied = [

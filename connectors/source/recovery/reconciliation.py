@@ -45,7 +45,7 @@ PROOF_S: Final = 5.0
 """How long a round waits for markers; partitions where they have not come by then begin in a later one."""
 
 
-class StoppedPartitions:
+class RestartState:
     """Remembers what each may have been written under."""
 
     def __init__(self, context: FlowContext) -> None:

@@ -68,7 +68,7 @@ class ListedTransaction:
     state: str
 
 
-async def add_partitions_to_txn(  # noqa: PLR0917  (in the order of the message)
+async def add_partitions_to_txn(
     brokers: Brokers,
     coordinator: BrokerId,
     transactional_id: str,

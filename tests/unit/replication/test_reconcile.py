@@ -96,7 +96,7 @@ class Pair:
     more=st.integers(0, 4),
     sequence=st.sampled_from([5, SEQUENCE_MODULUS - 3]),
 )
-def test_copying_goes_on_at_the_record_behind_the_last_one_copied(  # noqa: PLR0917
+def test_copying_goes_on_at_the_record_behind_the_last_one_copied(
     batches: list[tuple[int, str]],
     foreign: bool,
     chunk: int,

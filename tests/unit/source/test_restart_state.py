@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.source.recovery.reconciliation import StoppedPartitions
+from connectors.source.recovery.reconciliation import RestartState
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -28,8 +28,8 @@ def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = Fa
     return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20))
 
 
-def remember(incarnation: Incarnation, target: ClusterModel) -> StoppedPartitions:
-    return StoppedPartitions(make_context(target=target, incarnation=incarnation))
+def remember(incarnation: Incarnation, target: ClusterModel) -> RestartState:
+    return RestartState(make_context(target=target, incarnation=incarnation))
 
 
 def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:
