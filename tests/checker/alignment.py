@@ -26,14 +26,14 @@ from tests.checker.dumped import Dumped, digest
 from tests.checker.verdict import Rewind
 
 LOOKAHEAD = 100_000
-"""How many source records are searched for one that came early; they are held in memory, but only after a breach."""
+"""The number of source records searched for one that came early; they are held in memory, but only after a breach."""
 MAX_PLACES = 1_024
 MAX_STATES = 64
 """Beyond these, explanations are dropped: more rewinds may then be counted than the fewest possible, never fewer."""
 
 
 class _Pending:
-    """The source records that the target has not reached. The first is held; more only once somebody looks ahead."""
+    """The source records that the target has not reached. The first is held; more only after a lookahead."""
 
     def __init__(self, source: Iterable[Dumped]) -> None:
         self._source = iter(source)
@@ -51,7 +51,7 @@ class _Pending:
         return record
 
     def pop(self) -> None:
-        """Go past the head."""
+        """Skip the first one."""
         self._popped += 1
         self._head_digest = None
         self.head = self._records.popleft() if self._records else self._pull()
@@ -62,7 +62,9 @@ class _Pending:
         return self._head_digest
 
     def distance(self, wanted: bytes) -> int | None:
-        """Return how many records stand before the next one of this digest, 0 for the head; None if not in sight."""
+        """Return how many records stand before the next one of this digest, 0 for the first; None if it is out of
+        sight.
+        """
         if self.head is None:
             return None
         while len(self._records) < LOOKAHEAD and (record := self._pull()) is not None:
@@ -88,14 +90,16 @@ class _State(NamedTuple):
     frontier: int
     places: list[int]
     begun: int
-    """Which target record the present run began with."""
+    """The target record with which the present run started."""
     frontier_then: int
     trail: _Trail | None
     """The rewinds before the present run."""
 
 
 class Alignment:
-    """Takes the target records one by one; explains each as the next of a run of the source, or says that it cannot."""
+    """Takes the target records one by one, and explains each as the next of a run of the source, or reports that it
+    cannot.
+    """
 
     def __init__(self, source: Iterable[Dumped]) -> None:
         self.pending = _Pending(source)
@@ -108,12 +112,12 @@ class Alignment:
 
     @property
     def repeated(self) -> int:
-        """How many target records showed nothing new: the same number in every explanation."""
+        """The number of target records that showed nothing new: the same in every explanation."""
         return len(self._target_offsets) - self._shown
 
     @property
     def frontier(self) -> int:
-        """How many source records the target has shown, or gone past."""
+        """The number of source records that the target has shown or skipped."""
         return len(self._history)
 
     def accepts(self, record: Dumped) -> bool:
@@ -135,7 +139,7 @@ class Alignment:
         return True
 
     def go_past_head(self, *, target_offset: int | None) -> None:
-        """Leave out the source's next record; ``target_offset`` is where a changed one stands in its place, if any."""
+        """Skip the source's next record; ``target_offset`` is where a changed one stands in its place, if any."""
         assert self.pending.head is not None
         best = self._best()
         if self.frontier - 1 not in best.places:
@@ -203,18 +207,20 @@ class Alignment:
         )
 
     def _closed(self, state: _State) -> _Trail | None:
-        """Return the trail with the present run on it: of the places it may have begun at, the latest."""
+        """Return the trail with the present run: of its possible start places, the latest."""
         if state.runs == 0:
             return None
         length = len(self._target_offsets) - state.begun
         start = max(state.places) - length + 1
-        # A run that another record was counted into has no place of its own for it; then the start is only near.
+        # A run in which another record was counted has no place for it; then its start is only approximate.
         start = min(max(start, 0), state.frontier_then)
         rewind = Rewind(self._source_offsets[start], self._target_offsets[state.begun], state.frontier_then - start)
         return _Trail(rewind, state.trail)
 
     def _seen_at(self, wanted: bytes, *, before: int) -> list[int]:
-        """Return where the source has a digest before an index, ascending; of very many a sample and the latest."""
+        """Return where the source has a digest before an index, ascending; of very many places a sample and the
+        latest.
+        """
         if self._places_of is None:
             self._places_of = {}
             for index, seen in enumerate(self._history):

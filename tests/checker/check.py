@@ -1,10 +1,10 @@
-"""The check: topics on the source cluster against their remote topics on the target cluster, partition by partition.
+"""The check: compares topics on the source cluster with their remote topics on the target cluster, by partition.
 
     python -m tests.checker.check --source HOST:PORT --target HOST:PORT --topics orders=A.orders,users=A.users
 
-The exit code is 0 if every copy is legal, 1 if one is not, 2 if that cannot be judged. By default nothing may stand
-there twice. What is written while the check runs shows as a loss: stop the writers first, and give the mirror time with
-``--wait``, which looks again at partitions that are only behind.
+The exit code is 0 if every copy is legal, 1 if one is not, 2 if that cannot be judged. By default no duplicate is
+allowed. Records that are written while the check runs show as a loss: stop the writers first, and give the mirror time
+with ``--wait``, which checks partitions again that are only behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_AGAIN_S = 0.5
 
 @dataclass(slots=True)
 class TopicReport:
-    """What holds for one topic. A partition count that differs is a verdict of partition -1."""
+    """The verdicts of one topic. A partition count that differs is a verdict of partition -1."""
 
     topic: str
     remote: str
@@ -53,7 +53,7 @@ class TopicReport:
 
 @dataclass(slots=True)
 class Report:
-    """What holds for all topics; ``str`` is for people, one line a topic and the findings below."""
+    """The verdicts of all topics; ``str`` is for people, one line a topic and the findings below."""
 
     topics: list[TopicReport] = field(default_factory=list)
 
@@ -155,7 +155,7 @@ class _TopicCheck:
         verdicts: dict[int, Verdict] = {}
         waiting = list(range(max(counts)))
         while waiting:
-            # The target's ends first: what is copied meanwhile must not stand there without its source.
+            # The target's ends first: records copied meanwhile must not stand there without their source records.
             target_bounds = self.target.bounds(self.remote, [n for n in waiting if n < counts[1]])
             source_bounds = self.source.bounds(self.topic, [n for n in waiting if n < counts[0]])
             for number in waiting:
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wait_s=options.wait,
         )
     except (DumpFailed, KafkaException, OSError, ValueError) as error:
-        print(f"This cannot be judged: {error}", file=sys.stderr)
+        print(f"The copy cannot be judged: {error}", file=sys.stderr)
         return 2
     print(report)
     return 0 if report.ok else 1

@@ -1,8 +1,8 @@
-"""What transactions leave behind: whether readers of committed records see all that there is.
+"""What transactions leave behind: whether readers of committed records see all records.
 
-I4: what a reader of uncommitted records sees beyond one of committed records stands in aborted transactions. mm2py
-writes data without transactions, so there is nothing of that kind at all. I13: no transaction is left open, which would
-hide whatever comes behind it: the last stable offset is the high watermark.
+I4: a record that only readers of uncommitted records see is part of an aborted transaction. mm2py writes data without
+transactions, so there must be no such record. I13: no transaction is left open, which would hide all records after it:
+the last stable offset is the high watermark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def judge_transactions(
     ):
         for topic in topics:
             for number in range(uncommitted.partitions(topic)):
-                while True:  # the end of all first: what comes meanwhile moves both
+                while True:  # the end of all records first: new ones move both ends
                     end = uncommitted.bounds(topic, [number])[number].end
                     stable = committed.bounds(topic, [number])[number]
                     if stable.end >= end or time.monotonic() >= deadline_s:

@@ -25,7 +25,7 @@ from tests.checker.dumped import Dumped, Sent, digest, sent
 from tests.checker.verdict import Rewind, Verdict
 
 LOOKBACK = 1_000
-"""How many equal records in a row are searched for one that stands for itself alone."""
+"""The number of equal records in a row that are searched for one of their own."""
 
 
 def judge_compacted(
@@ -38,10 +38,10 @@ def judge_compacted(
     target_end: int | None,
     exact: bool,
 ) -> None:
-    """Judge a compacted partition into ``verdict``; the caller judges how many rewinds there may be.
+    """Judge a compacted partition into ``verdict``; the caller judges the number of rewinds.
 
     Args:
-        exact: no rewind is allowed, so a cleaner cannot excuse a record that comes after its successor.
+        exact: no rewind is allowed, so compaction cannot excuse a record that comes after its successor.
     """
     verdict.source_records, verdict.target_records = len(source), len(target)
     history = _history(source, ledger, verdict)
@@ -61,7 +61,7 @@ def judge_compacted(
 
 
 def _history(source: Sequence[Dumped], ledger: Sequence[Sent], verdict: Verdict) -> list[Sent]:
-    """Return all that was sent, ascending by source offset."""
+    """Return all sent records, ascending by source offset."""
     history = {entry.offset: entry for entry in ledger}
     for record in source:
         entry = sent(record)
@@ -95,10 +95,10 @@ def _assign(target: Sequence[Dumped], history: Sequence[Sent]) -> list[int | Non
 
 
 def _end_of_run(candidates: Sequence[list[int] | None], index: int) -> int:
-    """Return the place of a record behind which the target goes back: the nearest to what stands before it.
+    """Return the place of the record after which the target goes back: the nearest to the record before it.
 
-    A run may have ended anywhere, so the latest of equal records is no better guess here; it may lie where the copy had
-    not been yet.
+    A run may have ended anywhere, so the latest of equal records is no better guess here; it may lie beyond the copied
+    part.
     """
     here = candidates[index]
     assert here is not None
@@ -146,12 +146,12 @@ def _judge_holes(
     target_end: int | None,
     exact: bool,
 ) -> None:
-    """Hold what the target passes over against the room that its cleaner left.
+    """Compare the records that the target skips with the room that its cleaner left.
 
     Args:
-        known: the places of the records that were there to be copied: the source has them still, or the target does.
-        exact: then the room for a record is right where it is passed over. With rewinds a run may begin beyond records
-            whose first copies stood, and were cleaned, further up: all room so far counts, but only once.
+        known: the places of the records that could be copied: the source still has them, or the target does.
+        exact: then the room for a record is right where it is skipped. With rewinds a run may start after records
+            whose first copies stood, and were compacted, further up: all room so far counts, but only once.
     """
     copied = {place for _, place in copies}
     seen: set[int] = set()
@@ -162,7 +162,7 @@ def _judge_holes(
         seen.add(place)
         passed = known[bisect_left(known, place + 1) : bisect_left(known, next_place)]
         missing = [place for place in passed if place not in seen]
-        if not exact:  # which of equal records came first is then anybody's guess
+        if not exact:  # then the first of equal records cannot be told
             shown.update(history[here].digest for here in (place, next_place) if 0 <= here < len(history))
             equals = {history[place].digest: place for place in missing if place in copied}
             missing = [place for place in missing if place not in copied]
@@ -205,7 +205,7 @@ def _neighbours(
 def _judge_last_of_each_key(
     copies: Sequence[tuple[Dumped, int]], history: Sequence[Sent], verdict: Verdict, *, source_start: int
 ) -> None:
-    """Compare the state that the target holds, key by key, with the one that was sent."""
+    """Compare the last record of each key in the target with the last one sent."""
     last_sent = {entry.key: place for place, entry in enumerate(history) if not entry.is_aborted}
     last_shown = {history[place].key: (place, record.offset) for record, place in copies}
     copied = {place for _, place in copies}
@@ -217,7 +217,7 @@ def _judge_last_of_each_key(
         if shown is not None and (shown >= place or history[shown].digest == entry.digest):
             continue
         if shown is None and entry.is_tombstone:
-            continue  # cleaned away on both sides, as it should be in the end
+            continue  # compacted away on both sides, as it should be in the end
         if place in copied:
             verdict.add(
                 "I2",

@@ -1,8 +1,8 @@
-"""Dumps: what a consumer sees of a partition, up to an end that was fixed before reading began.
+"""Dumps: the records of a partition as a consumer sees them, up to an end that was fixed before reading started.
 
-librdkafka reads and verifies every batch's CRC; nothing of mm2py takes part. The end is the high watermark, or for
-committed reads the last stable offset. The last offsets below it may belong to no record (markers, aborted or cleaned
-records), so a dump ends at the first of: the last offset before the end, a record behind it, the client's word that it
+librdkafka reads and verifies every batch's CRC; no code of mm2py takes part. The end is the high watermark, or for
+committed reads the last stable offset. The last offsets below it may belong to no record (markers, aborted or compacted
+records), so a dump ends at the first of: the last offset before the end, a record after it, the client's report that it
 has read that far.
 """
 
@@ -21,7 +21,9 @@ from tests.checker.dumped import Dumped, Headers
 
 AT_ONCE = 10_000
 AT_ONCE_S = 0.02
-"""A read waits that long for so many, or for as many as there can be; the end of a log does not cut it short."""
+"""A read waits that long for so many records, or for as many as there can be; the end of a log does not end the
+wait.
+"""
 ANSWER_S = 30.0
 MOVING = frozenset(
     {
@@ -31,18 +33,18 @@ MOVING = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Another broker leads by now: whoever asks once more learns which."""
+"""Another broker leads now: the next request finds it."""
 
 
 class Bounds(NamedTuple):
-    """Where a log starts, and where it ended for readers of this isolation level when it was asked."""
+    """The start of a log, and its end for readers of this isolation level at that moment."""
 
     start: int
     end: int
 
 
 class DumpFailed(Exception):
-    """A cluster does not let itself be read to the end: broker down, partition offline, records expired meanwhile."""
+    """A cluster cannot be read to the end: broker down, partition offline, records expired meanwhile."""
 
 
 class Reader:
@@ -94,7 +96,7 @@ class Reader:
         self._consumer.close()
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has; 0 if there is no such topic."""
+        """Return the number of partitions of a topic; 0 if there is no such topic."""
         found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found.error)
@@ -107,7 +109,7 @@ class Reader:
         return {name: entry.value for name, entry in entries.items()}
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
-        """Return the bounds of partitions as they are now."""
+        """Return the present bounds of partitions."""
         numbers = list(partitions)
         if not numbers:
             return {}

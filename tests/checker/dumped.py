@@ -1,8 +1,8 @@
-"""A record as a consumer sees it: the checker's only idea of what a topic holds.
+"""A record as a consumer sees it: all that the checker knows of a topic.
 
-Two records are equal if a consumer could not tell them apart: timestamp, key, value and the header list (order,
-repeated keys, null values) are compared, null is not empty. The offset is where a record stands, not what it is. The
-timestamp type belongs to the topic, so MirrorMaker 2 does not carry it over and nor is it compared here.
+Two records are equal if a consumer cannot tell them apart: timestamp, key, value and the header list (order, repeated
+keys, null values) are compared; null differs from empty. The offset is not part of that. Neither is the timestamp type:
+it belongs to the topic, so MirrorMaker 2 does not copy it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def sent(record: Dumped, *, is_aborted: bool = False) -> Sent:
 
 
 def is_like(one: Dumped, other: Dumped) -> bool:
-    """Return whether one may be the other with a part changed: half of it is the same, and not just by being empty."""
+    """Return whether one may be a changed version of the other: half of it is equal, and not only because it is
+    empty.
+    """
     same = [a for a, b in zip(one.content, other.content, strict=True) if a == b]
     return len(same) >= 2 and any(same)
 

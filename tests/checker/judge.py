@@ -117,7 +117,7 @@ def _judge_log(source: Iterable[Dumped], target: Iterator[Dumped], verdict: Verd
                     skipped[digest(pending.head)].append(gap)
                     alignment.go_past_head(target_offset=None)
                 explained = alignment.accepts(record)
-                assert explained, "the head was just found to be this record"
+                assert explained, "the next source record was just found to be this one"
         record = following
     verdict.rewinds = alignment.rewinds()
     verdict.repeated_records = alignment.repeated
@@ -134,7 +134,7 @@ class _Skipped(NamedTuple):
 
 
 def _judge_unknown(record: Dumped, following: Dumped | None, alignment: Alignment, verdict: Verdict) -> None:
-    """Note a record that the source does not have: the next one changed, or a foreign one."""
+    """Record a finding for a record that the source does not have: a changed one, or a foreign one."""
     head = alignment.pending.head
     head_follows = head is not None and following is not None and following.content == head.content
     if head is not None and not head_follows and is_like(head, record):
@@ -145,7 +145,7 @@ def _judge_unknown(record: Dumped, following: Dumped | None, alignment: Alignmen
 
 
 def _judge_missing(skipped: list[_Skipped], verdict: Verdict) -> None:
-    """Note the skipped records that never came, one finding for each unbroken stretch."""
+    """Record the skipped records that never came, one finding for each unbroken range."""
     skipped.sort()
     for _, group in groupby(enumerate(skipped), key=lambda numbered: numbered[1].place - numbered[0]):
         gaps = [gap for _, gap in group]
@@ -177,7 +177,7 @@ def _judge_unreached(alignment: Alignment, verdict: Verdict) -> None:
 
 
 def _proven(source: Iterable[Dumped], ledger: Sequence[Sent], verdict: Verdict) -> Iterator[Dumped]:
-    """Pass the source on; note where it is not what its brokers acknowledged."""
+    """Yield the source's records; record a finding where one differs from what its brokers acknowledged."""
     unseen = {entry.offset: entry.digest for entry in ledger if not entry.is_aborted}
     for record in source:
         acknowledged = unseen.pop(record.offset, None)

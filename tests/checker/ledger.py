@@ -1,7 +1,7 @@
 """The ledger: every send that a source cluster acknowledged, by topic and partition.
 
-It proves what the brokers promised, and on compacted topics it is all that still knows what a cleaner has removed. As a
-file it is one JSON array a line, so that a load generator in another process can leave it behind.
+It proves what the brokers acknowledged, and on compacted topics only it still knows the records that compaction has
+removed. As a file it is one JSON array a line, so that a load generator in another process can leave it behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.checker.dumped import Sent
 
 
 class Ledger:
-    """Acknowledged sends, in any order; adding to it is safe from several threads."""
+    """Acknowledged sends, in any order; several threads may add to it."""
 
     def __init__(self) -> None:
         self._entries: defaultdict[tuple[str, int], list[Sent]] = defaultdict(list)
@@ -31,7 +31,7 @@ class Ledger:
         return sum(map(len, self._entries.values()))
 
     def save(self, path: Path) -> None:
-        """Write all of it to a file; what stood there before is gone."""
+        """Write all of it to a file, and replace earlier contents."""
         with path.open("w", encoding="utf-8") as lines:
             for (topic, partition), entries in self._entries.items():
                 for offset, digest, key, is_tombstone, is_aborted in entries:
@@ -41,7 +41,7 @@ class Ledger:
 
     @classmethod
     def load(cls, *paths: Path) -> Ledger:
-        """Return what stands in the files together."""
+        """Return the contents of all these files."""
         ledger = cls()
         for path in paths:
             with path.open(encoding="utf-8") as lines:

@@ -1,8 +1,8 @@
-"""The load generator: sends traffic to a topic and keeps the ledger of what was acknowledged.
+"""The load generator: sends traffic to a topic and records each acknowledged send in a ledger.
 
-Each codec has a producer of its own, so batches of all of them mix in one partition. In transactional mode the
-producers have transactions open side by side, some of which they abort; aborted sends stand in the ledger, marked. What
-is sent follows from the seed alone; which offset it gets does not.
+Each codec has its own producer, so batches of all of them mix in one partition. In transactional mode the producers
+have transactions open side by side, some of which they abort; aborted sends are marked in the ledger. The records
+depend on the seed alone; their offsets do not.
 
     python -m tests.checker.load --bootstrap HOST:PORT --topic orders --create 3 --rate 500 --seconds 60 --ledger FILE
 """
@@ -32,20 +32,20 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ANSWER_S = 60.0
 TICK_S = 0.02
 TRANSACTION_S = 0.5
-"""How often a steady rate is caught up with: in transactions less often, because each is a round of its own."""
+"""The interval of a steady rate: longer in transactions, because each interval is a transaction."""
 STRETCH = 50
-"""How many records in a row go to one producer."""
+"""The number of consecutive records for one producer."""
 
 
 class LoadFailed(Exception):
-    """The cluster did not acknowledge a send; whether the record is there is not known."""
+    """The cluster did not acknowledge a send; whether the record is stored is unknown."""
 
 
 class Load:
-    """Sends one traffic to one topic.
+    """Sends one kind of traffic to one topic.
 
     Args:
-        ledger: where acknowledged sends go; None keeps none.
+        ledger: where acknowledged sends go, if anywhere.
         codecs: one producer for each.
         per_second: a steady rate in records; None sends as fast as the cluster takes it.
         transactional_id: prefix of the producers' transactional ids; None sends without transactions.
@@ -69,7 +69,7 @@ class Load:
         self.topic = topic
         self.acknowledged = 0
         self.produced = 0
-        """How many records were handed to a producer: of plain traffic the sequence of the one that comes next."""
+        """The number of records given to each producer: in plain traffic the sequence of its next record."""
         self._ledger = ledger
         self._records = traffic.records()
         self._per_second = per_second
@@ -96,10 +96,10 @@ class Load:
     def run(
         self, *, records: int | None = None, seconds: float | None = None, stop: threading.Event | None = None
     ) -> int:
-        """Send until one of the three says enough; return how many records were acknowledged in all.
+        """Send until one of the three limits is reached; return the number of acknowledged records.
 
         Raises:
-            LoadFailed: a send was not acknowledged. What was stands in the ledger.
+            LoadFailed: a send was not acknowledged. The acknowledged ones are in the ledger.
         """
         stop = stop or threading.Event()
         begun_s = time.monotonic()
@@ -164,7 +164,7 @@ class Load:
         for record in islice(self._records, count):
             producer, is_aborted = self._random.choice(fates)
             self._produce(producer, record, is_aborted=is_aborted)
-        self._settle(self._producers)  # an abort would drop what is still queued
+        self._settle(self._producers)  # an abort would drop records that are still queued
         self._random.shuffle(fates)
         for producer, is_aborted in fates:
             if is_aborted:
@@ -204,7 +204,7 @@ class Load:
 
 
 def _stored(record: Planned, message: Message) -> Dumped:
-    """Return what was acknowledged as a consumer will see it: the broker may have put its own time on it."""
+    """Return the acknowledged record as a consumer will see it: the broker may have set its timestamp."""
     offset, (timestamp_type, timestamp_ms) = message.offset(), message.timestamp()
     assert offset is not None
     if timestamp_type != TIMESTAMP_LOG_APPEND_TIME:

@@ -1,15 +1,15 @@
-"""Mutants: illegal copies made from the dump of a legal one, to ask of the judge what the judge asks of mm2py.
+"""Mutants: illegal copies made from the dump of a legal one, to test the judge.
 
 Each mutant breaks its invariant by construction, given an exact copy (target content = source content):
 
-* I1: fewer records are left than the source has, or one that stands there once is gone: no split into runs covers it.
-* I2: the records are the same, as many, in another sequence. A legal copy of the source's length is the source itself.
-* I3: the target is a list of runs, none of which goes on where the one before it ended: legal for whoever allows that
-  many rewinds, illegal where one fewer is allowed, and so always after a clean stop.
-* I5: at least one record is equal to no record that was ever sent to the partition.
+* I1: fewer records are left than the source has, or a unique one is missing: no split into runs covers it.
+* I2: the same records, as many, in another order. A legal copy of the source's length is the source itself.
+* I3: the target is a list of runs, none of which continues where the previous one ended: legal where that
+  many rewinds are allowed, illegal where one fewer is allowed, and so always after a clean stop.
+* I5: at least one record equals no record that was ever sent to the partition.
 
-A mutant that finds nothing to work on (no tombstone, say) answers None. Offsets are given anew as if the target had
-been written so: what was cut out leaves no hole, because a hole is what a cleaner leaves.
+A mutant that has nothing to change (no tombstone, say) returns None. Offsets are assigned anew as if the target had
+been written so: a removed record leaves no hole, because a hole is what compaction leaves.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from random import Random
 from tests.checker.dumped import Dumped, Sent, digest, sent
 
 BATCH = 16
-"""Records in what mutants treat as one batch; the real one does not matter to a judge of content."""
+"""The number of records that mutants treat as one batch; the real one does not matter to a judge of content."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A partition and its exact copy; ``elsewhere`` never was in it: another partition's records, aborted ones."""
+    """A partition and its exact copy; ``elsewhere`` was never in it: another partition's records, aborted ones."""
 
     source: Sequence[Dumped]
     target: Sequence[Dumped]
@@ -36,7 +36,7 @@ class Copy:
     ledger: Sequence[Sent] = ()
     known: frozenset[bytes] = field(init=False)
     unique: frozenset[bytes] = field(init=False)
-    """Digests of the records that were sent once, are still on both sides, and that no cleaner could have removed."""
+    """Digests of the records that were sent once, are still on both sides, and cannot have been compacted away."""
 
     def __post_init__(self) -> None:
         history = {record.offset: sent(record) for record in self.source}
@@ -53,7 +53,7 @@ class Copy:
         return digest(record) in self.unique
 
     def breaks(self, places: Iterable[int]) -> bool:
-        """Whether to cut or repeat these must be a breach: without a ledger numbers tell, with one uniqueness."""
+        """Whether removing or repeating these must be a breach: without a ledger by count, with one by uniqueness."""
         return not self.ledger or any(self.is_unique(self.target[place]) for place in places)
 
 
@@ -84,7 +84,7 @@ def written(records: Iterable[Dumped], target: Sequence[Dumped]) -> list[Dumped]
     return placed
 
 
-# I1: cutting
+# I1: losses
 
 
 Places = set[int]
@@ -235,7 +235,7 @@ REORDERINGS = [
 ]
 
 
-# I3: again
+# I3: repeats
 
 
 Runs = list[tuple[int, int]]
@@ -258,12 +258,12 @@ def _again(name: str) -> Mutant:
 
 
 def _lone(length: int, at: int, which: int) -> Runs:
-    """Return all, with the record at ``which`` once more after the first ``at``."""
+    """Return all places, with the record at ``which`` repeated after the first ``at``."""
     return [(0, at), (which, which + 1), (at, length)]
 
 
 def _back(length: int, at: int, by: int) -> Runs:
-    """Return all, going back ``by`` records after the first ``at``."""
+    """Return all places, with a rewind by ``by`` records after the first ``at``."""
     return [(0, at), (max(0, at - by), length)]
 
 
@@ -292,14 +292,14 @@ _RUNS: dict[str, Callable[[int, Random], Runs]] = {
 AGAIN = [_again(name) for name in _RUNS]
 
 
-# I5: other bytes
+# I5: changed bytes
 
 
 Change = Callable[[Dumped, Random], Dumped | None]
 
 
 def _change(name: str, change: Change) -> Mutant:
-    """Return a mutant with one record changed into one that nobody sent."""
+    """Return a mutant with one record changed into one that was never sent."""
 
     def apply(copy: Copy, random: Random) -> list[Dumped] | None:
         for place in random.sample(range(len(copy.target)), len(copy.target)):

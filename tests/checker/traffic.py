@@ -1,7 +1,7 @@
 """Traffic: the records that the load generator sends, as a function of a seed.
 
-Each partition meets every odd shape in turn: null and empty keys and values, tombstones, headers of all kinds, bytes
-that are no text, two equal records in a row. What can be told apart is: the value is (producer, partition, sequence),
+Each partition gets every odd shape in turn: null and empty keys and values, tombstones, headers of all kinds, bytes
+that are no text, two equal records in a row. All others are distinct: the value is (producer, partition, sequence),
 random bytes and a CRC, and timestamps differ.
 """
 
@@ -34,10 +34,10 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What to send: equal settings make equal records.
+    """The records to send: equal settings make equal records.
 
-    ``keys`` is how many keys recur; a compacted topic gets no null keys and one tombstone in ten. Timestamps rise by
-    1 ms a record from ``first_timestamp_ms``, and every seventh goes back up to an hour.
+    ``keys`` is the number of keys that recur; a compacted topic gets no null keys and one tombstone in ten. Timestamps
+    rise by 1 ms a record from ``first_timestamp_ms``, and every seventh goes back up to an hour.
     """
 
     seed: int
@@ -119,13 +119,13 @@ def _tombstones(planned: Planned, random: Random) -> Planned:
 
 
 def payload(producer: int, partition: int, sequence: int, body: bytes) -> bytes:
-    """Return a value that says where it comes from and proves that it is whole."""
+    """Return a value that names its origin and proves that it is complete."""
     head = _PAYLOAD.pack(producer, partition, sequence) + body
     return head + _CRC.pack(crc32(head))
 
 
 def origin(value: bytes | None) -> tuple[int, int, int] | None:
-    """Return (producer, partition, sequence) of a payload that is whole, None of anything else."""
+    """Return (producer, partition, sequence) of a complete payload, None of anything else."""
     if value is None or len(value) < _PAYLOAD.size + _CRC.size:
         return None
     head, crc = value[: -_CRC.size], value[-_CRC.size :]

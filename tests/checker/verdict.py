@@ -1,8 +1,8 @@
-"""A verdict: what the judge found in one partition, by invariant.
+"""A verdict: the findings of the judge in one partition, by invariant.
 
 Invariants: I1 no loss, I2 order, I3 duplicates only as allowed rewinds, I5 bytes. Two more ids appear beside them: I12,
 the partition counts of the two topics differ, and ``A``, the source cluster itself lost or changed an acknowledged
-send, which no mirror could have helped.
+send, which is no fault of a mirror.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach, at the offsets where it shows; None where a side has no record for it."""
+    """One breach, at its offsets; None where a side has no record for it."""
 
     invariant: str
     topic: str
@@ -29,9 +29,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A new run of the copy begins at ``target_offset`` with the source record of ``source_offset``.
+    """A new run of the copy starts at ``target_offset`` with the source record of ``source_offset``.
 
-    ``records`` is how far it starts behind the first record not yet copied; 0 is a jump back to that very record.
+    ``records`` is how far it starts before the first record not yet copied; 0 is a jump to that very record.
     """
 
     source_offset: int
@@ -41,7 +41,7 @@ class Rewind:
 
 @dataclass(slots=True)
 class Verdict:
-    """What holds for one partition: ``findings`` keeps the first few of each invariant, ``breaches`` counts all."""
+    """The findings of one partition: ``findings`` keeps the first few of each invariant, ``breaches`` counts all."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class Verdict:
     target_records: int = 0
     repeated_records: int = 0
     unreached_records: int = 0
-    """Those of the records lost (I1) behind which the target has nothing: they may still come."""
+    """The lost records (I1) after which the target has nothing: they may still come."""
     rewinds: list[Rewind] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     breaches: Counter[str] = field(default_factory=Counter)
@@ -66,13 +66,13 @@ class Verdict:
     def add(
         self, invariant: str, what: str, *, source_offset: int | None, target_offset: int | None, times: int = 1
     ) -> None:
-        """Note a breach; ``times`` is the number of records concerned."""
+        """Record a breach; ``times`` is the number of records concerned."""
         if sum(finding.invariant == invariant for finding in self.findings) < self.max_findings:
             self.findings.append(Finding(invariant, self.topic, self.partition, source_offset, target_offset, what))
         self.breaches[invariant] += times
 
     def judge_rewinds(self, *, max_rewinds: int | None, max_rewound_records: int | None) -> None:
-        """Hold the rewinds against what was allowed; None allows any number."""
+        """Compare the rewinds with the allowed ones; None allows any number."""
         count, records = len(self.rewinds), self.rewound_records
         if max_rewinds is not None and count > max_rewinds:
             first = self.rewinds[max_rewinds]

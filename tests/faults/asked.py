@@ -1,6 +1,6 @@
-"""What only an administrator asks of a cluster, and librdkafka does not: quotas, moving replicas, who coordinates.
+"""Administrative requests that librdkafka does not offer: quotas, reassignments, the present coordinator.
 
-Each call is one connection and one request; contents are written and read by kio, which is nothing of mm2py's own.
+Each call is one connection and one request; contents are written and read by kio, not by mm2py's code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ask(broker: Broker, request: Payload, reply: type[R]) -> R:
     """Send one request to one broker and return its reply.
 
     Raises:
-        OSError: the broker is not there, or does not answer in time.
+        OSError: the broker is unreachable, or does not answer in time.
     """
     with socket.create_connection((HOST, broker.port), timeout=ANSWER_S) as connection:
         header = RequestHeader(
@@ -65,7 +65,7 @@ def ask(broker: Broker, request: Payload, reply: type[R]) -> R:
 
 
 def ask_any(cluster: KafkaCluster, request: Payload, reply: type[R]) -> R:
-    """As ``ask``, of the first broker that answers; what is for the controller is passed on to it."""
+    """As ``ask``, of the first broker that answers, which forwards requests for the controller."""
 
     def asked() -> list[R]:
         for broker in cluster.brokers:
@@ -76,7 +76,7 @@ def ask_any(cluster: KafkaCluster, request: Payload, reply: type[R]) -> R:
     return wait_until(asked, f"a broker answers {type(request).__name__}")[0]
 
 
-# Who is who
+# Leaders and coordinators
 
 
 def active_controller(cluster: KafkaCluster) -> Broker:
@@ -107,11 +107,11 @@ def coordinator_of(cluster: KafkaCluster, prefix: str) -> Broker:
     return wait_until(coordinator, f"there is a transactional id {prefix}...")
 
 
-# Moving replicas
+# Reassignments
 
 
 def reassign(cluster: KafkaCluster, replicas: Mapping[tuple[str, int], Sequence[int]]) -> None:
-    """Begin to move partitions to these brokers, the preferred leader first."""
+    """Start to move partitions to these brokers, the preferred leader first."""
     by_topic: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), node_ids in replicas.items():
         wanted = tuple(BrokerId(node_id) for node_id in node_ids)

@@ -24,7 +24,7 @@ from bench.machine import commit, hardware, versions
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "run" / "faults.json"
 VARIABLES: Final = ("MM2PY_FAULTS_DOWN_S", "MM2PY_FAULTS_NODES", "MM2PY_FAULTS_RECORDS", "MM2PY_FAULTS_ROUNDS")
-"""What makes a campaign longer or shorter."""
+"""Environment variables that make a campaign longer or shorter."""
 _COUNTS: Final = re.compile(r"(?P<source>\d+) records, (?P<target>\d+) on the target, (?P<rewinds>\d+) rewinds")
 
 

@@ -1,6 +1,6 @@
-"""Two clusters of three nodes each, for all tests of this folder. A test leaves all six brokers running.
+"""Two clusters of three nodes each, for all tests of this folder. Each test leaves all six brokers running.
 
-Both have an authorizer. Brokers and tests are super users; a flow that comes in by the listener ``SASL``, as
+Both have an authorizer. Brokers and tests are super users; a flow that connects to the listener ``SASL``, as
 ``RIGHTS_USER``, may do what no ACL forbids (``test_rights``).
 """
 
@@ -19,7 +19,7 @@ from tests.faults.scene import NODES, Pair, heal
 RIGHTS_USER = "anna"
 RIGHTS_PASSWORD = "canary-password"  # noqa: S105
 READY_S = 180.0
-"""Six brokers that start at the same moment on two cores take their time."""
+"""Six brokers that start at the same moment on two cores are slow."""
 LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config.option, "faults_resume"):  # else pytest was asked for more than this folder
+    if hasattr(config.option, "faults_resume"):  # otherwise pytest was asked for more than this folder
         campaign = FaultCampaign(
             resume=config.option.faults_resume, keep=config.option.faults_keep, save=config.option.faults_save
         )
@@ -77,7 +77,7 @@ def clusters() -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(clusters: Pair) -> Iterator[Pair]:
-    """The two clusters, whole again when the test is over."""
+    """The two clusters; all brokers run again when the test is over."""
     yield clusters
     heal(clusters.source)
     heal(clusters.target)

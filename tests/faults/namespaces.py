@@ -25,7 +25,7 @@ _NAMESPACES: Final = Path("/run/netns")
 
 
 class Cable:
-    """A network namespace and its link to this machine, gone with the ``with`` block; skips where nobody may make one.
+    """A network namespace and its link to this machine, removed with the ``with`` block; skips where it is not allowed.
 
     Attributes:
         here: this machine's address at the link.
@@ -66,7 +66,7 @@ class Cable:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Be within the namespace with this thread while the ``with`` block lasts; processes begun there stay there."""
+        """Move this thread into the namespace while the ``with`` block lasts; processes started there stay there."""
         with open("/proc/thread-self/ns/net") as outside, (_NAMESPACES / self._name).open() as inside:
             _enter(inside.fileno())
             try:
@@ -75,11 +75,11 @@ class Cable:
                 _enter(outside.fileno())
 
     def pull(self) -> None:
-        """Let nothing pass any more, in silence."""
+        """Silently drop all packets."""
         _ip("link", "set", self._link, "down")
 
     def plug(self) -> None:
-        """Let everything pass again."""
+        """Pass all packets again."""
         _ip("link", "set", self._link, "up")
 
     def _remove(self) -> None:

@@ -1,6 +1,6 @@
-"""A flow of one's own, without load, whose records are numbered: a test says of each partition what has to be there.
+"""A flow without load whose records are numbered, so that a test can say what each partition must hold.
 
-Its alias is its own, and so are the topics in which it keeps positions and gaps: a test may delete them.
+It has its own alias, and its own topics for positions and gaps: a test may delete them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
 from tests.faults.scene import OWN_TOPICS, REPLICAS, Pair
 
 SLOW_S = 150.0
-"""How long a test waits for what an election, or many processes beside it, may hold up."""
+"""How long a test waits for what an election, or many concurrent processes, may delay."""
 
 
 def numbered(era: str, count: int) -> list[bytes]:
-    """Return the values of some records; the era tells logs of one name apart."""
+    """Return the values of some records; the era distinguishes logs of one name."""
     return [f"{era} {number}".encode() for number in range(count)]
 
 
 class Numbered:
-    """What a test knows of its flow: alias, topics, file."""
+    """The test's own flow: alias, topics, file."""
 
     def __init__(self, pair: Pair, stem: str, **extra: Value) -> None:
         self.pair = pair
@@ -55,10 +55,10 @@ class Numbered:
         return f"{self.alias}.{topic}"
 
     def accept(self, run: Mm2py, *where: str) -> tuple[int, Any]:
-        """Let what gaps have stopped go on: topics, or TOPIC:PARTITION. Return the exit code and the answers."""
+        """Accept the gaps of topics, or of TOPIC:PARTITION. Return the exit code and the answers."""
         return run.gaps("accept", *(f"{self.alias}->B:{one}" for one in where))
 
-    # What is there
+    # Waiting
 
     def copied(self, topic: str, partition: int = 0) -> list[bytes]:
         """Return the values of a partition's copy."""
@@ -87,7 +87,7 @@ class Numbered:
         return self.gaps(run, {(topic, partition)}, **fields)[0]
 
     def gaps(self, run: Mm2py, partitions: Collection[tuple[str, int]], **fields: object) -> list[dict[str, Any]]:
-        """The same for several partitions: at least one gap of each."""
+        """Like ``gap`` for several partitions: at least one gap of each."""
         listed: list[dict[str, Any]] = []
 
         def of_all() -> list[dict[str, Any]]:
@@ -109,8 +109,8 @@ class Numbered:
         """Let the checker judge a copy, and what transactions left behind.
 
         Args:
-            begins: the value with which the part of a partition begins that is to be judged, on both sides; what stands
-                before its last occurrence is of another log, and has been compared by ``wait_for``.
+            begins: the value with which the judged part of a partition starts, on both sides; records
+                before its last occurrence are of another log, and have been compared by ``wait_for``.
             own: judge the topics of positions and gaps as well.
         """
         begins, remote = begins or {}, self.remote(topic)
@@ -151,9 +151,9 @@ def _shortened(found: Sequence[bytes]) -> str:
 
 
 def make_unclean(cluster: KafkaCluster, topic: str) -> None:
-    """Create a topic of two partitions that prefers to be available: 0 on the brokers 1 and 2, 1 on 3 and 1.
+    """Create a topic of two partitions that allows unclean elections: 0 on the brokers 1 and 2, 1 on 3 and 1.
 
-    Two replicas, for with two of three brokers down there would be nobody left to elect a leader.
+    Two replicas, since with two of three brokers down no controller quorum would be left to elect a leader.
     """
     configs = {**KEEP, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     client = admin(cluster)
@@ -168,20 +168,20 @@ def leader_and_isr(cluster: KafkaCluster, topic: str) -> tuple[int, set[int]]:
 
 
 def shrink(cluster: KafkaCluster, topic: str) -> None:
-    """Stop the follower of partition 0: from now on only the leader has what is written."""
+    """Stop the follower of partition 0: from now on only the leader has new records."""
     cluster.broker(2).stop()
     wait_until(lambda: leader_and_isr(cluster, topic) == (1, {1}), "only the leader is in sync", deadline_s=SLOW_S)
 
 
 def elect_the_stale(cluster: KafkaCluster, topic: str) -> None:
-    """Kill the leader of partition 0, and let the replica lead that missed what was written since ``shrink``."""
+    """Kill the leader of partition 0, and elect the replica that lacks the records written since ``shrink``."""
     cluster.broker(1).kill()
     cluster.broker(2).start(wait=False)
     cluster.broker(2).await_ready(brokers=2)
     wait_until(lambda: leader_and_isr(cluster, topic)[0] == 2, "the stale replica leads", deadline_s=SLOW_S)
 
 
-# What else is done to topics
+# Other changes of topics
 
 
 def write_era(cluster: KafkaCluster, topic: str, era: str, count: int, partitions: Sequence[int] = (0,)) -> None:

@@ -6,10 +6,10 @@
         scene.copy_more(1_000)
         scene.conclude()
 
-Two topics are under load, records of today and of a month ago (what they stored of those, brokers forget at once),
-with three replicas, of which two must be in sync. ``conclude`` ends the load and judges: every record is there once and
-in order (I1 to I5), readers of committed records see all of it (I4, I13), and no gap was found that the test does not
-name (I9).
+Two topics are under load, with records of today and of a month ago (brokers forget the producers of those at once).
+They have three replicas, of which two must be in sync. ``conclude`` ends the load and judges: every record is there
+once and in order (I1 to I5), readers of committed records see all of it (I4, I13), and no gap was found that the test
+does not name (I9).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
 
 OWN_TOPICS: Final = ("mm2-offsets.A.internal", "mm2-status.A.internal")
 NODES: Final = int(os.environ.get("MM2PY_FAULTS_NODES", "3"))
-"""Of each side. One is for trying a test out where the machine is small or busy; it proves less."""
+"""Nodes of each cluster. One node is for trying out a test on a small or busy machine; it proves less."""
 REPLICAS: Final = NODES
 BEGIN_S: Final = 120.0
-"""How long a process may take from its start until it copies, beside brokers that are shaken and other work."""
+"""How long a process may take from its start until it copies, beside disturbed brokers and other work."""
 
 
 def rounds(usual: int) -> int:
-    """Return how often a test repeats its fault: ``MM2PY_FAULTS_ROUNDS`` says so where it is set."""
+    """Return how often a test repeats its fault: ``MM2PY_FAULTS_ROUNDS`` if set."""
     return int(os.environ.get("MM2PY_FAULTS_ROUNDS", usual))
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Where it plays."""
+    """The two clusters of a test."""
 
     source: KafkaCluster
     target: KafkaCluster
@@ -88,9 +88,9 @@ class Scene:
             source or pair.source, target or pair.target, **{**topics, **(properties or {})}
         )
         self.run = Mm2py(self.properties)
-        """The process that is to be copying; see ``begin_another``."""
+        """The process that is to copy; see ``begin_another``."""
         self.runs = [self.run]
-        """All there were."""
+        """All processes so far."""
         self._is_loading = False
 
     @property
@@ -115,9 +115,9 @@ class Scene:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with suppress(Exception):  # a load that failed after its test did hides nothing
+        with suppress(Exception):  # a load that failed after its test hides nothing
             self._end_loads()
-        for run in reversed(self.runs):  # they share the file of the first
+        for run in reversed(self.runs):  # they share the file of the first process
             run.__exit__(kind, error, traceback)
 
     def begin_another(self) -> Mm2py:
@@ -138,12 +138,12 @@ class Scene:
         target_starts: Mapping[tuple[str, int], int] | None = None,
         ends_well: bool = True,
     ) -> None:
-        """End the load and judge. Both clusters are whole by then.
+        """End the load and judge. All brokers run again by then.
 
         Args:
             gaps: the kinds of gaps that the test expects; any other is a finding.
             target_starts: as ``Loads.assert_copied``.
-            ends_well: the process is asked to stop, and says that it drained.
+            ends_well: the process is asked to stop, and must log that it drained.
         """
         self._end_loads()
         self.loads.assert_copied(self.pair.target, self.run, max_rewinds=0, target_starts=target_starts)
@@ -159,7 +159,7 @@ class Scene:
             assert not run.events("flow.crashed"), run.tail()
 
     def gaps(self) -> list[dict[str, Any]]:
-        """Return all gaps of this scene's topics that the status topic tells of."""
+        """Return all gaps of this scene's topics in the status topic."""
         _, found = self.run.gaps("--all")
         return [gap for gap in found if gap["topic"] in self.loads.topics]
 
@@ -173,7 +173,7 @@ class Scene:
 
 
 def await_in_sync(cluster: KafkaCluster, topics: Sequence[str] = ()) -> None:
-    """Wait until every replica of some topics, by default of all, has caught up: the next broker may go."""
+    """Wait until every replica of some topics, by default of all, has caught up: then the next broker may stop."""
     client = admin(cluster)
 
     def all_in_sync() -> bool:
@@ -191,12 +191,12 @@ def give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     """Let each partition of some topics be led by its preferred replica again."""
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
     client = admin(cluster)  # its answer is lost with it
-    with suppress(KafkaException):  # refused where nothing is to be done
+    with suppress(KafkaException):  # refused where no leader has to move
         client.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
 
 
 def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> Broker:
-    """Return who leads a partition now."""
+    """Return the present leader of a partition."""
 
     def leader() -> Broker | None:
         part = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[partition]

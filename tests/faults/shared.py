@@ -1,12 +1,12 @@
-"""The scene of a fault among several workers: they share what ``scene.py`` lets one of them copy.
+"""The scene of a fault with several workers, which share the load of ``scene.py``.
 
     with SharedScene(pair, "leader") as scene:
         scene.group.leader.signal(signal.SIGSTOP)
         scene.wait_until_all_grow()
         scene.conclude()
 
-``conclude`` judges as that of ``Scene`` does, and the control log besides: what was written by somebody who did not
-lead any more has changed nothing for its readers (I8).
+``conclude`` judges as that of ``Scene`` does, and also the control log: records by a worker that no longer led have had
+no effect on readers (I8).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ PER_SECOND: Final = 200
 SHARED: Final = 2 * PARTITIONS
 """Partitions that the workers share."""
 SESSION_S: Final = 3.0 * PATIENCE
-"""The default, where the machine is not busy with other things."""
+"""The default, unless the machine is busy."""
 
 
 class SharedScene:
-    """Workers of one group that copy two topics under load; ends all with its ``with`` block.
+    """Workers of one group that copy two topics under load; all end with the ``with`` block.
 
     Args:
-        stem: begins the names of its topics.
-        workers: that begin, with the same file.
+        stem: the start of its topics' names.
+        workers: how many start, with the same file.
         also: a pattern of further topics that the flow copies.
         properties: further ones of that file.
     """
@@ -102,7 +102,7 @@ class SharedScene:
         self.group.wait_until_shared(SHARED, among=among, deadline_s=BEGIN_S)
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Return where each remote partition ends just now."""
+        """Return the present ends of the remote partitions."""
         return {
             (topic, number): bounds.end
             for topic in self.loads.topics
@@ -116,7 +116,7 @@ class SharedScene:
         still: set[tuple[str, int]] = set()
 
         def grown() -> bool:
-            with suppress(Exception):  # the target may be coming back
+            with suppress(Exception):  # the target may be about to come back
                 now = self.ends()
                 if not before:
                     before.update(now)
@@ -134,15 +134,15 @@ class SharedScene:
     # Judging
 
     def evicted(self) -> list[str]:
-        """Return who was evicted, in that order."""
+        """Return the evicted members, in that order."""
         return [str(record.dead) for record in self.group.records(Evicted) if isinstance(record, Evicted)]
 
     def conclude(self, *, crashes: bool = False, ends_well: bool = True) -> None:
-        """End the load and judge. Both clusters are whole by then.
+        """End the load and judge. All brokers run again by then.
 
         Args:
-            crashes: the test has planted a defect, so that flows may have begun again.
-            ends_well: all workers that run are asked to stop, and do so in order.
+            crashes: the test has planted a defect, so flows may have restarted.
+            ends_well: all running workers are asked to stop, and must do so in order.
         """
         alive = [worker for worker in self.workers if worker.alive]
         self.judge_copies(alive[0])
@@ -154,7 +154,7 @@ class SharedScene:
             assert not worker.events("flow.refused"), worker.tail()
 
     def judge_copies(self, run: Mm2py) -> None:
-        """End the load and judge what was copied, once that is all; ``run`` is a worker that is well."""
+        """End the load and judge the copy once it is complete; ``run`` is a healthy worker."""
         self._end_loads()
         self.loads.assert_copied(self.pair.target, run, max_rewinds=0)
         topics = [*(f"A.{topic}" for topic in self.loads.topics), *OWN_TOPICS]
@@ -164,12 +164,12 @@ class SharedScene:
         assert not listed, f"gaps: {listed}"
 
     def _end_loads(self, *, quietly: bool = False) -> None:
-        with suppress(*[Exception] if quietly else []):  # a load that failed after its test did hides nothing
+        with suppress(*[Exception] if quietly else []):  # a load that failed after its test hides nothing
             self.loads.__exit__(None, None, None)
 
 
 def assert_led_by_one(group: Group) -> None:
-    """I8: leader epochs only grow, each has one leader, and records of an older epoch are void for every reader."""
+    """I8: leader epochs only grow, each has one leader, and every reader ignores records of an older epoch."""
     all_of_it, without = View(), View()
     epochs: dict[int, str] = {}
     for entry in group.entries():
@@ -183,15 +183,17 @@ def assert_led_by_one(group: Group) -> None:
         if all_of_it.leader is not None:
             leader = epochs.setdefault(all_of_it.leader_epoch, str(all_of_it.leader))
             assert leader == all_of_it.leader, f"epoch {all_of_it.leader_epoch} had two leaders"
-        assert all_of_it.owners == without.owners, f"a leader of old was heard at {entry.offset}"
-        assert all_of_it.to_fence.keys() == without.to_fence.keys(), f"an old leader evicted a member at {entry.offset}"
+        assert all_of_it.owners == without.owners, f"a previous leader had an effect at {entry.offset}"
+        assert all_of_it.to_fence.keys() == without.to_fence.keys(), (
+            f"a previous leader evicted a member at {entry.offset}"
+        )
 
 
 # Faults within one process
 
 
 class Failpoint:
-    """Lets something go wrong within one process, started with ``environment``; see ``failpoint/sitecustomize.py``."""
+    """Causes a fault within one process that was started with ``environment``; see ``failpoint/sitecustomize.py``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(dir=folder))
@@ -199,13 +201,13 @@ class Failpoint:
         self.environment = {"PYTHONPATH": path, "MM2PY_FAILPOINT": str(self._folder)}
 
     def set_clocks(self, *, wall_s: float = 0.0, boot_s: float = 0.0) -> None:
-        """Let the process see its clocks that far ahead, from now on."""
+        """Move the clocks of the process that far ahead, from now on."""
         new = self._folder / "new"
         new.write_text(f"{wall_s} {boot_s}")
         new.replace(self._folder / "clocks")
 
     def strike(self, run: Mm2py, what: str) -> None:
-        """Let ``block SECONDS``, ``fill BYTES`` or ``raise`` happen there."""
+        """Cause ``block SECONDS``, ``fill BYTES`` or ``raise`` in the process."""
         (self._folder / "strike").write_text(what)
         run.signal(signal.SIGUSR1)
 
@@ -226,7 +228,7 @@ def limited(run: Mm2py, controller: str, limits: Mapping[str, int]) -> Iterator[
     except OSError as error:
         with suppress(OSError):
             folder.rmdir()
-        pytest.skip(f"this machine lets nobody make a control group of {controller}: {error}")
+        pytest.skip(f"this machine allows no control group of {controller}: {error}")
     try:
         yield
     finally:

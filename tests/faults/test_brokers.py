@@ -1,7 +1,7 @@
 """Brokers that die, freeze and restart, leaders that move, quotas: each record is there once and in order.
 
-How long a whole cluster stays away (F22, F23) is ``MM2PY_FAULTS_DOWN_S``, in seconds: 60 unless it says otherwise, 600
-for the full length. A test prints which it was.
+``MM2PY_FAULTS_DOWN_S`` says how long a whole cluster stays away (F22, F23), in seconds: 60 by default, 600 for the full
+length. A test prints it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ SHUFFLED_S: Final = 30.0
 SHUFFLE_EVERY_S: Final = 2.0
 MEMORY_MAX_BYTES: Final = 32 << 20
 MEMORY_MORE_BYTES: Final = 2 * MEMORY_MAX_BYTES
-"""What the process may take more than in quiet times: what ``memory.max.bytes`` allows, and what goes with it."""
+"""Memory that the process may take beyond that of quiet times: ``memory.max.bytes`` and its overhead."""
 QUOTA_BYTES: Final = 60_000
-"""A second, for each broker. Kafka counts over ten: as much as that comes at once before anything is held back."""
+"""Bytes a second for each broker. Kafka averages over ten seconds: that much passes at once before it throttles."""
 BACKLOG: Final = 8_000
 LATE_S: Final = 120.0 * PATIENCE
-"""For what comes after a long wait on a slow machine."""
+"""For work that follows a long wait on a slow machine."""
 
 
 def _cluster(pair: Pair, side: str) -> KafkaCluster:
@@ -74,7 +74,7 @@ def _topics(scene: Scene, side: str) -> Sequence[str]:
     return scene.topics if side == "source" else scene.remotes
 
 
-# One broker that dies
+# One broker dies
 
 
 def _data_leader(scene: Scene, side: str) -> Broker:
@@ -87,7 +87,7 @@ def _controller(scene: Scene, side: str) -> Broker:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("chosen", [_data_leader, _controller], ids=["leader of data", "active controller"])
-def test_a_broker_that_is_killed_costs_no_record_and_copying_goes_on_without_it(
+def test_a_killed_broker_costs_no_record_and_copying_continues_without_it(
     pair: Pair, side: str, chosen: Callable[[Scene, str], Broker]
 ) -> None:
     """F14, F15, F24."""
@@ -105,8 +105,8 @@ def test_a_broker_that_is_killed_costs_no_record_and_copying_goes_on_without_it(
 # The coordinator of our transactional id
 
 
-def test_a_worker_killed_together_with_its_coordinator_fences_as_soon_as_there_is_another(pair: Pair) -> None:
-    """F16: who wrote before is shut out, by the coordinator that takes over."""
+def test_a_worker_killed_together_with_its_coordinator_is_fenced_as_soon_as_there_is_another(pair: Pair) -> None:
+    """F16: the previous incarnation is fenced by the coordinator that replaces the dead one."""
     with Scene(pair, "coordinator", per_second=PER_SECOND) as scene:
         scene.copy_more(1_000)
         coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
@@ -121,12 +121,13 @@ def test_a_worker_killed_together_with_its_coordinator_fences_as_soon_as_there_i
 
 
 @pytest.mark.parametrize("of_copies", [False, True], ids=["of the positions", "of the copies"])
-@pytest.mark.parametrize("is_carried_out", [False, True], ids=["on its way", "not acknowledged"])
-def test_a_fence_ends_although_its_coordinator_dies_when_it_is_to_be_ended(
+@pytest.mark.parametrize("is_carried_out", [False, True], ids=["in flight", "not acknowledged"])
+def test_a_fence_completes_although_its_coordinator_dies_at_its_end(
     pair: Pair, at_target: KafkaProxy, is_carried_out: bool, of_copies: bool
 ) -> None:
-    """F16: the end of a fence hangs in the network, or is carried out and nobody hears of it; its coordinator dies.
-    What became of it is found out from the one that takes over, while the dead one is away."""
+    """F16: the end of a fence is delayed in the network, or is carried out without an answer; its coordinator dies. The
+    coordinator that replaces it knows the outcome.
+    """
     with Scene(pair, "fencing", target=at_target.bootstrap, per_second=PER_SECOND) as scene:
         scene.copy_more(1_000)
         scene.run.kill()
@@ -144,10 +145,10 @@ def test_a_fence_ends_although_its_coordinator_dies_when_it_is_to_be_ended(
         struck.wait_until_fired(deadline_s=BEGIN_S)
         (end,) = struck.strikes
         coordinator = next(broker for broker in pair.target.brokers if broker.node_id == end.frame.broker)
-        assert is_carried_out or end.took_s is None, "it is held no more"
+        assert is_carried_out or end.took_s is None, "the request is no longer held"
         coordinator.kill()
-        assert struck.strikes == [end], "it was sent again before its coordinator died"
-        assert end.reply is None, "it has arrived"
+        assert struck.strikes == [end], "the request was sent again before its coordinator died"
+        assert end.reply is None, "the request has arrived"
         struck.release()
         scene.copy_more(2_000)
         assert not coordinator.alive
@@ -158,7 +159,7 @@ def test_a_fence_ends_although_its_coordinator_dies_when_it_is_to_be_ended(
 
 
 def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fences(pair: Pair) -> None:
-    """F16: two of three brokers are away, longer than a new cluster needs for its first coordinator."""
+    """F16: two of three brokers are away for longer than a new cluster needs for its first coordinator."""
     with Scene(pair, "no-coordinator", per_second=PER_SECOND) as scene:
         scene.copy_more(1_000)
         coordinator = coordinator_of(pair.target, f"mm2py-{scene.properties['mm2py.group']}-")
@@ -167,7 +168,7 @@ def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fen
         for broker in (coordinator, another):
             broker.kill()
         scene.run.start()
-        time.sleep(FROZEN_S + 15)  # how long they are away is the fault
+        time.sleep(FROZEN_S + 15)  # the time of their absence is the fault
         heal(pair.target)
         scene.copy_more(2_000)
         scene.conclude()
@@ -175,12 +176,12 @@ def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fen
 
 
 def _assert_fenced(run: Mm2py) -> None:
-    """No life went on without having fenced the one before."""
+    """Every incarnation has fenced the one before."""
     assert not run.events("writer.unfenced"), run.tail()
     assert not run.events("producer.degraded"), run.tail()
 
 
-# Brokers that freeze
+# Brokers freeze
 
 
 def _ends(cluster: KafkaCluster, topics: Sequence[str], partitions: Sequence[tuple[int, int]]) -> list[int] | None:
@@ -207,11 +208,11 @@ def _assert_all_grow(scene: Scene, partitions: Sequence[tuple[int, int]], *, wit
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_broker_that_freezes_holds_up_its_own_partitions_only_until_others_lead_them(pair: Pair, side: str) -> None:
-    """F18, F19: its connections stay open, and nothing answers for longer than a request may take.
+def test_a_frozen_broker_delays_only_its_own_partitions_until_others_lead_them(pair: Pair, side: str) -> None:
+    """F18, F19: its connections stay open, and it answers nothing for longer than a request may take.
 
-    What a lost answer leaves in doubt is reconciled, and that asks the coordinator, which may be the frozen one: those
-    requests get as little time as the others.
+    A batch whose answer is lost is reconciled, and that asks the coordinator, which may be the frozen broker: those
+    requests time out as soon as the others.
     """
     alias, client = {"source": ("A", "consumer"), "target": ("B", "producer")}[side]
     short: dict[str, Value] = {f"{alias}.{kind}.request.timeout.ms": REQUEST_TIMEOUT_MS for kind in (client, "admin")}
@@ -223,8 +224,8 @@ def test_a_broker_that_freezes_holds_up_its_own_partitions_only_until_others_lea
         everywhere = [(at, number) for at in range(len(topics)) for number in range(PARTITIONS)]
         own = [at for at in everywhere if leader_of(cluster, topics[at[0]], at[1]) is frozen]
         others = [at for at in everywhere if at not in own]
-        assert own, "it leads nothing"
-        assert others, "it leads everything"
+        assert own, "the broker leads nothing"
+        assert others, "the broker leads everything"
         with _frozen(frozen):
             begun_s = time.monotonic()
             others_s = _assert_all_grow(scene, others, within_s=FROZEN_S * PATIENCE)
@@ -272,12 +273,12 @@ def test_a_rolling_restart_of_a_cluster_costs_no_record(
         scene.conclude()
 
 
-# Clusters that are away as a whole
+# A whole cluster is away
 
 
 @pytest.fixture(scope="module")
 def third() -> Iterator[KafkaCluster]:
-    """Where the flow comes from that has nothing to do with what is struck."""
+    """The source of a flow that uses neither of the disturbed clusters."""
     with KafkaCluster("faults-third") as cluster:
         yield cluster
 
@@ -292,7 +293,7 @@ def _resident_bytes(run: Mm2py) -> int:
 def test_a_cluster_that_is_away_for_long_costs_no_record_no_memory_and_no_other_flow(
     pair: Pair, third: KafkaCluster, side: str
 ) -> None:
-    """F22, F23: the other flow comes from a third cluster, and goes where nothing is struck."""
+    """F22, F23: the other flow comes from a third cluster, and leads to the undisturbed one."""
     cluster, (goal, alias) = _cluster(pair, side), {"source": (pair.target, "B"), "target": (pair.source, "A")}[side]
     other = new_topic(third, "apart", PARTITIONS)
     properties: dict[str, Value] = {
@@ -335,17 +336,17 @@ def _wait_for_more(run: Mm2py, cluster: KafkaCluster, topic: str, more: int) -> 
     )
 
 
-# Leaders that move
+# Leaders move
 
 
 def _shuffle(cluster: KafkaCluster, topics: Sequence[str]) -> int:
-    """Move leaders every two seconds, in turn by taking them their replica and by electing others; return how often."""
+    """Move leaders every two seconds, alternately by removing their replica and by an election; return how often."""
     node_ids = [broker.node_id for broker in cluster.brokers]
     end_s = time.monotonic() + SHUFFLED_S
     turn = 0
     while (now_s := time.monotonic()) < end_s:
         first = node_ids[turn % len(node_ids)]
-        if turn % 2:  # who leads loses the replica, and leads no more
+        if turn % 2:  # the leader loses its replica, and leads no more
             wanted = {(topic, number): _without_leader(cluster, topic, number) for topic, number in _all(topics)}
         else:  # all replicas again, and another one preferred
             others = [node_id for node_id in node_ids if node_id != first]
@@ -368,7 +369,7 @@ def _without_leader(cluster: KafkaCluster, topic: str, number: int) -> list[int]
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_leaders_that_move_every_two_seconds_change_no_order(pair: Pair, side: str) -> None:
+def test_leaders_that_move_every_two_seconds_reorder_no_record(pair: Pair, side: str) -> None:
     """F25."""
     cluster = _cluster(pair, side)
     with Scene(pair, "shuffled", per_second=PER_SECOND) as scene:
@@ -397,12 +398,12 @@ def _replica_counts(cluster: KafkaCluster, topics: Sequence[str]) -> set[int]:
 def _set_topic(cluster: KafkaCluster, topics: Sequence[str], key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     wanted = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
-    client = admin(cluster)  # the answers end with it
+    client = admin(cluster)  # the answers end with the block
     for done in client.incremental_alter_configs(wanted).values():
         done.result(ANSWER_S)
 
 
-def test_a_target_with_too_few_replicas_in_sync_is_waited_for_and_named(pair: Pair) -> None:
+def test_too_few_replicas_in_sync_on_the_target_are_waited_for_and_named(pair: Pair) -> None:
     """F58: three must be in sync, and one is away."""
     with Scene(pair, "min-isr", per_second=PER_SECOND, properties={"stall.timeout.ms": 10_000}) as scene:
         scene.copy_more(1_000)
@@ -418,8 +419,8 @@ def test_a_target_with_too_few_replicas_in_sync_is_waited_for_and_named(pair: Pa
         scene.conclude()
 
 
-def test_a_target_of_which_one_broker_in_three_is_left_is_waited_for_and_named(pair: Pair) -> None:
-    """F58: whatever is left acknowledges nothing, and no leader can be elected."""
+def test_a_target_with_one_broker_of_three_left_is_waited_for_and_named(pair: Pair) -> None:
+    """F58: the broker that is left acknowledges nothing, and no leader can be elected."""
     with Scene(pair, "one-left", per_second=PER_SECOND, properties={"stall.timeout.ms": 10_000}) as scene:
         scene.copy_more(1_000)
         for broker in pair.target.brokers[:2]:
@@ -437,7 +438,7 @@ def test_a_target_of_which_one_broker_in_three_is_left_is_waited_for_and_named(p
 
 
 def _copy_under(pair: Pair, throttled: KafkaCluster, key: str, properties: dict[str, Value]) -> Mm2py:
-    """Copy a backlog under a quota of bytes that holds requests back for longer than they may take; judge the copy."""
+    """Copy a backlog under a quota of bytes that delays requests for longer than they may take; judge the copy."""
     topic = new_topic(pair.source, "quota", PARTITIONS, replicas=REPLICAS)
     traffic = Traffic(seed=9, partitions=PARTITIONS, plain=True, value_bytes=600)
     small: dict[str, Value] = {"A->B.topics": topic, "A.consumer.max.partition.fetch.bytes": 100_000}
@@ -452,15 +453,15 @@ def _copy_under(pair: Pair, throttled: KafkaCluster, key: str, properties: dict[
                 deadline_s=LATE_S,
             )
             print(f"copied after {time.monotonic() - begun_s:.1f} s")
-            assert time.monotonic() - begun_s > 2 * REQUEST_TIMEOUT_MS / 1000, "the quota held nothing back"
+            assert time.monotonic() - begun_s > 2 * REQUEST_TIMEOUT_MS / 1000, "the quota delayed nothing"
         assert_copied(pair.source, pair.target, topic, f"A.{topic}", run=run)
         assert run.terminate(deadline_s=LATE_S) == 0
     return run
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_quota_of_bytes_is_obeyed_and_no_request_times_out_for_it(pair: Pair, side: str) -> None:
-    """F76: requests may take five seconds, the brokers stay silent for longer."""
+def test_under_a_quota_of_bytes_no_request_times_out(pair: Pair, side: str) -> None:
+    """F76: requests may take five seconds, and brokers stay silent for longer."""
     alias, client = {"source": ("A", "consumer"), "target": ("B", "producer")}[side]
     short: dict[str, Value] = {f"{alias}.{client}.request.timeout.ms": REQUEST_TIMEOUT_MS}
     run = _copy_under(pair, _cluster(pair, side), f"{client}_byte_rate", short)
@@ -469,7 +470,7 @@ def test_a_quota_of_bytes_is_obeyed_and_no_request_times_out_for_it(pair: Pair, 
 
 
 def test_a_quota_of_topic_changes_only_delays_new_topics(pair: Pair) -> None:
-    """F76: the controller takes a partition a second, and refuses what is more."""
+    """F76: the controller takes a partition a second, and refuses more."""
     stem = new_name("mutations")
     topics = [new_topic(pair.source, stem, PARTITIONS, replicas=REPLICAS) for _ in range(6)]
     for seed, topic in enumerate(topics):

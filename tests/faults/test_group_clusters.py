@@ -1,6 +1,6 @@
-"""Workers that share partitions while brokers, links, the control log or ZooKeeper go wrong, for all or one of them.
+"""Workers share partitions while brokers, links, the control log or ZooKeeper fail, for all of them or for one.
 
-What the group does about it stands in the control log, and the copies are judged as ever; see ``shared.py``.
+The control log shows how the group reacts, and the copies are judged as in ``shared.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CUT_S: Final = SESSION_S + 5 * PATIENCE
 
 @contextmanager
 def proxied(pair: Pair, side: str, scene: SharedScene) -> Iterator[tuple[Mm2py, KafkaProxy]]:
-    """Start one more worker of the scene, which reaches one cluster by a proxy only."""
+    """Start one more worker of the scene, which reaches one cluster only through a proxy."""
     with KafkaProxy(cluster_of(pair, side).bootstrap) as proxy:
         alias = {"source": "A", "target": "B"}[side]
         worker = scene.group.start_another(**{f"{alias}.bootstrap.servers": proxy.bootstrap})
@@ -58,7 +58,7 @@ def proxied(pair: Pair, side: str, scene: SharedScene) -> Iterator[tuple[Mm2py, 
 
 
 def cut(proxy: KafkaProxy, how: str, broker: int | None = None) -> Rule:
-    """Let nothing pass, to one broker or to any, until the rule ends."""
+    """Pass no request, to one broker or to any, until the rule ends."""
     if how == "refused":
         rule = proxy.rule(Reset(), broker=broker, times=None)
         proxy.reset_all()
@@ -76,7 +76,7 @@ def is_data(scene: SharedScene, frame: Frame) -> bool:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_rolling_restart_of_a_cluster_starts_no_election_and_no_fence(pair: Pair, side: str) -> None:
-    """F17, F20, F21: the control log is led by each broker in turn, or by two of them."""
+    """F17, F20, F21: each broker in turn leads the control log, or two of them do."""
     cluster = cluster_of(pair, side)
     with SharedScene(pair, f"rolling-{side}") as scene:
         for broker in cluster.brokers:
@@ -89,7 +89,7 @@ def test_a_rolling_restart_of_a_cluster_starts_no_election_and_no_fence(pair: Pa
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_controller_that_is_killed_holds_up_neither_a_joiner_nor_a_new_topic(pair: Pair, side: str) -> None:
+def test_a_killed_controller_delays_neither_a_joining_worker_nor_a_new_topic(pair: Pair, side: str) -> None:
     """F24."""
     cluster = cluster_of(pair, side)
     stem = new_name("fresh")
@@ -120,7 +120,7 @@ def made(cluster: KafkaCluster, topic: str) -> bool:
 
 @pytest.mark.parametrize("how", ["refused", "unanswered"])
 def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pair, how: str) -> None:
-    """F26: it can do nothing wrong, so nobody is evicted; the partitions of the others do not wait."""
+    """F26: it does no harm, so it is not evicted; the partitions of the others do not wait."""
     with SharedScene(pair, f"no-source-{how}", workers=2) as scene, proxied(pair, "source", scene) as (worker, proxy):
         own = {share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)}
         rule = cut(proxy, how)
@@ -141,10 +141,10 @@ def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pa
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 @pytest.mark.parametrize("what", ["the target", "the broker of the control log"])
-def test_a_worker_that_cannot_reach_the_control_log_stops_by_itself_before_others_take_over(
+def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_take_over(
     pair: Pair, what: str, leads: bool
 ) -> None:
-    """F27, F29, F30: from then on until it is back as another member it sends no record, though it could."""
+    """F27, F29, F30: from then on it sends no record, though it could, until it is back as another member."""
     with KafkaProxy(pair.target.bootstrap) as proxy, SharedScene(pair, "cut", workers=0 if leads else 2) as scene:
         worker = scene.group.start_another(**{"B.bootstrap.servers": proxy.bootstrap})
         worker.wait_for_event("member.joined", deadline_s=BEGIN_S)
@@ -179,14 +179,16 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_by_itself_before_other
         scene.conclude()
 
 
-def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair) -> None:
-    """F29: not the one of the control log. Brokers say that all is well, so its partitions there wait, and stay its."""
+def test_a_worker_cut_off_from_one_broker_copies_partitions_that_other_brokers_lead(pair: Pair) -> None:
+    """F29: not the broker of the control log. Metadata show it as alive, so its partitions wait, and keep their
+    owner.
+    """
     with SharedScene(pair, "bridge", workers=2) as scene, proxied(pair, "target", scene) as (worker, proxy):
         log_leader = scene.group.log_leader()
         own = [share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)]
         lost = next((broker.node_id for broker in pair.target.brokers if broker.node_id != log_leader), None)
         if lost is None:
-            pytest.skip("of one broker (MM2PY_FAULTS_NODES=1) none is left")
+            pytest.skip("of one broker (MM2PY_FAULTS_NODES=1) no broker is left")
         lead_from(pair.target, f"A.{own[0].topic}", own[0].partition, lost)
         led = {
             (share.topic, share.partition): leader_of(pair.target, f"A.{share.topic}", share.partition) for share in own
@@ -205,7 +207,7 @@ def test_a_worker_cut_off_from_one_broker_copies_what_the_others_lead(pair: Pair
 
 
 def lead_from(cluster: KafkaCluster, topic: str, partition: int, node_id: int) -> None:
-    """Let a broker lead a partition, of which it has a replica."""
+    """Let a broker lead a partition of which it has a replica."""
     others = [broker.node_id for broker in cluster.brokers if broker.node_id != node_id]
     reassign(cluster, {(topic, partition): [node_id, *others]})
 
@@ -216,8 +218,8 @@ def lead_from(cluster: KafkaCluster, topic: str, partition: int, node_id: int) -
     wait_until(leads, f"broker {node_id} leads {topic}-{partition}")
 
 
-def test_a_worker_whose_cable_is_pulled_is_evicted_and_comes_back(pair: Pair) -> None:
-    """F26, F27, F39 by the kernel: it lives in a network namespace, and nobody is told of the cut."""
+def test_a_worker_whose_cable_is_pulled_is_evicted_and_returns(pair: Pair) -> None:
+    """F26, F27, F39 by the kernel: it runs in a network namespace, and neither side is told of the cut."""
     with (
         Cable() as cable,
         KafkaProxy(pair.source.bootstrap, host=cable.here) as source,
@@ -243,11 +245,11 @@ def test_a_worker_whose_cable_is_pulled_is_evicted_and_comes_back(pair: Pair) ->
         scene.conclude()
 
 
-# The control log itself
+# The control log
 
 
-def test_a_control_log_that_is_deleted_under_its_group_is_made_anew(pair: Pair) -> None:
-    """F55: all join anew; who copied what before stands nowhere, and is shut out."""
+def test_a_control_log_that_is_deleted_under_its_group_is_recreated(pair: Pair) -> None:
+    """F55: all join again. No record names the previous owners, and they are fenced."""
     with SharedScene(pair, "deleted-log") as scene:
         delete_topic(pair.target, scene.group.log)
         for worker in scene.workers:
@@ -258,8 +260,8 @@ def test_a_control_log_that_is_deleted_under_its_group_is_made_anew(pair: Pair) 
         scene.conclude()
 
 
-def test_a_control_log_whose_records_are_deleted_misleads_nobody_who_joins(pair: Pair) -> None:
-    """All that was said is gone, and the workers there know it; one that joins must not believe that it is alone."""
+def test_a_control_log_whose_records_are_deleted_does_not_mislead_a_joining_worker(pair: Pair) -> None:
+    """All its records are gone, and the running workers know it; a joining one must not believe that it is alone."""
     with SharedScene(pair, "cut-log", workers=2) as scene:
         shared = scene.group.view()
         gone = TopicPartition(scene.group.log, 0, -1)
@@ -269,7 +271,7 @@ def test_a_control_log_whose_records_are_deleted_misleads_nobody_who_joins(pair:
         joiner.wait_for_event("member.joined", deadline_s=BEGIN_S)
         scene.wait_until_all_grow()
         time.sleep(2 * SESSION_S)
-        assert not joiner.events("member.claims"), "it believes that nobody leads"
+        assert not joiner.events("member.claims"), "the worker believes that there is no leader"
         for worker in scene.workers:
             assert not worker.events("group.rejoining"), worker.tail()
         scene.wait_until_all_grow()
@@ -277,11 +279,11 @@ def test_a_control_log_whose_records_are_deleted_misleads_nobody_who_joins(pair:
         scene.conclude()
 
 
-# Through ZooKeeper
+# ZooKeeper
 
 
-def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partition(pair: Pair) -> None:
-    """F65, F66, F67: while nobody may claim, everybody goes on with what it has; who leads may lead again."""
+def test_a_zookeeper_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partition(pair: Pair) -> None:
+    """F65, F66, F67: while no worker may claim, all continue with what they own; the leader may lead again."""
     with ZooKeeperEnsemble() as ensemble:
         election: dict[str, Value] = {"B.leader.election": "zookeeper", "B.zookeeper.connect": ensemble.connect}
         with SharedScene(pair, "ensemble", properties=election) as scene:
@@ -307,14 +309,14 @@ def test_an_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no_partitio
             scene.conclude()
 
 
-# A source that is ill, beside a flow that is well
+# An unhealthy source beside a healthy flow
 
 
 @pytest.mark.parametrize("how", ["away", "slow", "silent"])
-def test_an_ill_source_delays_start_discovery_change_and_failover_of_another_flow_by_less_than_a_second(
+def test_an_unhealthy_source_delays_start_discovery_change_and_failover_of_another_flow_by_less_than_a_second(
     pair: Pair, how: str, tmp_path: Path
 ) -> None:
-    """Each is measured without the ill flow first, and then beside it. A change counts from when it is stored."""
+    """Each is measured without the unhealthy flow first, and then beside it. A change counts from when it is stored."""
     without = measured(pair, None, tmp_path)
     beside = measured(pair, how, tmp_path)
     print("".join(f"\n{what}: {without[what]:.2f} s alone, {beside[what]:.2f} s beside" for what in without))
@@ -323,8 +325,9 @@ def test_an_ill_source_delays_start_discovery_change_and_failover_of_another_flo
 
 
 def measured(pair: Pair, how: str | None, folder: Path) -> dict[str, float]:
-    """Return how long start, a new topic, another setting and the failover of a flow take, beside an ill one if any, in
-    seconds."""
+    """Return the seconds that start, a new topic, a changed setting and the failover of a flow take, beside an
+    unhealthy one if any.
+    """
     stem = new_name("beside")
     make_topic(pair.source, f"{stem}-old", 4, replicas=REPLICAS)
     took: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""Workers that share partitions and stop, die, freeze, stall, starve and disagree about the time.
+"""Workers share partitions and stop, die, freeze, stall, starve and have different clocks.
 
-What the others do about it stands in the control log, and the copies are judged as ever; see ``shared.py``.
+The control log shows how the others react, and the copies are judged as in ``shared.py``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.faults.scene import BEGIN_S, Pair, rounds
 from tests.faults.shared import PER_SECOND, SESSION_S, Failpoint, SharedScene, cpu_s, limited
 
 LONGER_S: Final = SESSION_S + 3 * PATIENCE
-"""Longer than a session: what is silent for so long is evicted."""
+"""Longer than a session: a worker that is silent for so long is evicted."""
 HOUR_S: Final = 3_600.0
 
 
 def again(scene: SharedScene, worker: Mm2py) -> None:
-    """Wait until a worker that was evicted shares the partitions once more, as another member."""
+    """Wait until an evicted worker owns partitions again, as another member."""
     rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
     scene.wait_until_shared()
@@ -40,8 +40,8 @@ def again(scene: SharedScene, worker: Mm2py) -> None:
 
 
 @pytest.mark.parametrize("how", ["clean", "hard"])
-def test_all_workers_bounced_in_turn_cost_no_record(pair: Pair, how: str) -> None:
-    """F03, F04: three rounds. A clean stop costs no fence, a hard one costs one."""
+def test_a_restart_of_all_workers_in_turn_costs_no_record(pair: Pair, how: str) -> None:
+    """F03, F04: three rounds. A clean stop needs no fence, a kill needs one."""
     bounces = 0
     with SharedScene(pair, f"bounced-{how}") as scene:
         for _ in range(rounds(3)):
@@ -62,8 +62,10 @@ def test_all_workers_bounced_in_turn_cost_no_record(pair: Pair, how: str) -> Non
         scene.conclude()
 
 
-def test_all_workers_killed_at_once_go_on_where_they_were(pair: Pair) -> None:
-    """F05: nobody is left who could evict them; the first that comes back waits for its former self, and does."""
+def test_workers_that_were_all_killed_at_once_resume_where_they_were(pair: Pair) -> None:
+    """F05: no worker is left to evict them; the first one that returns waits for its previous incarnation's session,
+    and evicts it.
+    """
     with SharedScene(pair, "all-killed") as scene:
         before = [scene.group.member_of(worker) for worker in scene.workers]
         for worker in scene.workers:
@@ -79,7 +81,7 @@ def test_all_workers_killed_at_once_go_on_where_they_were(pair: Pair) -> None:
         scene.conclude()
 
 
-def test_workers_that_come_and_go_every_three_seconds_leave_the_others_in_peace(pair: Pair) -> None:
+def test_workers_that_come_and_go_every_three_seconds_do_not_disturb_the_others(pair: Pair) -> None:
     """F71: one joins, stops in order or is killed every three seconds; two stay, and copy all the time."""
     chance = random.Random(71)
     with SharedScene(pair, "storm", workers=2) as scene:
@@ -111,15 +113,15 @@ def test_workers_that_come_and_go_every_three_seconds_leave_the_others_in_peace(
 
 
 def copied(scene: SharedScene) -> int:
-    """Return how many records the remote topics hold, markers among them."""
+    """Return the number of records in the remote topics, markers among them."""
     return sum(record_count(scene.pair.target, f"A.{topic}", range(PARTITIONS)) for topic in scene.loads.topics)
 
 
-# Frozen and stalled
+# Freezes and stalls
 
 
-def test_a_leader_that_freezes_through_an_election_is_heard_no_more(pair: Pair) -> None:
-    """F07, F08: several times over; it wakes as leader of an epoch that is over, and comes back as another member."""
+def test_a_leader_that_freezes_through_an_election_has_no_effect_when_it_wakes(pair: Pair) -> None:
+    """F07, F08: several times; it wakes as leader of a past epoch, and comes back as another member."""
     with SharedScene(pair, "leader") as scene:
         for _ in range(rounds(2)):
             leader, was = scene.group.leader, scene.group.view().leader
@@ -144,8 +146,8 @@ def test_a_leader_that_freezes_through_an_election_is_heard_no_more(pair: Pair) 
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
-def test_short_stalls_over_and_over_evict_nobody(pair: Pair, leads: bool) -> None:
-    """F09: two seconds of every five. More than half of what comes meanwhile is copied meanwhile."""
+def test_repeated_short_stalls_evict_no_worker(pair: Pair, leads: bool) -> None:
+    """F09: two seconds of every five. More than half of the new records are copied meanwhile."""
     with SharedScene(pair, "stalls") as scene:
         stalled = scene.group.leader if leads else scene.follower
         before, begun_s = copied(scene), time.monotonic()
@@ -162,8 +164,8 @@ def test_short_stalls_over_and_over_evict_nobody(pair: Pair, leads: bool) -> Non
         scene.conclude()
 
 
-def test_an_event_loop_that_is_blocked_costs_a_membership_and_no_record(pair: Pair, tmp_path: Path) -> None:
-    """F10: for longer than a session. It knows nothing of its own silence until it reads the control log."""
+def test_a_blocked_event_loop_costs_a_membership_and_no_record(pair: Pair, tmp_path: Path) -> None:
+    """F10: for longer than a session. The worker does not know of its silence until it reads the control log."""
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "blocked", workers=2) as scene:
         blocked = scene.group.start_another(environment=failpoint.environment)
@@ -178,7 +180,7 @@ def test_an_event_loop_that_is_blocked_costs_a_membership_and_no_record(pair: Pa
 
 
 def test_a_machine_that_slept_for_seven_hours_wakes_without_a_lease(pair: Pair, tmp_path: Path) -> None:
-    """F64: longer than the target vouches for a fence against it. The leader sleeps; the clock that counts goes on."""
+    """F64: longer than the target keeps a fence against it. The leader sleeps; the boot-time clock runs on."""
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "asleep", workers=0) as scene:
         sleeper = scene.group.start_another(environment=failpoint.environment)
@@ -199,7 +201,7 @@ def test_a_machine_that_slept_for_seven_hours_wakes_without_a_lease(pair: Pair, 
 # Clocks
 
 
-def test_clocks_that_jump_and_disagree_evict_nobody(pair: Pair, tmp_path: Path) -> None:
+def test_clocks_that_jump_and_differ_evict_no_worker(pair: Pair, tmp_path: Path) -> None:
     """F62, F63: ten minutes ahead, ten minutes behind; one of them jumps by an hour, and back by two."""
     ahead, behind = Failpoint(tmp_path), Failpoint(tmp_path)
     ahead.set_clocks(wall_s=600)
@@ -218,11 +220,11 @@ def test_clocks_that_jump_and_disagree_evict_nobody(pair: Pair, tmp_path: Path) 
         scene.conclude()
 
 
-# What a machine grants
+# Limits of the machine
 
 
-def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_right(pair: Pair) -> None:
-    """F11: it keeps its seat or loses it once, but does not come and go."""
+def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_correct(pair: Pair) -> None:
+    """F11: it keeps its membership or loses it once, but does not come and go."""
     with SharedScene(pair, "starved") as scene:
         starved = scene.follower
         with limited(starved, "cpu", {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 5_000}):
@@ -234,7 +236,7 @@ def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_right(pair: Pair) 
         scene.conclude()
 
 
-def test_a_worker_that_the_kernel_kills_for_its_memory_is_followed_by_the_others(pair: Pair, tmp_path: Path) -> None:
+def test_a_worker_that_the_kernel_kills_for_its_memory_is_replaced_by_the_others(pair: Pair, tmp_path: Path) -> None:
     """F12."""
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "memory", workers=2) as scene:
@@ -249,7 +251,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_followed_by_the_others
         scene.conclude()
 
 
-def test_a_worker_that_may_open_no_socket_waits_without_haste_and_comes_back(pair: Pair) -> None:
+def test_a_worker_that_may_open_no_socket_retries_slowly_and_returns(pair: Pair) -> None:
     """F13: its connections are reset, and there are no descriptors for new ones."""
     with (
         KafkaProxy(pair.source.bootstrap) as source,
@@ -279,7 +281,7 @@ def test_a_worker_that_may_open_no_socket_waits_without_haste_and_comes_back(pai
         scene.conclude()
 
 
-def test_a_worker_that_can_write_no_log_and_no_file_copies_its_part(pair: Pair) -> None:
+def test_a_worker_that_can_write_no_log_and_no_file_copies_its_partitions(pair: Pair) -> None:
     """F61: its standard error is on a full disk, and it has no place for files."""
     with SharedScene(pair, "full-disk", workers=2) as scene, open("/dev/full", "wb") as full:
         environment = {"TMPDIR": "/proc", "HOME": "/proc"}
@@ -297,7 +299,7 @@ def test_a_worker_that_can_write_no_log_and_no_file_copies_its_part(pair: Pair) 
 
 
 def other_version(folder: Path, *, format_version: int) -> dict[str, str]:
-    """Return the environment of a younger mm2py, which says more in its control records than ours knows."""
+    """Return the environment of a newer mm2py, whose control records have more fields than ours knows."""
     for package in ("mm2py", "connectors", "rest"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     codec = folder / "mm2py" / "records" / "control_codec.py"
@@ -314,7 +316,7 @@ def other_version(folder: Path, *, format_version: int) -> dict[str, str]:
 
 
 def test_a_rolling_upgrade_and_back_costs_no_record_and_no_fence(pair: Pair, tmp_path: Path) -> None:
-    """F79: one by one to a younger version, whose records have fields we do not know, and back again."""
+    """F79: one by one to a newer version, whose records have fields that we do not know, and back again."""
     younger = other_version(tmp_path, format_version=1)
     with SharedScene(pair, "upgraded", workers=2) as scene:
         for environment in (younger, {"PYTHONPATH": str(ROOT)}):
@@ -327,10 +329,8 @@ def test_a_rolling_upgrade_and_back_costs_no_record_and_no_fence(pair: Pair, tmp
         scene.conclude()
 
 
-def test_workers_that_meet_a_record_they_must_not_pass_over_drain_and_name_the_version(
-    pair: Pair, tmp_path: Path
-) -> None:
-    """F79: the younger version copies all that they leave; nothing needs to be fenced."""
+def test_workers_that_meet_a_mandatory_unknown_record_drain_and_name_the_version(pair: Pair, tmp_path: Path) -> None:
+    """F79: the newer version copies all partitions that they release; none needs a fence."""
     younger = other_version(tmp_path, format_version=2)
     with SharedScene(pair, "too-old", workers=2) as scene:
         old = list(scene.workers)
@@ -346,8 +346,8 @@ def test_workers_that_meet_a_record_they_must_not_pass_over_drain_and_name_the_v
         assert new.alive
 
 
-def test_a_defect_in_one_worker_ends_its_flow_alone_which_begins_again(pair: Pair, tmp_path: Path) -> None:
-    """F80: the log has the cause and the place; the others go on with what they had."""
+def test_a_defect_in_one_worker_ends_only_its_flow_which_restarts(pair: Pair, tmp_path: Path) -> None:
+    """F80: the log has the cause and the place; the others keep their partitions."""
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "defect", workers=2) as scene:
         struck = scene.group.start_another(environment=failpoint.environment)

@@ -1,7 +1,8 @@
-"""Links that are cut, half open, late and shaky, to three brokers on each side: each record is there once, in order.
+"""Links that are cut, half open, late and unreliable, to three brokers on each side: each record is there once, in
+order.
 
-What single frames meet, one by one, is in ``tests/cluster/test_proxy_faults.py``; here it is whole links, for as long
-as request time-outs and longer.
+Faults of single frames are in ``tests/cluster/test_proxy_faults.py``; here whole links fail, for as long as request
+time-outs and longer.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ SHORT: Final[dict[str, Value]] = {
     "B.admin.request.timeout.ms": 2_000,
     "B.offset.flush.interval.ms": 500,
 }
-"""Requests are given up sooner than by default, so that a test sees it happen more than once."""
+"""Requests time out sooner than by default, so that a test sees several time-outs."""
 OVER_S: Final = 120.0
-"""How long copying may need after a link is whole again: requests of 30 s run out one behind the other."""
+"""How long copying may take to resume after a link is back: requests of 30 s time out one after the other."""
 LARGE_BYTES: Final = 1_000
 """A reply of this size drips for 50 seconds."""
 LEAK_MOST: Final = 4
-"""So many more connections than before may be open for a moment."""
+"""The number of additional connections that may be open for a moment."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,12 @@ def carries_data(frame: Frame) -> bool:
 
 
 def copied(scene: Scene) -> int:
-    """Return how many records the remote topics hold, markers among them."""
+    """Return the number of records in the remote topics, markers among them."""
     return sum(record_count(scene.pair.target, topic, range(PARTITIONS)) for topic in scene.remotes)
 
 
 def wait_until_copying(scene: Scene, *, deadline_s: float = OVER_S) -> float:
-    """Wait until more is copied than now, and return how long it took, in seconds."""
+    """Wait until more records are copied than now, and return how long it took, in seconds."""
     begun_s, before = time.monotonic(), copied(scene)
     wait_until(lambda: copied(scene) > before + PER_SECOND, "copying goes on", deadline_s=deadline_s)
     return time.monotonic() - begun_s
@@ -109,7 +110,7 @@ def wait_until_copying(scene: Scene, *, deadline_s: float = OVER_S) -> float:
 
 
 def cut_off(proxy: KafkaProxy, how: str) -> Rule:
-    """Let nothing pass a proxy until the rule ends."""
+    """Pass nothing through a proxy until the rule ends."""
     if how == "refused":
         rule = proxy.rule(Reset(), times=None)
         proxy.reset_all()
@@ -119,14 +120,14 @@ def cut_off(proxy: KafkaProxy, how: str) -> Rule:
 
 @pytest.mark.parametrize("how", ["refused", "unanswered"])
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_worker_cut_off_from_a_whole_cluster_goes_on_when_the_link_is_back(
+def test_a_worker_cut_off_from_a_whole_cluster_resumes_when_the_link_is_back(
     pair: Pair, links: Links, side: str, how: str
 ) -> None:
     """F26, F27: for 30 s, as long as a request may take."""
     with links.scene(pair, f"cut-{side}") as scene:
         scene.copy_more(PER_SECOND)
         cut = cut_off(getattr(links, side), how)
-        time.sleep(CUT_S)  # the fault itself
+        time.sleep(CUT_S)  # the time of the cut is the fault
         cut.end()
         print(f"copying goes on after {wait_until_copying(scene):.1f} s")
         assert cut.fired
@@ -135,8 +136,8 @@ def test_a_worker_cut_off_from_a_whole_cluster_goes_on_when_the_link_is_back(
 
 
 @pytest.mark.skipif(NODES == 1, reason="there is no other broker")
-def test_a_worker_cut_off_from_one_broker_goes_on_with_the_others(pair: Pair, links: Links) -> None:
-    """F29: the other brokers say that the lost one is well, and it leads as before."""
+def test_a_worker_cut_off_from_one_broker_continues_with_the_others(pair: Pair, links: Links) -> None:
+    """F29: the other brokers report the lost one as alive, and it leads as before."""
     with links.scene(pair, "cut-one", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         lost = leader_of(pair.target, scene.remotes[0]).node_id
@@ -158,10 +159,11 @@ def test_a_worker_cut_off_from_one_broker_goes_on_with_the_others(pair: Pair, li
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Links, side: str) -> None:
-    """F39: a cluster vanishes behind connections that stay open, as when a firewall forgets them. TCP would wait for a
-    quarter of an hour. New connections are fine."""
+    """F39: a cluster vanishes while its connections stay open, as when a firewall forgets them. TCP would wait for a
+    quarter of an hour. New connections work.
+    """
     with links.scene(pair, f"half-open-{side}") as scene:
-        scene.copy_more(5 * PER_SECOND)  # until the connections are there that stay in use
+        scene.copy_more(5 * PER_SECOND)  # until the connections are open that stay in use
         before, begun_s = scene.run.log[-1], time.monotonic()
         assert getattr(links, side).silence_all()
         scene.run.wait_for_event(
@@ -173,23 +175,23 @@ def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Lin
         scene.conclude()
 
 
-# Unanswered, late and twice
+# Unanswered, late and repeated requests
 
 
-def test_a_target_that_is_heard_of_no_more_while_it_hears_us_has_each_record_once(pair: Pair, links: Links) -> None:
+def test_a_target_whose_replies_are_lost_has_each_record_once(pair: Pair, links: Links) -> None:
     """F28: for 40 s every request is carried out and every reply is lost, those to fences and new epochs too."""
     with links.scene(pair, "unheard", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         lost = links.target.rule(Drop(), REPLY, times=None)
-        time.sleep(40)  # the fault itself
+        time.sleep(40)  # the time of the fault
         lost.end()
         print(f"copying goes on after {wait_until_copying(scene):.1f} s, {lost.fired} replies were lost")
         scene.conclude()
 
 
 @pytest.mark.parametrize("api", KINDS)
-def test_a_kind_of_request_that_is_answered_by_silence_costs_no_record(pair: Pair, links: Links, api: str) -> None:
-    """F28: records are not acknowledged, so a fence begins, and of one kind of its requests the replies are lost."""
+def test_an_unanswered_kind_of_request_costs_no_record(pair: Pair, links: Links, api: str) -> None:
+    """F28: records are not acknowledged, so a fence starts, and the replies to one kind of its requests are lost."""
     with links.scene(pair, "unheard", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         unheard = links.target.rule(Drop(), REPLY, api_key=KINDS[api], times=3)
@@ -200,9 +202,10 @@ def test_a_kind_of_request_that_is_answered_by_silence_costs_no_record(pair: Pai
         scene.conclude()
 
 
-def test_the_end_of_a_fence_that_arrives_within_the_next_one_harms_neither(pair: Pair, links: Links) -> None:
-    """F40: a killed worker's successor fences it; the end of the first fence hangs in the network, is sent again, and
-    arrives when the next fence has begun under the same id and epoch."""
+def test_the_late_end_of_a_fence_that_arrives_during_the_next_one_harms_neither(pair: Pair, links: Links) -> None:
+    """F40: a killed worker's successor fences it. The end of the first fence is delayed in the network, is sent again,
+    and arrives when the next fence has started under the same id and epoch.
+    """
     with links.scene(pair, "late-end", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         scene.run.kill()
@@ -221,12 +224,12 @@ def test_the_end_of_a_fence_that_arrives_within_the_next_one_harms_neither(pair:
         scene.conclude()
 
 
-def test_batches_that_arrive_when_their_sender_has_fenced_itself_are_not_stored(pair: Pair, links: Links) -> None:
-    """F41: a request hangs in the network, its batches are sent again behind a fence, and then it arrives."""
+def test_batches_that_arrive_after_their_sender_has_fenced_itself_are_not_stored(pair: Pair, links: Links) -> None:
+    """F41: a request is delayed in the network, its batches are sent again after a fence, and then it arrives."""
     with links.scene(pair, "late-batch", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         (old,) = [remote for remote in scene.remotes if "-old-" in remote]
-        names = (old.encode(), topic_id(pair.target, old).bytes)  # young batches are just sent again
+        names = (old.encode(), topic_id(pair.target, old).bytes)  # new batches are just sent again
         late = links.target.rule(
             Hold(), REQUEST, api_key=PRODUCE, where=lambda frame: any(name in frame.content for name in names)
         )
@@ -238,16 +241,16 @@ def test_batches_that_arrive_when_their_sender_has_fenced_itself_are_not_stored(
         scene.conclude()
 
 
-# Slow, cut and spoiled reads
+# Slow, cut and damaged reads
 
 
 def carries_much(frame: Frame) -> bool:
-    """Whether a reply of Fetch is worth cutting."""
+    """Whether a reply of Fetch is large enough to be cut."""
     return len(frame.content) > LARGE_BYTES and bool(places_of(frame))
 
 
-def test_a_read_that_drips_is_given_up_on_its_whole_time(pair: Pair, links: Links) -> None:
-    """F37: something arrives all the time, from one broker or another."""
+def test_a_dripping_read_times_out_as_a_whole(pair: Pair, links: Links) -> None:
+    """F37: some bytes arrive all the time, from one broker or another."""
     with links.scene(pair, "dripping", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         before = scene.run.log[-1]
@@ -269,9 +272,10 @@ CUTS: Final[dict[str, Action]] = {
 
 
 @pytest.mark.parametrize("how", CUTS)
-def test_a_read_that_breaks_off_leaves_no_record_out(pair: Pair, links: Links, how: str) -> None:
-    """F44: the connection ends, or nothing more comes on it; or whole frames, in which the last batch of each partition
-    is not."""
+def test_a_read_that_breaks_off_loses_no_record(pair: Pair, links: Links, how: str) -> None:
+    """F44: the connection ends, or falls silent; or whole frames arrive in which the last batch of each partition is
+    cut.
+    """
     with links.scene(pair, "broken-off", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         cut = links.source.rule(CUTS[how], REPLY, api_key=FETCH, times=rounds(10), where=carries_much)
@@ -284,7 +288,7 @@ def test_a_read_that_breaks_off_leaves_no_record_out(pair: Pair, links: Links, h
 
 
 def ids_of(pair: Pair, scene: Scene) -> dict[Place, tuple[str, int]]:
-    """Return the partitions under load, by how a fetch reply names them."""
+    """Return the partitions under load, as a fetch reply names them."""
     return {
         (topic_id(pair.source, topic), number): (topic, number)
         for topic in scene.topics
@@ -297,8 +301,8 @@ def ids_of(pair: Pair, scene: Scene) -> dict[Place, tuple[str, int]]:
     [range(17, 21), range(21, 1_000_000)],
     ids=["of the checksum", "under the checksum"],
 )
-def test_a_bit_that_flips_in_a_read_is_named_and_never_copied(pair: Pair, links: Links, where: range) -> None:
-    """F43: once in each partition; that one is read again, and the log says which it was."""
+def test_a_flipped_bit_in_a_read_is_named_and_never_copied(pair: Pair, links: Links, where: range) -> None:
+    """F43: once in each partition; that one is read again, and the log names it."""
     chance = random.Random(43)
     spoiled: set[Place] = set()
 
@@ -321,10 +325,10 @@ def test_a_bit_that_flips_in_a_read_is_named_and_never_copied(pair: Pair, links:
         assert not scene.run.events(level="error"), scene.run.tail()
 
 
-def test_a_partition_whose_reads_are_always_spoiled_raises_an_alarm_and_goes_on_when_they_are_not(
+def test_a_partition_whose_reads_are_always_damaged_raises_an_alarm_and_resumes_when_they_are_not(
     pair: Pair, links: Links
 ) -> None:
-    """F43: as from a bad disk or a bad wire. It is tried again every 30 s, and holds up no other partition."""
+    """F43: as from a bad disk or cable. The read is repeated every 30 s, and no other partition is delayed."""
     with links.scene(pair, "spoiled") as scene:
         scene.copy_more(PER_SECOND)
         place, (topic, number) = next(iter(ids_of(pair, scene).items()))
@@ -341,16 +345,16 @@ def test_a_partition_whose_reads_are_always_spoiled_raises_an_alarm_and_goes_on_
         stands_at = record_count(pair.target, remote, [number])
         assert f"source offset {stands_at} cannot be copied" in alarm["why"], f"{alarm['why']}; {stands_at} are copied"
         scene.copy_more(10 * PER_SECOND)
-        assert record_count(pair.target, remote, [number]) == stands_at, "what came spoiled was copied"
+        assert record_count(pair.target, remote, [number]) == stands_at, "damaged records were copied"
         spoiled.end()
         wait_until(
             lambda: record_count(pair.target, remote, [number]) > stands_at, "it goes on by itself", deadline_s=OVER_S
         )
         scene.conclude()
-        assert len(scene.run.events("source.crc_mismatch")) == 1, "the same is said again and again"
+        assert len(scene.run.events("source.crc_mismatch")) == 1, "the same alarm is logged again and again"
 
 
-# Shaky
+# Unreliable links
 
 
 def test_a_link_that_comes_and_goes_leaves_no_connection_behind(pair: Pair, links: Links) -> None:
@@ -373,7 +377,9 @@ def test_a_link_that_comes_and_goes_leaves_no_connection_behind(pair: Pair, link
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_link_that_loses_repeats_and_resets_all_the_time_costs_no_record(pair: Pair, links: Links, seed: int) -> None:
+def test_a_link_that_constantly_loses_repeats_and_resets_frames_costs_no_record(
+    pair: Pair, links: Links, seed: int
+) -> None:
     """F28, F38, F42: one frame in a hundred, on both sides, for as long as some thousands of records take."""
     chance = random.Random(seed)
     with links.scene(pair, "shaky", SHORT) as scene:

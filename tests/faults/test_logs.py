@@ -1,4 +1,4 @@
-"""Logs that lose their end or their beginning, that go and come back as others: no record is missing in silence.
+"""Logs lose their end or start, are deleted and recreated: no record is lost silently.
 
 Wherever records are lost, or a topic is not the one that was copied, the gap stands in the log and in the status topic
 with its partition and offsets, ``mm2py gaps`` lists it, and ``on.source.gap`` and ``on.target.loss`` decide (I9).
@@ -32,12 +32,12 @@ QUIET_PER_SECOND = 150
 OLD = numbered("old", 30)
 LOST = numbered("lost", 20)
 
-# Hung transactions
+# Open transactions
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "aborted"])
-def test_a_transaction_that_nobody_ends_holds_its_partition_alone_and_is_named(pair: Pair, commits: bool) -> None:
-    """F46: the partition stops at the last stable offset, says so, and goes on when the transaction has ended."""
+def test_an_open_transaction_stops_only_its_partition_and_is_named(pair: Pair, commits: bool) -> None:
+    """F46: the partition stops at the last stable offset, logs that, and resumes when the transaction has ended."""
     flow = Numbered(pair, "hung", **{"stall.timeout.ms": 5_000})
     flow.properties[f"{flow.alias}.consumer.isolation.level"] = "read_committed"
     topic = flow.topic()
@@ -72,8 +72,8 @@ def test_a_transaction_that_nobody_ends_holds_its_partition_alone_and_is_named(p
 
 @pytest.mark.parametrize("count", [5, 60], ids=["shorter", "longer"])
 @pytest.mark.parametrize("policy", ["stop", "restart"])
-def test_a_source_log_that_an_unclean_election_cut_back_is_not_spliced(pair: Pair, policy: str, count: int) -> None:
-    """F49: what replaced the lost records is found by the leader epoch, although the new log may be the longer one."""
+def test_a_source_log_that_an_unclean_election_truncated_is_not_spliced(pair: Pair, policy: str, count: int) -> None:
+    """F49: the leader epoch reveals the records that replaced the lost ones, even if the new log is longer."""
     flow = Numbered(pair, "cut-source")
     if policy != "stop":
         flow.properties["on.source.gap"] = policy
@@ -120,8 +120,8 @@ def _done(policy: str) -> str:
     ],
     ids=["stop", "recopy", "idle"],
 )
-def test_a_copy_that_an_unclean_election_cut_back_is_noticed(pair: Pair, policy: str, is_idle: bool) -> None:
-    """F50: records that were acknowledged are gone from the target."""
+def test_a_copy_that_an_unclean_election_truncated_is_noticed(pair: Pair, policy: str, is_idle: bool) -> None:
+    """F50: the target has lost acknowledged records."""
     flow = Numbered(pair, "cut-target", **{"on.target.loss": policy})
     topic = flow.topic()
     make_unclean(pair.target, flow.remote(topic))
@@ -153,11 +153,11 @@ def test_a_copy_that_an_unclean_election_cut_back_is_noticed(pair: Pair, policy:
         flow.judge(topic, {0: (new if policy == "stop" else OLD)[0]})
 
 
-# What expired
+# Expired records
 
 
 @pytest.mark.parametrize("policy", ["", "stop"], ids=["default", "stop"])
-def test_what_retention_took_while_nobody_ran_is_named_to_the_offset(pair: Pair, policy: str) -> None:
+def test_records_that_expired_while_no_worker_ran_are_named_to_the_offset(pair: Pair, policy: str) -> None:
     """F51."""
     flow = Numbered(pair, "expired", **({"on.source.gap": policy} if policy else {}))
     topic = flow.topic()
@@ -181,7 +181,9 @@ def test_what_retention_took_while_nobody_ran_is_named_to_the_offset(pair: Pair,
             code, (answer,) = flow.accept(run, f"{topic}:0")
             assert (code, answer["accepted"]) == (0, True), answer
         flow.wait_for(run, topic, OLD + numbered("new", 40), OLD + numbered("new", 40))
-        assert {gap["partition"] for gap in run.gaps("--all")[1]} == {0}, "nothing is said of what did not expire"
+        assert {gap["partition"] for gap in run.gaps("--all")[1]} == {0}, (
+            "no gap is reported for a partition without expired records"
+        )
         assert run.terminate() == 0
     flow.judge(topic, {0: b"new 0", 1: b"new 0"})
 
@@ -193,7 +195,7 @@ def _delete_before(cluster: KafkaCluster, topic: str, before: dict[int, int]) ->
         done.result(60)
 
 
-def test_records_that_are_deleted_behind_the_position_cost_nothing(pair: Pair) -> None:
+def test_records_that_are_deleted_before_the_position_cost_nothing(pair: Pair) -> None:
     """F52: under load."""
     starts: dict[tuple[str, int], int] = {}
     with Scene(pair, "deleted-below", per_second=QUIET_PER_SECOND) as scene:
@@ -208,7 +210,7 @@ def test_records_that_are_deleted_behind_the_position_cost_nothing(pair: Pair) -
 
 
 def test_records_that_are_deleted_before_they_were_copied_are_a_gap_with_exact_offsets(pair: Pair) -> None:
-    """F52: under load, while nobody runs; what is left is copied without a further hole."""
+    """F52: under load, while no worker runs; the remaining records are copied without a further hole."""
     with Scene(pair, "deleted-above", per_second=QUIET_PER_SECOND) as scene:
         scene.copy_more(500)
         assert scene.run.terminate() == 0
@@ -226,16 +228,16 @@ def test_records_that_are_deleted_before_they_were_copied_are_a_gap_with_exact_o
         assert {gap["topic"] for gap in scene.gaps()} == {topic}
 
 
-# Topics made anew
+# Recreated topics
 
 ANEW = {"shorter": (2, 10), "longer": (2, 60), "same": (2, 30), "fewer": (1, 30), "more": (4, 30)}
-"""Partitions, and records of each, of a topic that had two of thirty records before."""
+"""Partitions, and records of each, of a recreated topic that had two of thirty records before."""
 
 
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("policy", ["stop", "restart"])
-def test_topics_that_are_made_anew_are_never_spliced_in_silence(pair: Pair, policy: str, is_down: bool) -> None:
-    """F53: shorter, longer, alike, narrower and wider than they were."""
+def test_recreated_topics_are_never_spliced_silently(pair: Pair, policy: str, is_down: bool) -> None:
+    """F53: shorter, longer, equal, narrower and wider than they were."""
     flow = Numbered(pair, "anew", **{"on.source.gap": policy})
     topics = {name: flow.topic(name) for name in ANEW}
     for topic in topics.values():
@@ -269,16 +271,16 @@ def test_topics_that_are_made_anew_are_never_spliced_in_silence(pair: Pair, poli
         assert run.terminate() == 0
         assert not run.events("flow.crashed"), run.tail()
     for name, topic in topics.items():
-        if name != "fewer":  # the remote topic keeps its width: there is nothing to compare its second partition with
+        if name != "fewer":  # the remote topic keeps its partitions: there is nothing to compare its second one with
             flow.judge(topic, dict.fromkeys(range(ANEW[name][0]), b"new 0"))
 
 
-# Remote topics that go
+# Deleted remote topics
 
 
 @pytest.mark.parametrize("policy", ["stop", "recopy"])
 def test_a_remote_topic_that_is_deleted_under_load_is_not_filled_from_its_middle(pair: Pair, policy: str) -> None:
-    """F54: it is copied from the start, by policy or when an operator says so; the other topic goes on meanwhile."""
+    """F54: it is copied from the start, by policy or when an operator says so; the other topic is copied meanwhile."""
     properties: dict[str, Value] = {"on.target.loss": policy}
     with Scene(pair, "lost-copy", per_second=QUIET_PER_SECOND, properties=properties) as scene:
         scene.copy_more(500)
@@ -304,7 +306,7 @@ def test_a_remote_topic_that_is_deleted_under_load_is_not_filled_from_its_middle
         assert {gap["done"] for gap in scene.gaps()} == {"restarted" if policy == "recopy" else "accepted"}
 
 
-# Topics that mm2py keeps
+# Internal topics
 
 
 def test_an_offsets_topic_that_would_lose_positions_is_refused_at_start(pair: Pair) -> None:
@@ -320,8 +322,8 @@ def test_an_offsets_topic_that_would_lose_positions_is_refused_at_start(pair: Pa
         assert run.log[-1]["event"] == "worker.nothing_left"
 
 
-def test_a_flow_whose_positions_were_deleted_while_nobody_ran_does_not_begin_as_if_it_were_new(pair: Pair) -> None:
-    """F55: what has been copied is refused, and what has not is copied."""
+def test_a_flow_whose_positions_were_deleted_while_no_worker_ran_does_not_start_as_if_it_were_new(pair: Pair) -> None:
+    """F55: topics that have been copied are refused, and new ones are copied."""
     flow = Numbered(pair, "no-positions")
     topic, empty = flow.topic(), flow.topic("empty", 1)
     write_era(pair.source, topic, "old", 30, (0, 1))
@@ -339,8 +341,10 @@ def test_a_flow_whose_positions_were_deleted_while_nobody_ran_does_not_begin_as_
         assert run.terminate() == 0
 
 
-def test_positions_that_are_deleted_under_load_are_missed_and_stored_again_when_their_topic_is_back(pair: Pair) -> None:
-    """F55: copying goes on; a process that is killed later finds all positions."""
+def test_positions_that_are_deleted_under_load_are_reported_and_stored_again_when_their_topic_is_back(
+    pair: Pair,
+) -> None:
+    """F55: copying continues; after a later kill all positions are there."""
     flow = Numbered(pair, "positions-gone")
     topic, idle = flow.topic(), flow.topic("idle", 1)
     write_era(pair.source, topic, "old", 30, (0, 1))
@@ -369,7 +373,7 @@ def test_positions_that_are_deleted_under_load_are_missed_and_stored_again_when_
 
 
 def test_gaps_whose_topic_is_deleted_under_load_are_listed_again(pair: Pair) -> None:
-    """F55: a partition that waits for an operator does not vanish from the list with the topic that kept it."""
+    """F55: a partition that waits for an operator does not vanish from the list with the topic that kept its gap."""
     flow = Numbered(pair, "gaps-gone")
     topic = flow.topic(partitions=1)
     write_era(pair.source, topic, "old", 30)
@@ -390,7 +394,7 @@ def test_gaps_whose_topic_is_deleted_under_load_are_listed_again(pair: Pair) -> 
 
 
 def test_heartbeats_whose_topic_is_deleted_are_written_to_a_new_one(pair: Pair) -> None:
-    """F55: nothing is kept there that could be lost."""
+    """F55: that topic holds nothing that could be lost."""
     flow = Numbered(pair, "heartbeats-gone", **{"emit.heartbeats.enabled": True, "emit.heartbeats.interval.seconds": 1})
     topic = flow.topic(partitions=1)
     with Mm2py(flow.properties) as run:
@@ -404,7 +408,7 @@ def test_heartbeats_whose_topic_is_deleted_are_written_to_a_new_one(pair: Pair) 
     delete_topic(pair.target, "heartbeats")
 
 
-# Topics that grow
+# Growing topics
 
 
 def test_partitions_that_are_added_under_load_are_copied_from_their_first_record(pair: Pair) -> None:

@@ -1,6 +1,6 @@
-"""Rights that are taken away under load: only what needs them waits, and goes on when they are given back (F75).
+"""Rights are revoked under load: only work that needs them waits, and resumes when they are granted again (F75).
 
-The flow comes in as a user of its own. What a cluster has no ACL for is open to it; a test forbids one operation.
+The flow connects as its own user. Everything without an ACL is open to it; a test forbids one operation.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _copied(scene: Scene, topic: str) -> int:
 
 
 def _wait_while_only_the_other_moves(scene: Scene, topic: str, other: str, records: int = 400) -> None:
-    """Wait until the first topic stands still, as its last partition has learnt, and the other one has grown."""
+    """Wait until the first topic stands still, since its last partition has noticed, and the other one has grown."""
     looks = [-1, _copied(scene, topic)]
     while looks[-1] != looks[-2]:
         scene.loads.wait_for(3 * PER_SECOND)
@@ -96,7 +96,7 @@ def _wait_while_only_the_other_moves(scene: Scene, topic: str, other: str, recor
 
 @pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE], ids=["read", "describe"])
 def test_a_source_topic_that_may_not_be_read_waits_alone(pair: Pair, operation: AclOperation) -> None:
-    """Without DESCRIBE it looks as if it had been deleted: its copy and its position are kept all the same."""
+    """Without DESCRIBE it looks deleted: its copy and its position are kept nonetheless."""
     with guarded_scene(pair, "unreadable") as scene:
         scene.copy_more(500)
         topic, other = scene.topics
@@ -130,8 +130,8 @@ def test_a_remote_topic_that_may_not_be_written_to_waits_alone(pair: Pair) -> No
         scene.conclude()
 
 
-def test_positions_that_may_not_be_written_stop_the_flow_until_they_may(pair: Pair) -> None:
-    """Without positions nothing would tell the next life where this one was."""
+def test_a_flow_that_may_not_write_its_positions_stops_until_it_may(pair: Pair) -> None:
+    """Without positions the next incarnation would not know where to resume."""
     with guarded_scene(pair, "positionless") as scene:
         scene.copy_more(500)
         with forbidden(pair.target, ResourceType.TOPIC, "mm2-offsets.A.internal", AclOperation.WRITE):
@@ -144,8 +144,8 @@ def test_positions_that_may_not_be_written_stop_the_flow_until_they_may(pair: Pa
         scene.conclude()
 
 
-def test_without_its_transactional_ids_a_flow_goes_on_and_says_what_that_costs(pair: Pair) -> None:
-    """A running flow needs none; one that starts cannot shut out the life before it, and says at-least-once."""
+def test_without_the_right_to_its_transactional_ids_a_flow_continues_and_logs_the_lower_guarantee(pair: Pair) -> None:
+    """A running flow needs none; one that starts cannot fence the previous incarnation, and reports at-least-once."""
     with guarded_scene(pair, "unfenced") as scene:
         scene.copy_more(500)
         prefixed = ResourcePatternType.PREFIXED
@@ -166,7 +166,7 @@ def test_without_its_transactional_ids_a_flow_goes_on_and_says_what_that_costs(p
         scene.conclude()
 
 
-def test_a_cluster_that_grants_no_new_topics_keeps_only_the_new_one_waiting(pair: Pair) -> None:
+def test_a_cluster_that_allows_no_new_topics_delays_only_the_new_one(pair: Pair) -> None:
     with guarded_scene(pair, "uncreated") as scene:
         new = f"{scene.topics[0]}-new"
         scene.run.terminate()

@@ -1,4 +1,4 @@
-"""Workers that stop, die and freeze: each record is there once and in order, whatever becomes of them."""
+"""Workers stop, die and freeze: each record is there once and in order."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from tests.faults.scene import BEGIN_S, NODES, OWN_TOPICS, REPLICAS, Pair, Scene
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, WRITE_MARKERS = 22, 24, 26, 27
 PER_SECOND: Final = 300
-"""Records of each topic: where it is not speed that matters."""
+"""Records of each topic, where speed does not matter."""
 POSITIONS, STATUS = (name.encode() for name in OWN_TOPICS)
 
 
 def begin_again(scene: Scene) -> None:
-    """Start the process once more, and wait until it copies."""
+    """Start the process again, and wait until it copies."""
     before = scene.run.log[-1]
     scene.run.start()
     scene.run.wait_for_event("topics.copying", after=before, deadline_s=BEGIN_S)
 
 
 def reconciled_since(run: Mm2py, at: int) -> int:
-    """Return how many records a process found behind its positions since its log had ``at`` lines."""
+    """Return how many records a process found after its positions since its log had ``at`` lines."""
     return sum(event["records"] for event in run.log[at:] if event["event"] == "partitions.reconciled")
 
 
-# Stops and bounces
+# Stops and restarts
 
 
-def test_clean_stops_under_load_repeat_nothing_and_leave_no_marker(pair: Pair) -> None:
-    """F02: SIGTERM three times; nothing needs to be fenced."""
+def test_clean_stops_under_load_cause_no_duplicates_and_leave_no_marker(pair: Pair) -> None:
+    """F02: SIGTERM three times; no fence is needed."""
     with Scene(pair, "stopped") as scene:
         for _ in range(3):
             scene.copy_more(2_000)
@@ -66,8 +66,8 @@ def test_clean_stops_under_load_repeat_nothing_and_leave_no_marker(pair: Pair) -
         assert not scene.run.events("drain.failed")
 
 
-def test_clean_and_hard_bounces_in_any_order_cost_no_record(pair: Pair) -> None:
-    """F03, F04: ten times, SIGTERM or SIGKILL; some come while it is still starting."""
+def test_clean_and_hard_restarts_in_any_order_cost_no_record(pair: Pair) -> None:
+    """F03, F04: ten times, SIGTERM or SIGKILL; some while the process is still starting."""
     chance = random.Random(3)
     with Scene(pair, "bounced", per_second=PER_SECOND) as scene:
         for number in range(rounds(10)):
@@ -80,8 +80,8 @@ def test_clean_and_hard_bounces_in_any_order_cost_no_record(pair: Pair) -> None:
             if clean and not early:
                 assert scene.run.terminate() == 0
                 begin_again(scene)
-                assert reconciled_since(scene.run, lines) == 0, "a clean stop left records behind its positions"
-            elif clean:  # a process that has not begun has nothing to drain
+                assert reconciled_since(scene.run, lines) == 0, "a clean stop left records after its positions"
+            elif clean:  # a process that has not started copying has nothing to drain
                 scene.run.terminate()
                 scene.run.start()
             else:
@@ -96,11 +96,11 @@ def test_clean_and_hard_bounces_in_any_order_cost_no_record(pair: Pair) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """At which frame a process is killed.
+    """The frame at which a process is killed.
 
     Attributes:
-        begins: it is killed while it takes over from one that was killed, not while it copies.
-        action: what becomes of this frame: one that is dropped is never heard of, one that is held arrives when the
+        begins: it is killed while it takes over from a killed one, not while it copies.
+        action: the fate of this frame: a dropped one never arrives, a held one arrives when the
             process is dead.
     """
 
@@ -154,8 +154,8 @@ STEPS: Final = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(pair: Pair, at_target: KafkaProxy, step: str) -> None:
-    """F06. The story of each: the frame never goes on, or only when its process is dead; then another one begins."""
+def test_a_worker_killed_at_any_step_loses_and_repeats_no_record(pair: Pair, at_target: KafkaProxy, step: str) -> None:
+    """F06. The frame never arrives, or only when its process is dead; then another process starts."""
     at = STEPS[step]
     properties: dict[str, Value] = {"B.offset.flush.interval.ms": 500}
     with Scene(pair, "killed-at", target=at_target.bootstrap, per_second=PER_SECOND, properties=properties) as scene:
@@ -183,20 +183,23 @@ def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(pair: Pair, at_ta
         scene.conclude()
 
 
-# Frozen
+# Freezes
 
 
 def comes_back_as_another(zombie: Mm2py) -> None:
-    """Let a frozen worker wake behind its successor: it says that it was evicted, and joins as another member."""
+    """Wake a frozen worker after its successor has started: it logs that it was evicted, and joins as another
+    member.
+    """
     zombie.signal(signal.SIGCONT)
     said = zombie.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     assert "was silent for longer than its session time-out" in said["why"]
     zombie.wait_for_event("member.joined", after=said, deadline_s=BEGIN_S)
 
 
-def test_a_frozen_worker_that_wakes_behind_its_successor_writes_nothing_as_it_was(pair: Pair) -> None:
-    """F07, fifty times: it holds batches and positions when it freezes; it says that others go on without it, and comes
-    back as another member, which is asked to stop."""
+def test_a_frozen_worker_that_wakes_after_its_successor_has_started_writes_nothing_as_it_was(pair: Pair) -> None:
+    """F07, fifty times: it holds batches and positions when it freezes. It logs that it was evicted, and returns as
+    another member, which is asked to stop.
+    """
     chance = random.Random(7)
     woken = 0
     with Scene(pair, "zombie", per_second=PER_SECOND) as scene:
@@ -221,21 +224,21 @@ def test_a_frozen_worker_that_wakes_behind_its_successor_writes_nothing_as_it_wa
         print(f"{woken} zombies woke")
 
 
-def test_a_worker_that_stalls_for_longer_than_transactions_may_take_goes_on(pair: Pair) -> None:
-    """F45: nothing of ours is in a transaction, so none is aborted; what was not answered in time is asked about."""
+def test_a_worker_that_stalls_for_longer_than_transactions_may_take_continues(pair: Pair) -> None:
+    """F45: data are not in a transaction, so none is aborted; the outcome of unanswered batches is looked up."""
     with Scene(pair, "stalled", per_second=PER_SECOND) as scene:
         scene.copy_more(PER_SECOND)
         scene.run.signal(signal.SIGSTOP)
         scene.loads.wait_for(PER_SECOND)
-        time.sleep(70)  # the fault itself
+        time.sleep(70)  # the time of the stall is the fault
         scene.run.signal(signal.SIGCONT)
         scene.copy_more(70 * PER_SECOND)
         scene.conclude()
-        assert len(scene.run.events("flow.ready")) == 1, "the flow began anew"
+        assert len(scene.run.events("flow.ready")) == 1, "the flow restarted"
 
 
-def test_a_worker_that_stalls_within_its_fence_fences_again(pair: Pair, at_target: KafkaProxy) -> None:
-    """F45: the one transaction there is, the fence, is given up by its coordinator, which raises the epoch."""
+def test_a_worker_that_stalls_during_its_fence_fences_again(pair: Pair, at_target: KafkaProxy) -> None:
+    """F45: the coordinator aborts the only transaction, the fence, and raises the epoch."""
     with Scene(pair, "stalled-fence", target=at_target.bootstrap, per_second=PER_SECOND) as scene:
         scene.copy_more(PER_SECOND)
         scene.run.kill()
@@ -245,7 +248,7 @@ def test_a_worker_that_stalls_within_its_fence_fences_again(pair: Pair, at_targe
         scene.run.start()
         held.wait_until_fired(deadline_s=BEGIN_S)
         scene.run.signal(signal.SIGSTOP)
-        time.sleep(30)  # transactions of 10 s, looked for every 10 s
+        time.sleep(30)  # transactions of 10 s, checked every 10 s
         held.release()
         scene.run.signal(signal.SIGCONT)
         scene.run.wait_for_event("topics.copying", after=before, deadline_s=BEGIN_S)
@@ -261,7 +264,7 @@ PACE: Final = 3_000_000
 
 
 def _copied(cluster: KafkaCluster, topic: str, partitions: int) -> int:
-    """Return the sum of the ends, markers among them; 0 before the topic is there."""
+    """Return the sum of the ends, markers among them; 0 before the topic exists."""
     wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     client = admin(cluster)  # its answers never come once it is gone
     try:
@@ -276,7 +279,8 @@ def _wait_for_copied(cluster: KafkaCluster, topic: str, partitions: int, goal: i
 
 def test_a_worker_killed_ten_times_in_a_million_records_copies_each_once(pair: Pair) -> None:
     """F01, F04: when some tens of thousands more are copied, or while it is starting; not at full speed, or the last
-    kills would find nothing left to copy."""
+    kills would find nothing left to copy.
+    """
     partitions, records, kills = 12, MANY, 10
     chance = random.Random(10)
     topic = new_topic(pair.source, "million", partitions, replicas=REPLICAS)
@@ -315,7 +319,8 @@ async def _on(cluster: KafkaCluster) -> Cluster:
 
 def _listed_ids(cluster: KafkaCluster, group: str) -> dict[str, int]:
     """Return the transactional ids under which a group copies that the coordinators know, with their producer ids. They
-    name the flow, other than those under which settings are stored."""
+    name the flow, other than those under which settings are stored.
+    """
 
     async def listed() -> dict[str, int]:
         brokers = await _on(cluster)
@@ -333,7 +338,7 @@ def _listed_ids(cluster: KafkaCluster, group: str) -> dict[str, int]:
 
 
 def _use_epochs_up(cluster: KafkaCluster, transactional_id: str) -> int:
-    """Ask for an id's producer id until another one is answered, and return how often that was."""
+    """Use up an id's epochs until another producer id is assigned, and return how many requests that took."""
 
     async def use_up() -> int:
         brokers = await _on(cluster)
@@ -348,7 +353,7 @@ def _use_epochs_up(cluster: KafkaCluster, transactional_id: str) -> int:
                         if producer_id != first:
                             return asked
                 except KafkaError:
-                    await asyncio.sleep(0.05)  # busy, or elsewhere
+                    await asyncio.sleep(0.05)  # busy, or moved
             raise AssertionError
         finally:
             await brokers.close()
@@ -360,9 +365,10 @@ def _group(scene: Scene) -> str:
     return str(scene.properties["mm2py.group"])
 
 
-def test_a_worker_whose_epochs_are_used_up_is_shut_out_past_its_coordinator(pair: Pair, at_target: KafkaProxy) -> None:
-    """F47: somebody has asked for its transactional id 32,000 times while it was frozen. A fence under that id would
-    answer another producer (E10); so markers go straight to the partitions, and the frozen one wakes to find them."""
+def test_a_worker_whose_epochs_are_used_up_is_fenced_without_its_coordinator(pair: Pair, at_target: KafkaProxy) -> None:
+    """F47: its transactional id was requested 32,000 times while it was frozen. A fence under that id would hit another
+    producer (E10). So markers go straight to the partitions, and the frozen worker wakes to find them.
+    """
     markers = at_target.rule(Pass(), _SENT, api_key=WRITE_MARKERS, times=None)
     with Scene(pair, "used-up", target=at_target.bootstrap, per_second=100) as scene:
         scene.copy_more(200)
@@ -376,7 +382,7 @@ def test_a_worker_whose_epochs_are_used_up_is_shut_out_past_its_coordinator(pair
         comes_back_as_another(zombie)
         assert zombie.terminate() == 0
         scene.conclude()
-        assert markers.fired, "nobody wrote markers to the partitions"
+        assert markers.fired, "no worker wrote markers to the partitions"
         assert not successor.events("writer.unfenced")
 
 
@@ -385,7 +391,7 @@ EXPIRY_S: Final = 20
 
 @pytest.fixture(scope="module")
 def forgetful(clusters: Pair) -> Iterator[Pair]:
-    """The same source, and a target that forgets transactional ids within seconds."""
+    """The same source, and a target that expires transactional ids within seconds."""
     settings = {
         "min.insync.replicas": min(2, NODES),
         "transactional.id.expiration.ms": EXPIRY_S * 1_000,
@@ -395,7 +401,7 @@ def forgetful(clusters: Pair) -> Iterator[Pair]:
         yield Pair(clusters.source, target)
 
 
-def test_a_worker_that_lives_longer_than_its_transactional_id_can_still_be_shut_out(
+def test_a_worker_that_runs_longer_than_its_transactional_id_lasts_can_still_be_fenced(
     pair: Pair, forgetful: Pair
 ) -> None:
     """F48: it uses the id now and then, so the target does not forget it."""
@@ -403,7 +409,7 @@ def test_a_worker_that_lives_longer_than_its_transactional_id_can_still_be_shut_
         scene.copy_more(PER_SECOND)
         known = _listed_ids(forgetful.target, _group(scene))
         assert len(known) == 1
-        time.sleep(3 * EXPIRY_S)  # the fault itself
+        time.sleep(3 * EXPIRY_S)  # the time of the wait is the fault
         assert _listed_ids(forgetful.target, _group(scene)) == known
         zombie = scene.run
         zombie.signal(signal.SIGSTOP)
@@ -417,11 +423,12 @@ def test_a_worker_that_lives_longer_than_its_transactional_id_can_still_be_shut_
 
 
 @pytest.mark.parametrize("wakes", [False, True], ids=["killed", "frozen"])
-def test_a_worker_whose_transactional_id_was_forgotten_is_shut_out_past_its_coordinator(
+def test_a_worker_whose_transactional_id_has_expired_is_fenced_without_its_coordinator(
     pair: Pair, forgetful: Pair, wakes: bool
 ) -> None:
-    """F48: the id is gone, and whoever asks for it gets another producer (C2); markers go straight to the
-    partitions."""
+    """F48: the id is gone, and a request for it gets another producer id (docs/broker-facts.md#c2); markers go straight
+    to the partitions.
+    """
     with (
         KafkaProxy(forgetful.target.bootstrap) as proxy,
         Scene(forgetful, "forgotten", target=proxy.bootstrap, per_second=PER_SECOND) as scene,
@@ -443,5 +450,5 @@ def test_a_worker_whose_transactional_id_was_forgotten_is_shut_out_past_its_coor
             comes_back_as_another(gone)
             assert gone.terminate() == 0
         scene.conclude()
-        assert markers.fired, "nobody wrote markers to the partitions"
+        assert markers.fired, "no worker wrote markers to the partitions"
         assert not successor.events("writer.unfenced")
