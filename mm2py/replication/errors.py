@@ -1,12 +1,9 @@
-"""What a source may answer to a read of a partition, and what follows from it. Pure.
+"""What a source may answer to a read, and a target to a batch, and what the copier does about it. Pure.
 
-Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, which MM2 leaves it to.
-
-What a target may answer to a batch, and what follows from it: one table. Pure.
-
-Answers to ``Sender.completeBatch`` and ``TransactionManager.canRetry`` of Kafka's Java producer, which MM2 leaves it
-to. What the codes mean was read in ``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3;
-what follows rests on C1, H1 and H2 of docs/broker-facts.md. docs/architecture.md shows the table to operators.
+Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, and to ``Sender.completeBatch`` and
+``TransactionManager.canRetry`` of its producer, to which MM2 leaves it. The meaning of the codes was read in
+``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3. The reactions rest on
+docs/broker-facts.md#c1, #h1 and #h2. docs/architecture.md shows the table of produce errors to operators.
 """
 
 from __future__ import annotations
@@ -21,25 +18,25 @@ from mm2py.replication.copying.events import Need
 
 
 class FetchError(NamedTuple):
-    """Why a partition pauses, and what is to be looked up meanwhile."""
+    """Why a partition pauses, and what is looked up meanwhile."""
 
     text: str
     need: Need | None = None
     pause_s: float | None = None
-    """None: as after any failure."""
+    """None: as long as after any failure."""
     report: str | None = None
-    """Under which event operators are told."""
+    """The log event for operators."""
     blocks: bool = False
     """Only an operator can help."""
 
 
 def fetch_error(code: int, fetch_offset: int) -> FetchError:
-    """Return what follows from an error code that a read from ``fetch_offset`` on got."""
+    """Return the reaction to an error code that a read from ``fetch_offset`` on got."""
     what = f"{name_of(code)} ({code})"
     if code == OFFSET_OUT_OF_RANGE:
         return FetchError(f"source offset {fetch_offset} is out of range", Need.OFFSETS)
     if code in TOPIC_CHANGED:
-        return FetchError(f"the source topic is gone or was made anew ({what})", Need.METADATA)
+        return FetchError(f"the source topic is gone or was recreated ({what})", Need.METADATA)
     match reaction_to(code):
         case Reaction.RETRY:
             return FetchError(f"the source answered {what}")
@@ -57,24 +54,24 @@ class ProduceReaction(enum.Enum):
     """What the copier does about a batch that was not acknowledged."""
 
     RESEND = "pause, then send it again under the same sequence"
-    REFRESH = "the same, to whoever leads the remote partition by then"
-    DENIED = "wait for a right, and try again now and then"
-    NEW_LIFE = "end this life of the flow: somebody else has fenced it"
+    REFRESH = "pause, then send it to the new leader of the remote partition under the same sequence"
+    DENIED = "wait for a right, and try again from time to time"
+    NEW_INCARNATION = "end this incarnation of the flow: another producer has fenced it"
     RECONCILE = "fence the partition under a higher epoch and find out how far it got"
-    LIMITS = "look up what the topic takes, then cut the batch, or keep its record in quarantine"
-    FIND_RECORD = "cut the batch until the record at fault stands alone, then stop at it or keep it in quarantine"
-    BLOCK = "wait for an operator, and try again now and then"
+    LIMITS = "look up the topic's limits, then cut the batch, or keep its record in quarantine"
+    FIND_RECORD = "cut the batch until the refused record is alone, then stop at it or keep it in quarantine"
+    BLOCK = "wait for an operator, and try again from time to time"
 
 
 class Stored(enum.Enum):
-    """What an answer tells of the batch itself. Of a repeat it says nothing: its first may be stored."""
+    """What an answer tells about the batch. About a repeat it tells nothing: the first attempt may be stored."""
 
     NO = "no"
     """It was refused before anything was appended."""
     PERHAPS = "perhaps"
-    """It was refused, or it was appended and its leader changed or broke before the other replicas had it."""
+    """It was refused; or it was appended, and the leader changed or failed before the replicas had it."""
     YES = "yes"
-    """It was appended; that all replicas will keep it is not certain."""
+    """It was appended. It is not certain that all replicas keep it."""
 
 
 class ProduceError(NamedTuple):
@@ -105,17 +102,17 @@ PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
     error_codes.POLICY_VIOLATION: ProduceError(_R.FIND_RECORD, _S.NO),
     error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.NO),
     error_codes.DUPLICATE_SEQUENCE_NUMBER: ProduceError(_R.RECONCILE, _S.YES),
-    error_codes.INVALID_PRODUCER_EPOCH: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.INVALID_PRODUCER_EPOCH: ProduceError(_R.NEW_INCARNATION, _S.NO),
     error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
     error_codes.KAFKA_STORAGE_ERROR: ProduceError(_R.REFRESH, _S.PERHAPS),  # a disk is full or broken
     error_codes.UNKNOWN_PRODUCER_ID: ProduceError(_R.RECONCILE, _S.PERHAPS),
     error_codes.UNSUPPORTED_COMPRESSION_TYPE: ProduceError(_R.BLOCK, _S.NO),
     error_codes.INVALID_RECORD: ProduceError(_R.FIND_RECORD, _S.NO),
     error_codes.THROTTLING_QUOTA_EXCEEDED: ProduceError(_R.RESEND, _S.NO),
-    error_codes.PRODUCER_FENCED: ProduceError(_R.NEW_LIFE, _S.NO),
+    error_codes.PRODUCER_FENCED: ProduceError(_R.NEW_INCARNATION, _S.NO),
     error_codes.UNKNOWN_TOPIC_ID: ProduceError(_R.REFRESH, _S.NO),
 }
-"""Any other code is taken as ``produce_error`` says."""
+"""For any other code see ``produce_error``."""
 
 _DEFAULTS: Final = {
     Reaction.RETRY: _R.RESEND,
@@ -126,6 +123,6 @@ _DEFAULTS: Final = {
 
 
 def produce_error(code: int) -> ProduceError:
-    """Return the row of a code. One that is not in the table is retried as of ``reaction_to``, its batch in doubt."""
+    """Return the row of a code. For others, ``reaction_to`` decides, and the outcome of the batch is unknown."""
     found = PRODUCE_ERRORS.get(code)
     return ProduceError(_DEFAULTS[reaction_to(code)], Stored.PERHAPS) if found is None else found

@@ -1,12 +1,8 @@
-"""Where the copying of one partition stands. Pure.
+"""Where the copying of one partition stands, and how many positions a worker stores in a second. Pure.
 
-How many position records a worker writes in a second, over all its flows. Pure; time is an argument.
-
-Each flow has an account. What a flow asks for is remembered until it asks again: so those that want much share what is
-left by those that want little, whoever comes first. Within any one second no more is given than the limit.
-
-MirrorMaker 2 has no such limit: each of its workers writes the offsets of all partitions that changed, every
-``offset.flush.interval.ms``.
+Each flow has an account in a worker's budget. The budget remembers what each flow asked for last, so flows that want
+much share what flows that want little leave, in any order. No second gets more than the limit. MirrorMaker 2 has no
+such limit: each worker writes the offsets of all changed partitions every ``offset.flush.interval.ms``.
 """
 
 from __future__ import annotations
@@ -15,11 +11,11 @@ from collections import deque
 from typing import Final, NamedTuple
 
 RANGES_MAX: Final = 100
-"""So many ranges are told apart; a position is a record of some hundred bytes."""
+"""A position keeps at most so many ranges, as its record should have some hundred bytes."""
 
 
 class Position(NamedTuple):
-    """Where the copying of a partition stands; offsets are the *next* ones. ``None`` where nobody can tell."""
+    """Where the copying of a partition stands. Offsets are the *next* ones; None if unknown."""
 
     source_offset: int
     source_leader_epoch: int = -1
@@ -27,20 +23,20 @@ class Position(NamedTuple):
     target_leader_epoch: int | None = None
     sequence: int = 0
     skipped: tuple[tuple[int, int], ...] = ()
-    """Ranges (first, last) left out since the last copied record."""
+    """Ranges (first, last) skipped since the last copied record."""
 
     def target_beyond(self, end: int) -> int:
-        """Return how far the target offset is beyond where the remote partition really ends; 0 if it is not."""
+        """Return how far the target offset is beyond the real end of the remote partition; at least 0."""
         return 0 if self.target_offset is None else max(0, self.target_offset - end)
 
     def cut_back(self, offsets: int) -> Position:
-        """Return the position with a target offset that is lower by so many."""
+        """Return the position with a target offset lower by ``offsets``."""
         return self._replace(target_offset=None if self.target_offset is None else self.target_offset - offsets)
 
     def behind(self, next_offset: int, leader_epoch: int) -> Position:
-        """Return the position behind what is left out from here to before ``next_offset``.
+        """Return the position at ``next_offset``, with the records before it skipped.
 
-        Ranges that touch become one. Beyond ``RANGES_MAX`` the two oldest do: between them nothing was copied either.
+        Adjacent ranges become one. Beyond ``RANGES_MAX`` the two oldest do: nothing was copied between them.
         """
         first, last = self.source_offset, next_offset - 1
         ranges = [*self.skipped]
@@ -65,21 +61,21 @@ class PositionBudget:
         self.per_second_max = per_second_max
         self._accounts: list[PositionAccount] = []
         self._given: deque[tuple[float, PositionAccount, int]] = deque()
-        """When how many were given to whom, within the last second."""
+        """Time, account and number of what was given within the last second."""
 
     def open(self) -> PositionAccount:
-        """Return a new account; the shares of the others shrink as soon as it asks for something."""
+        """Return a new account. The parts of the others shrink when it asks for something."""
         account = PositionAccount(self)
         self._accounts.append(account)
         return account
 
     def take(self, account: PositionAccount, now_s: float) -> int:
-        """Give ``account`` as many of those it wants as are its due just now."""
+        """Give ``account`` its fair part of what it wants, and return how many."""
         self._forget(now_s)
         used = dict.fromkeys(self._accounts, 0)
         total = 0
         for _, one, records in self._given:
-            total += records  # one that is closed counts for the limit, and has no share any more
+            total += records  # a closed account still counts for the limit
             if one in used:
                 used[one] += records
         share = _fair_share(self.per_second_max, [used[one] + one.wanted for one in self._accounts])
@@ -89,7 +85,7 @@ class PositionBudget:
         return given
 
     def again_in_s(self, now_s: float) -> float:
-        """Return when it is worth asking again for what was not given."""
+        """Return when to ask again for what was not given."""
         self._forget(now_s)
         over_s = self._given[0][0] + WINDOW_S if self._given else now_s
         return max(AGAIN_LEAST_S, over_s - now_s)
@@ -104,31 +100,31 @@ class PositionBudget:
 
 
 class PositionAccount:
-    """What one flow writes."""
+    """The part of one flow."""
 
     def __init__(self, budget: PositionBudget) -> None:
         self.wanted = 0
-        """So many were asked for and not given yet."""
+        """How many were asked for and not given yet."""
         self._budget = budget
 
     def take(self, wanted: int, now_s: float) -> int:
-        """Return how many of ``wanted`` records may be written now; the rest is to be asked for again."""
+        """Return how many of ``wanted`` records may be written now. Ask again for the rest."""
         self.wanted = wanted
         given = self._budget.take(self, now_s)
         self.wanted -= given
         return given
 
     def again_in_s(self, now_s: float) -> float:
-        """Return when it is worth asking again for what was not given."""
+        """Return when to ask again for what was not given."""
         return self._budget.again_in_s(now_s)
 
     def close(self) -> None:
-        """This flow's life is over."""
+        """The flow has ended."""
         self._budget.close(self)
 
 
 def _fair_share(limit: int, demands: list[int]) -> int:
-    """Return the most that each may have so that all together have ``limit``; who wants less leaves the others more."""
+    """Return the most that each may have so that all have ``limit`` together."""
     left = limit
     for place, demand in enumerate(sorted(demands)):
         share = left // (len(demands) - place)

@@ -1,14 +1,11 @@
-"""The positions of one flow: ``mm2-offsets.A.internal`` read as a table, and written record by record."""
+"""The stored positions of one flow, in ``mm2-offsets.A.internal``: a table that is read, and a store that writes."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import NewRecord
@@ -22,11 +19,11 @@ from mm2py.records.source_offset import (
     encode_value,
     partition_of,
 )
-from mm2py.replication.reading.compacted_topic import read_on
+from mm2py.replication.reading.compacted_topic import TopicTable
 
 
 class PositionStore:
-    """Writes positions. Before it writes, all other producers have been shut out of the topic."""
+    """Writes positions. All previous producers were fenced in the topic before."""
 
     def __init__(self, source_alias: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
         self._source_alias = source_alias
@@ -40,24 +37,24 @@ class PositionStore:
 
     @property
     def is_missing(self) -> bool:
-        """There is no such topic just now: what is to be stored waits until it is back."""
+        """There is no such topic now. Positions wait until it is back."""
         return self._writer.is_missing
 
     @property
     def times_recreated(self) -> int:
-        """How often the topic came back as another one, without what was stored before."""
+        """How often the topic was recreated, without what was stored before."""
         return self._writer.times_recreated
 
     def number_of(self, key: tuple[str, int]) -> int:
-        """Return in which partition of the topic the position of a (source topic, partition) is kept."""
+        """Return the partition of the topic that has the position of a (source topic, partition)."""
         return partition_of(self._key(key), self._partitions)
 
     def trouble(self, number: int) -> str | None:
-        """Return why a partition of the topic could not be written to at the last attempt; None if it could."""
+        """Return why the last attempt to write to a partition of the topic failed; None if it did not."""
         return self._writer.trouble.get(number)
 
     async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
-        """Write positions of (source topic, partition); returns when the target has acknowledged all of them.
+        """Write positions by (source topic, partition). Return when the target has acknowledged all.
 
         Raises: as ``TopicWriter.write``.
         """
@@ -73,38 +70,23 @@ class PositionStore:
         return encode_key(SourcePartition(self._source_alias, *at))
 
 
-class PositionTable:
-    """What is stored for a source cluster, as of the last ``read``."""
+class PositionTable(TopicTable):
+    """The stored positions for a source cluster, as of the last ``read``."""
 
     def __init__(self, source_alias: str) -> None:
+        super().__init__()
         self.positions: dict[tuple[str, int], StoredPosition] = {}
         self.malformed: list[str] = []
-        """What could not be understood on the way."""
+        """Records that could not be understood."""
         self.malformed_at: set[tuple[str, int]] = set()
-        """Of what something was stored last that could not be understood."""
+        """Partitions whose last record could not be understood."""
         self._source_alias = source_alias
-        self._topic_id: uuid.UUID | None = None
-        self._read_to: dict[int, int] = {}
 
     async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Take in what was stored since the last call.
+        """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
+        await self._follow(brokers, topic)
 
-        Args:
-            topic: fresh metadata; every partition has a leader.
-        Raises: as ``read_table``; the next call goes on where this one ended.
-        """
-        if topic.topic_id != self._topic_id:
-            self._clear(topic)
-        try:
-            await read_on(brokers, topic, self._read_to, self._take)
-        except BrokerRefused as error:
-            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back: all of it is read once more
-                self._clear(topic)
-            raise
-
-    def _clear(self, topic: TopicMetadata) -> None:
-        self._topic_id = topic.topic_id
-        self._read_to.clear()
+    def _clear(self) -> None:
         self.positions.clear()
         self.malformed_at.clear()
 
@@ -131,7 +113,7 @@ class PositionTable:
 async def read_positions(
     brokers: Brokers, topic: TopicMetadata, source_alias: str
 ) -> tuple[dict[tuple[str, int], StoredPosition], list[str]]:
-    """Return what is stored for a source cluster, and what could not be understood on the way.
+    """Return the stored positions for a source cluster, and what could not be understood.
 
     Raises: as ``read_table``.
     """

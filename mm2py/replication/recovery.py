@@ -1,23 +1,19 @@
-"""How far an earlier writer got in a remote partition, and from which source offset copying goes on. Pure.
+"""How far a previous producer got in a remote partition, and from which source offset copying continues. Pure.
 
-The story: w1 stores a position each second and dies. What it wrote since stands in the target, and nobody knows how
+The story: w1 stores a position each second and dies. What it wrote since then is in the target, and it is unknown how
 much that is. MM2 copies all of it again. Here the *tail* of the remote partition, from the position on, is read up to
-the marker that shuts w1 out; w1's batches in it tell by their sequences how many records they are. The *walk* over the
-source counts so many records from the position on, and ends where copying goes on. Sequences survive what changes the
-bytes: recompression, repacking, cleaning, retention (C4 of docs/broker-facts.md).
+the marker that fences w1. The sequences of w1's batches in it tell how many records they are. The *walk* over the
+source counts so many records from the position on, and copying continues where it ends. Sequences survive what changes
+the bytes: recompression, repacking, cleaning, retention (docs/broker-facts.md#c4).
 
-Counting is right as long as the source reads as it did when it was copied. The last record of the tail is the evidence:
-where it is not also the last one of the walk, records were cleaned away meanwhile, or the isolation level was changed,
-and ``Comparison`` goes by the records themselves. It would take what was left out as aborted, and is read now, for
-other records than those that were copied: so a walk by the other level is tried before. Where the target has kept too
-little to tell, the walk's offsets must: counting over a hole could count too far, and leave records out.
+Counting is right as long as the source reads as it did when it was copied. The evidence is the last record of the tail:
+it must also be the last one of the walk. If not, the cleaner has removed records meanwhile, or the isolation level was
+changed. A walk by the other level is tried first, because ``Comparison``, which looks up the records themselves, would
+take aborted records for other records than those copied. Where the target has kept too little to compare, the offsets
+of the walk must be without holes: counting over a hole could count too far and leave records out.
 
-A remote partition read up to the marker that proves a fence.
-
-Shuts an earlier producer out of topics, and reads its markers back: only they prove it (C3 of docs/broker-facts.md).
-
-For topics of our own, before what stands there is believed; remote partitions are proven one by one as their tails are
-read. MirrorMaker 2 trusts in the coordinator's answer.
+``fence_and_prove`` fences a producer in topics of our own before what they hold is believed. It reads the markers back,
+because only they prove a fence (docs/broker-facts.md#c3). MirrorMaker 2 trusts the coordinator's answer.
 """
 
 from __future__ import annotations
@@ -55,12 +51,12 @@ from mm2py.replication.planning.steps import Outgoing, Step
 from mm2py.replication.reading.log_reader import LogReader, Stretch
 
 MISSES_MOST: Final = 10_000
-"""So many source records may be missing in a target that was cleaned until no later one is looked for any more."""
+"""After so many source records that a cleaned target lacks, the search for a later one ends."""
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 
 class Writer(NamedTuple):
-    """Who may have written to a remote partition last, and the sequence after what the position tells of."""
+    """The last producer of a remote partition, and the sequence after what the position covers."""
 
     producer_id: int
     epoch: int
@@ -74,12 +70,12 @@ class Content(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
-    """None where the target sets its own."""
+    """None if the target sets its own."""
 
 
 @dataclass(slots=True)
 class ForeignRecords:
-    """What one other producer wrote into a remote partition. Offsets are the target's; the last one is inclusive."""
+    """What one other producer wrote to a remote partition. Offsets are the target's, the last one inclusive."""
 
     first_offset: int
     last_offset: int
@@ -87,9 +83,9 @@ class ForeignRecords:
 
 
 class Tail:
-    """What stands in a remote partition from an offset on, taken in read by read.
+    """A remote partition from an offset on, taken in read by read.
 
-    ``stored`` says how many records of the writer follow the position, once the tail ``is_whole``.
+    Once the tail ``is_whole``, ``stored`` says how many records of the writer follow the position.
     """
 
     def __init__(
@@ -105,27 +101,27 @@ class Tail:
         """Begin at the target offset of a position.
 
         Args:
-            writer: whose batches are counted.
-            fence_epoch: a marker of the writer's id with at least this epoch ends the tail. None: nobody could fence
-                it; the tail ends where the partition ended when it was first read, which proves nothing.
-            end: without a fence epoch, ends the tail at this offset instead.
+            writer: the producer whose batches are counted.
+            fence_epoch: a marker of the writer's id with at least this epoch ends the tail. None: the writer could not
+                be fenced. The tail then ends where the partition ended at the first read, which proves nothing.
+            end: without a fence epoch, the tail ends at this offset instead.
             known_ids: producer ids that are not foreign.
             keep_records: keep the contents of all of the writer's records, for ``Comparison``.
         """
         self.next_offset = from_offset
         self.is_whole = False
         self.cut_at: int | None = None
-        """Where a batch of the writer stands too near to the position: something before it is gone."""
+        """The offset of a batch of the writer that is too near to the position: something before it is lost."""
         self.has_holes = False
-        """A sequence is missing between two: the batch was refused and the next one stored (H2), or it was cleaned
-        away, or stands before where the log begins by now."""
+        """A sequence is missing: a batch was refused and the next one stored (docs/broker-facts.md#h2), or the cleaner
+        or retention has removed it."""
         self.stored = 0
         self.last_batch: bytes | None = None
-        """The writer's last batch, if that still has records."""
+        """The writer's last batch, if it still has records."""
         self.is_log_append_time = False
         self.records: list[Content] = []
         self.foreign: dict[int, ForeignRecords] = {}
-        """By producer id; -1 for those who have none."""
+        """By producer id; -1 for records without one."""
         self._from_offset = from_offset
         self._writer = writer
         self._fence_epoch = fence_epoch
@@ -138,17 +134,16 @@ class Tail:
 
     @property
     def is_trimmed(self) -> bool:
-        """Its begin was deleted before it was read."""
+        """Its start was deleted before it was read."""
         return self._trimmed_to is not None
 
     def begin_at(self, log_start: int) -> None:
-        """Learn where the log begins by now; what stood before that is told by sequences, or by offsets alone."""
+        """Learn where the log begins now. Sequences, or only offsets, tell what was before that."""
         if log_start > self.next_offset:
             self.next_offset = self._trimmed_to = log_start
 
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
-        """Take in what one read from ``next_offset`` brought, up to a batch that came damaged; returns whether the tail
-        is whole."""
+        """Take in one read from ``next_offset``, up to a damaged batch. Return whether the tail is whole."""
         if self._end is None:
             self._end = high_watermark
         self.is_whole = self._is_at_end()
@@ -160,7 +155,7 @@ class Tail:
                 continue
             self.next_offset = header.next_offset
             if header.is_control:
-                self.is_whole = self._shuts_out(header)
+                self.is_whole = self._fences(header)
             elif header.producer_id == self._writer.producer_id:
                 self._take_own(header, batch)
             elif header.producer_id not in self._known_ids:
@@ -171,7 +166,7 @@ class Tail:
         return self.is_whole
 
     def _undamaged(self, records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Yield batches up to the first that came damaged: it is read again."""
+        """Yield batches up to the first damaged one, which is read again."""
         log_offset = 0
         with suppress(CorruptBatch):
             for batch in split(records):
@@ -187,16 +182,19 @@ class Tail:
         return self._is_behind_end(self.next_offset)
 
     def _is_behind_end(self, offset: int) -> bool:
-        """Offsets before the end may be missing: they were cleaned away."""
+        """Whether an offset is behind the end. The cleaner may have removed those before it."""
         return self._fence_epoch is None and self._end is not None and offset >= self._end
 
     def _told_by_offsets(self, log_start: int) -> int:
-        """No batch is left to tell how many records there were. Each epoch between the writer's and the fence's was
-        somebody's fence, whose marker may be among what was deleted: rather a record twice than one left out."""
+        """Return how many records there were if no batch is left to tell.
+
+        Each epoch between the writer's and the fence's was another fence, whose marker may be among the deleted
+        offsets. Counting it as a record could leave one out, so it is subtracted: a record may be copied twice.
+        """
         fences = 0 if self._fence_epoch is None else self._fence_epoch - self._writer.epoch - 1
         return max(0, log_start - self._from_offset - max(0, fences))
 
-    def _shuts_out(self, header: BatchHeader) -> bool:
+    def _fences(self, header: BatchHeader) -> bool:
         return (
             header.producer_id == self._writer.producer_id
             and self._fence_epoch is not None
@@ -205,7 +203,7 @@ class Tail:
 
     def _take_own(self, header: BatchHeader, batch: memoryview) -> None:
         if header.producer_epoch != self._writer.epoch:
-            return  # before its epoch was raised: the position tells of those
+            return  # from before its epoch was raised: the position covers those
         self._saw_writer = True
         if self.cut_at is None and self._is_too_near(header):
             self.cut_at = header.base_offset
@@ -221,10 +219,10 @@ class Tail:
             self.records += [_content(record, timed=timed) for record in read_records(bytes(batch))]
 
     def _is_too_near(self, header: BatchHeader) -> bool:
-        """Whether the log has fewer offsets than records were written up to this batch: then it was cut back.
+        """Whether the log has fewer offsets than the writer wrote records up to this batch: then it was cut back.
 
-        The story: an unclean leader lacks what was stored last, and takes what was on its way as if nothing were
-        missing. The log soon reaches beyond the position again, and its end tells nothing.
+        The story: an unclean leader lacks what was stored last, and accepts what was in flight as if nothing were
+        missing. The log soon reaches beyond the position again, so its end tells nothing.
         """
         written = (header.base_sequence - self._writer.next_sequence) % SEQUENCE_MODULUS
         return written < _HALF and header.base_offset - self._from_offset < written
@@ -237,9 +235,9 @@ class Tail:
 
 
 class Walk:
-    """Counts source records from a position on until as many were seen as the target has.
+    """Counts source records from a position on, until it has seen as many as the target has.
 
-    Steps come from ``plan``, so that the same batches are dropped here that are dropped when copying.
+    Steps come from ``plan``, so the same batches are dropped as in copying.
     """
 
     def __init__(self, from_offset: int, leader_epoch: int, records: int) -> None:
@@ -256,21 +254,21 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """All records were counted; ``resume_offset`` is where copying goes on."""
+        """All records were counted. Copying continues at ``resume_offset``."""
         return self._left == 0
 
     @property
     def is_dense(self) -> bool:
-        """Each offset held a counted record or a marker, so none can have been removed since."""
+        """Each offset held a counted record or a marker, so none was removed since."""
         return self.resume_offset - self._from_offset == self._seen
 
     @property
     def has_holes(self) -> bool:
-        """Offsets are missing on the way: not even a marker or an aborted record is there."""
+        """Offsets are missing: they hold not even a marker or an aborted record."""
         return self.resume_offset - self._from_offset > self._seen + self._aborted
 
     def take(self, steps: Iterable[Step]) -> bool:
-        """Count what these steps would copy; returns ``is_over``."""
+        """Count what these steps would copy. Return ``is_over``."""
         for step in steps:
             if not self._left:
                 break
@@ -289,7 +287,7 @@ class Walk:
         return self.is_over
 
     def is_proven_by(self, tail: Tail) -> bool:
-        """Whether the count can be believed: the last record is that of the tail, or nothing is missing on the way."""
+        """Whether the count is certain: the last record is that of the tail, or no offset is missing."""
         if tail.last_batch is None or self.last is None:
             return self.is_dense
         timed = not tail.is_log_append_time
@@ -297,10 +295,10 @@ class Walk:
         return same and (timed or self.is_dense)  # without timestamps many records look the same
 
     def shows_another_isolation(self, tail: Tail) -> bool:
-        """Whether this walk, by another isolation level than that of today, is how the tail was copied.
+        """Whether the tail was copied by this walk, which has another isolation level than the current one.
 
-        Stricter than ``is_proven_by``, as the level is a guess: no offset may be missing, those of aborted transactions
-        counted, and the last record must be that of the tail, its timestamp too.
+        This is stricter than ``is_proven_by``, as the level is a guess: no offset may be missing, with those of aborted
+        transactions counted, and the last record must be that of the tail, including its timestamp.
         """
         if tail.last_batch is None or self.last is None or tail.is_log_append_time:
             return False
@@ -309,16 +307,15 @@ class Walk:
 
 
 class Comparison:
-    """Looks up source records in a tail, in order, until one comes that is not there: copying goes on with it.
+    """Looks up source records in a tail, in order, until one is not there: copying continues with it.
 
-    For sources that read differently than when they were copied. Cleaning only takes records away, so what is left of
-    those that were copied stands in the tail in the same order, with others between them. And so many records as were
-    copied took at least so many offsets: below ``position + stored`` nothing is to be copied, whatever the target has
-    kept. Where it cannot be told, records are copied again, and none is left out.
+    It is for sources that read differently than when they were copied. Cleaning only removes records, so those left
+    are in the tail in the same order. Copied records took at least as many offsets as there were records, so nothing
+    below ``position + stored`` is to be copied. In uncertain cases records are copied again, and none is left out.
     """
 
     def __init__(self, from_offset: int, leader_epoch: int, tail: Tail, *, log_start: int = 0) -> None:
-        """``log_start``: where the source begins by now."""
+        """``log_start``: where the source begins now."""
         self.read_offset = max(from_offset, log_start)
         """Where to read first."""
         self._copied_to = from_offset + tail.stored
@@ -337,7 +334,7 @@ class Comparison:
 
     @property
     def rewritten(self) -> tuple[int, int] | None:
-        """Source offsets (first, last) from which records were copied that are not there any more: others are."""
+        """Source offsets (first, last) of copied records that the source has replaced by others."""
         return (self._certain_to, self._copied_to - 1) if self._rewritten else None
 
     @property
@@ -346,11 +343,11 @@ class Comparison:
 
     @property
     def leader_epoch(self) -> int:
-        """Of the record before ``resume_offset``; -1 where that was not seen."""
+        """Of the record before ``resume_offset``; -1 if that was not seen."""
         return self._epoch if self.resume_offset == self._certain_to else -1
 
     def take(self, steps: Iterable[Step]) -> bool:
-        """Look up what these steps would copy; returns whether copying goes on within or before them."""
+        """Look up what these steps would copy. Return whether copying continues within or before them."""
         for step in steps:
             if isinstance(step, Outgoing):
                 for index, record in enumerate(read_records(bytes(step.data))):
@@ -367,11 +364,11 @@ class Comparison:
         if found:
             self._may_be_deleted = False
         elif is_below and not self._is_explained(record):
-            self._rewritten = True  # another record stands where one was copied: the source was cut back since
+            self._rewritten = True  # another record replaces a copied one: the source was cut back
             self._certain_to, self._epoch = offset, -1
         if self._rewritten:
             return False
-        if not found and not is_below:  # not copied, or copied and cleaned away: then a later one may be there
+        if not found and not is_below:  # not copied; or copied and cleaned, then a later one may be there
             self._misses += 1
             return self._is_cleaned and self._is_explained(record) and self._misses <= MISSES_MOST
         if is_below or content in self._unique:
@@ -379,13 +376,13 @@ class Comparison:
         return True
 
     def _is_explained(self, record: Record) -> bool:
-        """A copy may be gone from the target: cleaned away by a later one of its key, as an old tombstone, expired."""
+        """Whether the target may have removed a copy: a later one of its key, an old tombstone, or retention."""
         if not self._is_cleaned:
-            return False  # all that was copied is there
+            return False  # the target still has all that was copied
         return record.key in self._keys or (record.key is not None and record.value is None) or self._may_be_deleted
 
     def _find(self, wanted: Content) -> bool:
-        """Take records out up to the wanted one, if it is there."""
+        """Remove records up to the wanted one, if it is there."""
         if not self._where.get(wanted):
             return False
         while True:
@@ -400,7 +397,7 @@ def _content(record: Record, *, timed: bool) -> Content:
 
 
 def offset_of(step: Outgoing, index: int) -> int:
-    """Return the source offset of a batch's record, or where copying goes on behind its last one."""
+    """Return the source offset of a record of a batch, or where copying continues behind the last one."""
     if index == step.record_count:
         return step.next_offset
     at, offset = max(run for run in step.runs() if run[0] <= index)
@@ -408,24 +405,19 @@ def offset_of(step: Outgoing, index: int) -> int:
 
 
 MARKER_PATIENCE_S: Final = 1.0
-"""How long a marker may take while its partition has a leader; then it is to be written once more (C3)."""
+"""How long a marker may take while its partition has a leader. Then it is written again (docs/broker-facts.md#c3)."""
 
 
 class TailStretch(Stretch):
-    """Fills a ``Tail``. One that is not whole in the end was given up: its marker is missing, or the log is another."""
+    """Fills a ``Tail``. If that is not whole in the end, its marker is missing or the topic is another one."""
 
     def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, tail: Tail, clock: Clock) -> None:
-        super().__init__(topic, topic_id, partition)
+        super().__init__(topic, topic_id, partition, clock)
         self.tail = tail
-        self._clock = clock
-        self._give_up_at_s = float("inf")
 
     @property
     def offset(self) -> int:
         return self.tail.next_offset
-
-    def refused(self, error: BrokerRefused) -> bool:
-        return True
 
     def take(self, fetched: FetchedPartition) -> bool:
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
@@ -433,10 +425,9 @@ class TailStretch(Stretch):
         before = self.offset
         if self.tail.take(fetched.records, high_watermark=fetched.high_watermark):
             return True
-        now_s = self._clock.monotonic()
-        if self.offset > before or self._give_up_at_s == float("inf"):
-            self._give_up_at_s = now_s + MARKER_PATIENCE_S
-        return now_s >= self._give_up_at_s
+        if self.offset > before:
+            self._give_up_at_s = float("inf")
+        return not self._is_patient(MARKER_PATIENCE_S)
 
 
 async def fence_and_prove(
@@ -447,21 +438,21 @@ async def fence_and_prove(
     clock: Clock,
     rng: random.Random,
 ) -> int:
-    """Shut a producer out of all partitions of topics; returns the epoch of the fence when that is proven.
+    """Fence a producer in all partitions of topics, and return when that is proven.
 
     Args:
         topics: fresh metadata; partitions without a leader are left out.
     Returns:
-        The highest epoch that markers were asked for with: whoever fences the producer elsewhere goes on with it.
+        The epoch of the fence, for fences of the same producer in other topics.
     Raises:
-        NotFenceable: it cannot be shut out.
+        NotFenceable: it cannot be fenced.
         KafkaError: retriable ones; ask again.
-    Cancelling loses nothing: markers may have been written that nobody has read.
+    Cancelling loses nothing: markers that were not read back do no harm.
     """
     metadata = {topic.name: topic for topic in topics}
     left = ends = await _ends(brokers, topics)
     writer = Writer(producer.producer_id, producer.epoch, 0)
-    while True:  # once more if a partition's leader was away, and its marker was left out (C3)
+    while True:  # again if a leader was away and its marker was left out (docs/broker-facts.md#c3)
         epoch = await producer.fence(list(left))
         stretches = [
             TailStretch(name, metadata[name].topic_id, number, Tail(end, writer, fence_epoch=epoch), clock)

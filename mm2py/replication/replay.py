@@ -1,7 +1,7 @@
-"""Takes records out of quarantine: into a file, or behind what their remote topics hold by now.
+"""Exports records from quarantine to a file, or appends them to their remote topics.
 
-MirrorMaker 2 has nothing like it. What is appended has lost its place among the others, for ever; it is written under a
-plain producer id of its own, so that for the flow, which goes on meanwhile, it comes from a foreign writer.
+MirrorMaker 2 has nothing like it. An appended record has lost its place among the others. It is written under a plain
+producer id of its own, so the flow, which continues meanwhile, treats it as a foreign writer's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NowhereToReplay(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records of one source topic are meant; None: all."""
+    """Which records of one source topic to take; None: all."""
 
     topic: str
     partition: int | None = None
@@ -51,26 +51,26 @@ class Selection:
 
 @dataclass(slots=True)
 class Survey:
-    """What the quarantine holds of a selection."""
+    """The records of a selection in quarantine."""
 
     selection: Selection
     remote: str
     origins: set[Origin] = field(default_factory=set)
     appended: set[Origin] = field(default_factory=set)
-    """Those of them that were appended to the remote topic before."""
+    """Those that were appended to the remote topic before."""
     unreadable: int = 0
-    """Records of the quarantine topic, of whatever topic, that mm2py did not write."""
+    """Records in the quarantine topic that mm2py did not write."""
 
 
 @dataclass(slots=True)
 class Appended:
     records: int = 0
     refused: list[str] = field(default_factory=list)
-    """What the target still refuses, one sentence each."""
+    """Records that the target still refuses, a sentence each."""
 
 
 async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote: str) -> Survey:
-    """Look through the quarantine. Raises: as ``read_table``."""
+    """Read the quarantine. Raises: as ``read_table``."""
     found = Survey(selection, remote)
     replayed: set[Origin] = set()
     async for entry in _entries(brokers, quarantine):
@@ -88,7 +88,7 @@ async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote
 
 
 async def export(brokers: Brokers, quarantine: str, selection: Selection, write: Callable[[str], None]) -> int:
-    """Hand each selected record to ``write`` once, as a line of JSON; return how many there were."""
+    """Pass each selected record to ``write`` once, as a line of JSON. Return how many there were."""
     seen: set[Origin] = set()
     async for entry in _entries(brokers, quarantine):
         if isinstance(entry, Quarantined) and _is_new(entry, selection, seen):
@@ -118,14 +118,14 @@ def as_line(kept: Quarantined) -> str:
 
 
 async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clock, rng: random.Random) -> Appended:
-    """Append each selected record once to its partition of the remote topic, and mark it in the quarantine.
+    """Append each selected record once to its partition of the remote topic, and mark it in quarantine.
 
     Args:
-        found: what a survey has found. Those that were appended before are left out.
+        found: the result of ``survey``. Records that were appended before are left out.
     Raises:
         NowhereToReplay: the remote topic or the partition is not there.
         BrokerRefused: a right is missing.
-    Cancelling, or a crash, may leave one record appended and not marked: the next run appends it a second time.
+    Cancelling, or a crash, may leave one record appended and not marked. The next run appends it again.
     """
     remote = found.remote
     topic = (await fetch_metadata(brokers, [remote])).topics.get(remote)
@@ -157,7 +157,7 @@ async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clo
 
 
 async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[Quarantined | Replayed | None]:
-    """Yield what the quarantine holds; None for what mm2py did not write."""
+    """Yield the entries of the quarantine; None for records that mm2py did not write."""
     topic: TopicMetadata | None = (await fetch_metadata(brokers, [quarantine])).topics.get(quarantine)
     if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         return
@@ -171,7 +171,7 @@ async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[Quarantin
 
 
 def _is_new(entry: Quarantined, selection: Selection, seen: set[Origin]) -> bool:
-    """Whether a record is meant and did not come before: a crash may have put it into quarantine twice."""
+    """Whether a record is selected and was not seen before: a crash may have stored it twice."""
     origin = entry.provenance.origin
     if origin in seen or not selection.holds(origin):
         return False
@@ -189,4 +189,4 @@ def _base64(data: bytes | None) -> str | None:
 
 
 def _ignore(text: str) -> None:
-    """A plain producer id is what is asked for."""
+    """Ignore that there is only a plain producer id: it was asked for."""

@@ -1,7 +1,7 @@
 """Sends to one target broker.
 
-A *produce lane* keeps up to five requests on their way to its broker, each with at most one batch of every partition
-that has one; fewer where the broker is late.
+A *produce lane* keeps up to five requests in flight to its broker, and fewer if the broker is slow. A request has at
+most one batch of each partition.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused,
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2
-"""So many may be under way whatever the broker does: the one that is late may only have met a slow network."""
+"""So many may always be in flight: a late answer may only be due to a slow network."""
 REQUEST_BYTES: Final = 8 << 20
 OVERDUE: Final = 4
-"""A broker that takes so many times longer than its quickest answer has requests of ours in its queue."""
+"""If an answer takes so many times longer than the quickest one, our requests wait in the broker's queue."""
 OVERDUE_LEAST_S: Final = 0.002
 WORTHWHILE_BYTES: Final = 1 << 20
-"""As much is sent to such a broker at once; less than that waits for its next answer, and goes in fewer requests."""
+"""So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""
 QUICKEST_GROWTH: Final = 1.01
-"""By how much the quickest answer is forgotten with every slower one."""
+"""By how much every slower answer raises the quickest time."""
 
 
 class ProduceLane:
@@ -50,9 +50,10 @@ class ProduceLane:
         """Make a lane; ``run`` starts it.
 
         Args:
-            retained_after_ms: tells from which record timestamp on the target remembers what it stored (C1).
+            retained_after_ms: returns the oldest record timestamp within producer-state retention
+                (docs/broker-facts.md#c1).
             handle: gets every event.
-            sent: called when a batch of a partition has left; it may be read again.
+            sent: is called when a batch of a partition was sent, so the partition may be read again.
         """
         self.broker = broker
         self.problem = problem
@@ -65,7 +66,7 @@ class ProduceLane:
         self._wake = asyncio.Event()
         self._maybe_ready: dict[CopiedPartition, None] = {}
         self._sent_at_s: dict[object, float] = {}
-        """When each request that is not answered yet was sent; oldest first."""
+        """When each unanswered request was sent, oldest first."""
         self._quickest_s = 0.0
 
     def offer(self, partition: CopiedPartition) -> None:
@@ -74,7 +75,7 @@ class ProduceLane:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled. Cancelling leaves the outcome of what is on its way unknown."""
+        """Send until cancelled. Cancelling leaves the outcome of what is in flight unknown."""
         async with FirstErrorGroup() as requests:
             while True:
                 while self._may_send() and (batches := self._collect()):
@@ -85,10 +86,10 @@ class ProduceLane:
                 self._wake.clear()
 
     def _may_send(self) -> bool:
-        """Whether a further request makes anything arrive sooner.
+        """Whether another request makes anything arrive sooner.
 
-        The story: a broker that has just started takes 25 ms for a request of ten records. Five on their way to it
-        only wait in its queue; what waits here meanwhile goes in one request, and is answered as soon.
+        The story: a broker that has just started takes 25 ms for a request of ten records. Five requests would only
+        wait in its queue. Records that wait here meanwhile go in one request, and are answered as soon.
         """
         if len(self._sent_at_s) < REQUESTS_ALWAYS:
             return True
@@ -109,7 +110,7 @@ class ProduceLane:
         self._quickest_s = min(took_s, self._quickest_s * QUICKEST_GROWTH) if self._quickest_s else took_s
 
     def _collect(self) -> list[tuple[CopiedPartition, int, memoryview | bytearray]]:
-        """Take one batch from each partition that may send one, oldest offer first, and stamp it."""
+        """Take and stamp one batch of each partition that may send one, oldest offer first."""
         batches: list[tuple[CopiedPartition, int, memoryview | bytearray]] = []
         size = 0
         retained_after_ms = self._retained_after_ms()

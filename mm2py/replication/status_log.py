@@ -1,17 +1,16 @@
-"""``mm2-status.A.internal`` as a table: read at start, followed while we run, and written record by record.
+"""Gaps, commands and answers in ``mm2-status.A.internal``: a table that is followed, and a log that writes.
 
-Only records under our own keys are looked at; Kafka Connect keeps the states of its connectors in the same topic.
+Only records under our own keys count. Kafka Connect keeps the states of its connectors in the same topic.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
-from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
@@ -27,54 +26,43 @@ from mm2py.records.status_record import (
     encode_value,
     is_own_key,
 )
-from mm2py.replication.reading.compacted_topic import read_on
+from mm2py.replication.reading.compacted_topic import TopicTable
 
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
-"""An answer that nobody has read by then never will be."""
+"""After so long an answer is removed, read or not."""
 MALFORMED_KEPT_MOST: Final = 20
 
 
-class StatusTable:
-    """What stands in the status topic of one flow. Reading it changes nothing on the cluster."""
+class StatusTable(TopicTable):
+    """The status topic of one flow. Reading it changes nothing on the cluster."""
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
+        super().__init__()
         self.topic = topic
         self.records: dict[bytes, StatusRecord] = {}
         self.malformed: list[str] = []
-        """What could not be understood, the first few since somebody last looked."""
+        """The first records that could not be understood since this list was last emptied."""
         self.is_missing = False
-        """There was no such topic at the last look."""
+        """There was no such topic at the last read."""
         self._brokers = brokers
         self._metadata: TopicMetadata | None = None
-        self._topic_id: uuid.UUID | None = None
-        self._read_to: dict[int, int] = {}
+        self._taken = 0
 
     async def read(self) -> int:
-        """Take in what is new since the last call; returns how many records of ours that were.
+        """Take in what is new since the last call. Return how many records of ours that were.
 
-        Raises: as ``read_table``; the next call goes on where this one ended.
+        Raises: as ``read_table``.
         """
-        before = len(self._read_to)
-        count = 0
-
-        def take(key: bytes | None, value: bytes | None) -> None:
-            nonlocal count
-            if key is not None and is_own_key(key):
-                count += 1
-                self._take(key, value)
-
+        self._taken = 0
         try:
             if self._metadata is None:
                 self._metadata = await self._find()
             if self._metadata is not None:
-                await read_on(self._brokers, self._metadata, self._read_to, take)
-        except KafkaError as error:
+                await self._follow(self._brokers, self._metadata)
+        except KafkaError:
             self._metadata = None  # its leaders may have moved
-            if isinstance(error, BrokerRefused) and error.code == OFFSET_OUT_OF_RANGE and before:
-                self._read_to.clear()  # it was cut back: all of it is read once more
-                self.records.clear()
             raise
-        return count
+        return self._taken
 
     @property
     def partitions(self) -> int:
@@ -87,7 +75,7 @@ class StatusTable:
         return sorted(found, key=lambda gap: (gap.topic, gap.partition, gap.at_ms))
 
     def unanswered(self) -> list[Command]:
-        """Return the commands that nobody has answered yet, oldest first."""
+        """Return the commands without an answer, oldest first."""
         answered = {record.command_id for record in self.records.values() if isinstance(record, Answer)}
         commands = [record for record in self.records.values() if isinstance(record, Command)]
         return sorted((one for one in commands if one.command_id not in answered), key=lambda one: one.at_ms)
@@ -102,19 +90,17 @@ class StatusTable:
         if topic is None or self.is_missing:
             return None
         if topic.error_code:
-            what = f"Reading {self.topic}"
-            raise BrokerRefused(
-                what,
-                topic.error_code,
-                remedy=f"mm2py needs DESCRIBE and READ on {self.topic}.",
-            )
-        if topic.topic_id != self._topic_id:
-            self._topic_id = topic.topic_id  # made anew: what was read is of another topic
-            self._read_to.clear()
-            self.records.clear()
+            remedy = f"mm2py needs DESCRIBE and READ on {self.topic}."
+            raise BrokerRefused(f"Reading {self.topic}", topic.error_code, remedy=remedy)
         return topic
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _clear(self) -> None:
+        self.records.clear()
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None or not is_own_key(key):
+            return
+        self._taken += 1
         if value is None:
             self.records.pop(key, None)
             return
@@ -138,7 +124,7 @@ class StatusLog(StatusTable):
         self._clock = clock
 
     async def put(self, records: Iterable[StatusRecord]) -> None:
-        """Write records; returns when the target has acknowledged all of them.
+        """Write records. Return when the target has acknowledged all.
 
         Raises: as ``TopicWriter.write``.
         """
@@ -147,14 +133,14 @@ class StatusLog(StatusTable):
         self.records.update({one.key: one for one in records})
 
     async def remove(self, keys: Iterable[bytes]) -> None:
-        """End records. Raises: as ``TopicWriter.write``."""
+        """Delete records. Raises: as ``TopicWriter.write``."""
         keys = list(keys)
         await self._write(dict.fromkeys(keys))
         for key in keys:
             self.records.pop(key, None)
 
     async def answer(self, answers: Mapping[Command, Answer]) -> None:
-        """Say what became of commands. They end only then: a crash in between answers them once more.
+        """Answer commands, and delete them after that: a crash in between answers them again.
 
         Raises: as ``TopicWriter.write``.
         """
@@ -162,7 +148,7 @@ class StatusLog(StatusTable):
         await self.remove(command.key for command in answers)
 
     def old_answers(self) -> list[bytes]:
-        """Return the keys of answers that need not be kept any longer."""
+        """Return the keys of answers to be removed."""
         before_ms = self._clock.wall_ms() - ANSWERS_KEPT_MS
         return [key for key, one in self.records.items() if isinstance(one, Answer) and one.at_ms < before_ms]
 

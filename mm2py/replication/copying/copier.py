@@ -230,7 +230,7 @@ class Copier(CopierView):
             case ProduceReaction.DENIED:
                 text = f"mm2py may not write to the remote topic ({what})"
                 return self._fail(event.now_s, text, pause_s=DENIED_PAUSE_S, report="target.denied")
-            case ProduceReaction.NEW_LIFE:
+            case ProduceReaction.NEW_INCARNATION:
                 return self._lost_track(
                     event.now_s, f"another producer has fenced this one ({what})", Need.NEW_INCARNATION
                 )

@@ -1,7 +1,8 @@
-"""A topic of our own read from its start to its end, and a compacted one as a table: the last value of every key."""
+"""An internal topic read from its start to its end, or read on from where the last read ended."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -20,35 +21,35 @@ _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
 
 
 class DamagedTopic(Mm2Error):
-    """An internal topic holds what cannot be read, also not a few times later: to go on without it is to guess."""
+    """An internal topic holds a batch that cannot be read, even after some repetitions."""
 
     def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
         super().__init__(
             f"{topic}-{partition} cannot be read at offset {offset}: {why}",
-            remedy="Look at the record with kafka-dump-log.sh; mm2py does not guess what stood there.",
+            remedy="Look at the record with kafka-dump-log.sh; mm2py does not guess what it said.",
         )
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Where the reading of one partition stands."""
+    """The state of reading one partition."""
 
     offset: int
     damaged_reads: int = 0
-    """How often in a row the batch at ``offset`` came damaged. It is read again a few times."""
+    """How often in a row the batch at ``offset`` came damaged. It is read again several times."""
 
 
 async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
-    """Hand every committed record of ``topic`` to ``take`` (key, value), partition by partition in order.
+    """Pass every committed record of ``topic`` to ``take`` (key, value), each partition in order.
 
     Args:
         topic: fresh metadata; every partition needs a leader.
     Returns:
-        How many records there were, up to the end as it stood when each partition was first read.
+        How many records there were, up to the end at the time when each partition was first read.
     Raises:
         BrokerRefused: a partition has no leader, or the broker refuses to let us read.
         DamagedTopic: a batch cannot be read.
-        BrokerUnreachable, RequestTimedOut: as ``Brokers.send``; nothing is remembered, read again from the start.
+        BrokerUnreachable, RequestTimedOut: as ``Brokers.send``.
     """
     return await read_on(brokers, topic, {}, take)
 
@@ -56,11 +57,11 @@ async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[byt
 async def read_on(
     brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int], take: Callable[[bytes | None, bytes | None], None]
 ) -> int:
-    """Hand over what was written since the last call; arguments, result and errors are as of ``read_table``.
+    """Pass on what was written since the last call. Arguments, result and errors are as of ``read_table``.
 
     Args:
-        read_to: how far each partition was read, by number; those it lacks are read from their start. It is brought
-            up to date as reading goes on, so that after an error nothing is handed over twice.
+        read_to: how far each partition was read, by number; others are read from their start. It is updated during the
+            read, so that after an error no record is passed on twice.
     """
     count = 0
     async for record in each_record(brokers, topic, read_to):
@@ -69,12 +70,44 @@ async def read_on(
     return count
 
 
+class TopicTable:
+    """A table that follows an internal topic. A topic that was recreated or cut back is read again from its start."""
+
+    def __init__(self) -> None:
+        self._topic_id: uuid.UUID | None = None
+        self._read_to: dict[int, int] = {}
+
+    async def _follow(self, brokers: Brokers, topic: TopicMetadata) -> None:
+        """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
+        if topic.topic_id != self._topic_id:
+            self._start_again(topic)
+        try:
+            await read_on(brokers, topic, self._read_to, self._take)
+        except BrokerRefused as error:
+            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
+                self._start_again(topic)
+            raise
+
+    def _start_again(self, topic: TopicMetadata) -> None:
+        self._topic_id = topic.topic_id
+        self._read_to.clear()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget what was taken."""
+        raise NotImplementedError
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record of a partition."""
+        raise NotImplementedError
+
+
 async def each_record(
     brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
 ) -> AsyncIterator[Record]:
-    """Yield every committed record of ``topic``; partitions by turns, each in order. Arguments, errors: ``read_on``.
+    """Yield every committed record of ``topic``, each partition in order. Arguments and errors are as of ``read_on``.
 
-    What one fetch brought is in memory meanwhile.
+    One fetch at a time is in memory.
     """
     read_to = {} if read_to is None else read_to
     by_leader: dict[BrokerId, dict[int, _Reading]] = {}
@@ -106,7 +139,7 @@ async def _fetch(
     reply = await brokers.send(leader, request, channel="table")
     if reply.error_code:
         raise BrokerRefused(f"Reading {topic.name}", reply.error_code)
-    # the partition read last comes first next time, so that one with large batches cannot starve the others
+    # rotate, so that a partition with large batches cannot starve the others
     first = next(iter(readings))
     readings[first] = readings.pop(first)
     return list(reply.partitions)
@@ -115,7 +148,7 @@ async def _fetch(
 def _steps_of(
     topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading], read_to: dict[int, int]
 ) -> list[Outgoing]:
-    """Return what one answer holds of a partition; one that is read to its end leaves ``readings``."""
+    """Return the batches of one answer. A partition that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
     if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
         reading.offset = part.log_start_offset

@@ -1,7 +1,7 @@
 """Reads from one source broker.
 
-A *fetch lane* keeps a few reads under way to its broker. Partitions with a backlog share one, which is answered at
-once; those at the end of their log share reads that wait for new records, the busy ones apart from the idle.
+A *fetch lane* keeps a few requests in flight to its broker. Partitions with a backlog share one, which is answered at
+once. Partitions at the end of their logs share requests that wait for new records, busy and idle partitions apart.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease,
 from mm2py.topics.filters import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
-"""A partition at the end of its log that got nothing for so long is read together with others of its kind: whoever gets
-records often need not name them all each time."""
+"""A partition at the end of its log that got nothing for so long is idle. Idle partitions are read together: requests
+for busy ones then stay small."""
 READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
 RATE_LOOKED_AT_S: Final = 0.5
-"""How often a read that waits for its rate looks whether that is another one by now."""
+"""How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
-"""How long a read may wait at the broker that has the last free channel."""
+"""How long a read on the last free channel may wait at the broker."""
 READS_APART_S: Final = 0.002
-"""At the end of a log, reads that bring something begin so far apart. In a stream of 1,000 records a second each would
-otherwise be read and sent by itself; one that comes alone never waits. What either costs is in
-``docs/decisions/0007-reads-two-milliseconds-apart.md``."""
+"""At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
+would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
+the costs."""
 _Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
-"""Which reads a partition may join: by target broker, and whether they wait for new records."""
+"""The reads that a partition may join: by target broker, and by whether they wait for new records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ReadSettings:
     read_committed: bool
     copy_modes: CopyModes = field(default_factory=CopyModes)
     linger_s: float = 0.0
-    """How long a partition that got something at the end of its log rests: the next read then brings more at once."""
+    """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
 
 
 class FetchLane:
@@ -83,9 +83,9 @@ class FetchLane:
         self._handle = handle
         self._wake = asyncio.Event()
         self._channels: dict[_Queue, list[str]] = {}
-        """Channels that are free, by who waits for them."""
+        """Free channels, by queue."""
         self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
-        """Partitions that may be read, in the order in which they will be asked for."""
+        """Partitions that may be read, in the order of the next request."""
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may be ready to be read."""
@@ -106,7 +106,7 @@ class FetchLane:
             self.offer(partition)
 
     async def run(self) -> None:
-        """Read until cancelled. Cancelling forgets reads under way; nothing depends on their answers."""
+        """Read until cancelled. Cancelling drops requests in flight; nothing depends on their answers."""
         async with FirstErrorGroup() as reads:
             while True:
                 self._start_reads(reads)
@@ -114,14 +114,14 @@ class FetchLane:
                 self._wake.clear()
 
     def _free(self, queue: _Queue) -> list[str]:
-        """Channels on which a read of this queue may start now. Target brokers never share one, nor its memory."""
+        """Return the channels on which a read of this queue may start now. Target brokers share none."""
         if queue not in self._channels:
             target, kind = queue
             self._channels[queue] = [f"{kind}-{target}-{no}" for no in range(READS_AT_ONCE[kind])]
         return self._channels[queue]
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
-        """Read what may be read: each queue as a whole, as soon as it has a channel."""
+        """Read each queue as a whole, as soon as it has a free channel."""
         for queue, waiting in self._queues.items():
             if not waiting or not self._free(queue):
                 continue
@@ -157,7 +157,7 @@ class FetchLane:
             self.problem.set(None)
         except KafkaError as error:
             self.problem.set(str(error))
-            self._end(read, partitions)  # first of all: another broker may lead them now
+            self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
             self._channels[queue].append(channel)
@@ -182,7 +182,7 @@ class FetchLane:
         self._end(read, partitions)
 
     def _end(self, read: object, partitions: Iterable[CopiedPartition]) -> None:
-        """Let partitions be read again, unless somebody else reads them by now."""
+        """Allow partitions to be read again, unless another read has started."""
         for part in partitions:
             if part.reading is read:
                 part.reading = None
@@ -192,11 +192,11 @@ class FetchLane:
     async def _read_once(
         self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, wait_ms: int | None
     ) -> set[tuple[str, int]]:
-        """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got something whole."""
+        """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got whole batches."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
         size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
-        size = min(size, self.settings.max_bytes, self._rate.allowance(self._clock.monotonic()) or size)
+        size = min(size, self.settings.max_bytes, self._rate.allowance or size)
         await account.reserve(size)
         reserved = size
         try:
@@ -228,10 +228,10 @@ class FetchLane:
         return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
 
     def _wait_ms(self, queue: _Queue) -> int | None:
-        """How long a read that has just got its channel may wait at the broker; None: not at all, there is a backlog.
+        """Return how long a read that has just got its channel may wait at the broker; None for a backlog.
 
-        The story: partitions that came to the end of their logs one after the other have parked all channels but one,
-        each for half a second. The next one would wait for that long, were the last channel parked as well.
+        The story: partitions reach the end of their logs one after the other, and their reads block all channels but
+        one for half a second each. If the last channel were blocked as well, the next partition would wait so long.
         """
         if queue[1] == "backlog":
             return None
@@ -262,7 +262,7 @@ class FetchLane:
 
     def _take(self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease) -> None:
         if self.partitions.get(part.key) is not part:
-            return  # it is copied no more, or began anew: that was not asked for it
+            return  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
         if fetched.error_code:
             self._handle(part, FetchRefused(fetched.error_code, now_s))
@@ -286,7 +286,7 @@ class FetchLane:
                 sent_before=part.copier.in_flight.sent_before,
                 cut_until=part.copier.search.cut_until,
             )
-            # A damaged length may claim gigabytes: so more is asked for step by step.
+            # A damaged length may claim gigabytes, so the size grows step by step.
             asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
             if planned.steps:

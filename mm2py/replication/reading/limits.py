@@ -1,15 +1,14 @@
-"""How much memory fetched records may take, in one worker over all flows.
+"""What limits reading: the memory of a worker, over all flows, and the rate of a flow.
 
-``memory.max.bytes`` counts frames from the moment they are asked for until the last batch in them is acknowledged, and
-batches that were rebuilt beside them. Whoever asks for more than is free waits: reading stops, and so the source's disk
-is the buffer. A frame may come out larger than was reserved (Kafka sends a first batch whole, whatever its size); the
-others then wait until that is made good.
+``memory.max.bytes`` counts frames from the request until the last batch in them is acknowledged, and rebuilt batches
+beside them. A read that needs more than is free waits, so the source's disk is the buffer. A frame may be larger than
+was reserved, as Kafka sends a first batch whole. Later reads then wait until that is balanced.
 
-Each target broker of each flow has an account. Half of the memory is divided among the accounts and kept for them, the
-other half is for whoever needs it: a target broker that takes nothing for a while fills the common half and its own
-share at most, and holds up nobody else.
+Each target broker of each flow has an account. Half of the memory is divided equally among the accounts, the other half
+is common. A target broker that takes nothing for a while fills at most the common half and its own part, and delays no
+other broker.
 
-``bytes.per.second.max``: how long a flow must wait before it reads on. Pure.
+``bytes.per.second.max`` limits the rate.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from typing import Final
 from mm2py.kafka.port import BrokerId
 
 TAIL_READS: Final = 3
-"""Reads of one lane that may wait at the same time: who reaches the end of its log need not wait for the others."""
+"""Reads of one lane that may wait at the end of logs at the same time."""
 IDLE_READS: Final = 2
-"""Reads of one lane that may wait for partitions that get nothing."""
+"""Reads of one lane that may wait for idle partitions."""
 TAIL_BYTES_MOST: Final = 1 << 20
 READ_BYTES_LEAST: Final = 64 << 10
 BACKLOG_BYTES_MOST: Final = 8 << 20
@@ -39,7 +38,7 @@ class _Waiter:
 
 
 class MemoryBudget:
-    """The bytes that a worker may hold, divided into accounts."""
+    """The bytes that a worker may hold, divided among accounts."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -49,24 +48,24 @@ class MemoryBudget:
         self._waiters: deque[_Waiter] = deque()
 
     def open(self) -> MemoryAccount:
-        """Return a new account; the shares of the others shrink."""
+        """Return a new account. The parts of the others shrink."""
         account = MemoryAccount(self)
         self._accounts.append(account)
         return account
 
     @property
     def share_bytes(self) -> int:
-        """What is kept for each account."""
+        """The part kept for each account."""
         return self.limit_bytes // (2 * max(1, len(self._accounts)))
 
     def fits(self, account: MemoryAccount, size: int) -> bool:
-        """Whether ``account`` may take ``size`` more bytes now; one that holds nothing may always take its share."""
+        """Whether ``account`` may take ``size`` more bytes now. If it holds nothing, it may always take its part."""
         kept = sum(max(0, self.share_bytes - other.held_bytes) for other in self._accounts if other is not account)
         free = self.limit_bytes - self.held_bytes - kept
         return size <= free or (account.held_bytes == 0 and (size <= self.share_bytes or self.held_bytes == 0))
 
     def change(self, account: MemoryAccount, size: int) -> None:
-        """Count bytes taken, or with a negative size given back."""
+        """Count bytes taken, or given back if negative."""
         self.held_bytes += size
         account.held_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
@@ -158,19 +157,19 @@ class MemoryAccount:
             self._budget.change(self, -size)
 
     def close(self) -> None:
-        """Give everything back: whoever held it is gone."""
+        """Give everything back: the flow has ended."""
         if not self._closed:
             self._closed = True
             self._budget.close(self)
 
 
 class FrameLease:
-    """One received frame. It counts until everybody who holds a part of it has let go."""
+    """One received frame. It counts until all its holders have released it."""
 
     __slots__ = ("_account", "_holders", "_size")
 
     def __init__(self, account: MemoryAccount, *, reserved_bytes: int, size_bytes: int) -> None:
-        """Take over a reservation and correct it to the frame's size; whoever makes the lease is its first holder."""
+        """Take over a reservation and correct it to the frame's size. The caller is the first holder."""
         self._account = account
         self._size = size_bytes
         self._holders = 1
@@ -180,7 +179,7 @@ class FrameLease:
             account.give_back(reserved_bytes - size_bytes)
 
     def hold(self, extra_bytes: int, holders: int = 1) -> None:
-        """Hold the frame for that many, and ``extra_bytes`` that rebuilt batches take beside it."""
+        """Add holders, and ``extra_bytes`` that rebuilt batches take beside the frame."""
         self._holders += holders
         if extra_bytes:
             self._account.take(extra_bytes)
@@ -196,21 +195,20 @@ class FrameLease:
 
 
 class RateLimit:
-    """A token bucket that may run into debt: what was read is known only afterwards, the next read then waits."""
+    """A token bucket of one second. It may run into debt, as a read's size is known afterwards: the next one waits."""
 
-    def __init__(self, bytes_per_second: int | None, *, burst_s: float = 1.0) -> None:
+    def __init__(self, bytes_per_second: int | None) -> None:
         self._rate = bytes_per_second
-        self._burst_s = burst_s
-        self._free: float = (bytes_per_second or 0) * burst_s
+        self._free: float = bytes_per_second or 0
         self._seen_at_s: float | None = None
 
     def change(self, bytes_per_second: int | None, now_s: float) -> None:
-        """Go on at another rate; what was saved up stays within what that one allows."""
+        """Change the rate. What was saved stays within what the new rate allows."""
         self._refill(now_s)
         if self._rate is None:
-            self._free, self._seen_at_s = (bytes_per_second or 0) * self._burst_s, now_s
+            self._free, self._seen_at_s = bytes_per_second or 0, now_s
         self._rate = bytes_per_second
-        self._free = min(self._free, (bytes_per_second or 0) * self._burst_s)
+        self._free = min(self._free, bytes_per_second or 0)
 
     def spend(self, size: int, now_s: float) -> None:
         """Count ``size`` bytes as read."""
@@ -225,18 +223,16 @@ class RateLimit:
         self._refill(now_s)
         return max(0.0, -self._free / self._rate)
 
-    def allowance(self, now_s: float) -> int | None:
-        """Return how much one read should ask for at most; None without a limit."""
-        if self._rate is None:
-            return None
-        self._refill(now_s)
-        return max(1, int(self._rate * self._burst_s))
+    @property
+    def allowance(self) -> int | None:
+        """The most that one read should ask for; None without a limit."""
+        return self._rate
 
     def _refill(self, now_s: float) -> None:
         if self._rate is None:
             return
         if self._seen_at_s is not None:
-            self._free = min(self._rate * self._burst_s, self._free + (now_s - self._seen_at_s) * self._rate)
+            self._free = min(self._rate, self._free + (now_s - self._seen_at_s) * self._rate)
         self._seen_at_s = now_s
 
 

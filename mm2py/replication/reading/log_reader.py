@@ -1,9 +1,7 @@
-"""Reads stretches of many partitions of one cluster, in few requests, until each has seen what it looks for.
+"""Reads stretches of many partitions of one cluster, in few requests, until each stretch has found what it looks for.
 
-For what is looked up beside the copying: the tails of remote partitions and the source records that belong to them. A
-partition that moves is followed to its new leader, one without a leader waits by itself.
-
-A stretch of a log of which only what would be copied is wanted, planned as when copying.
+For lookups beside the copying: the tails of remote partitions, and the source records that belong to them. The reader
+follows a partition to its new leader. A partition without a leader waits and delays no other.
 """
 
 from __future__ import annotations
@@ -29,19 +27,19 @@ READ_BYTES_MOST: Final = 1 << 30
 REQUEST_BYTES: Final = 16 << 20
 PARTITIONS_A_REQUEST: Final = 1000
 WAIT_MS: Final = 100
-"""How long a read waits for what is not there yet."""
+"""How long a read waits for records at the end of a log."""
 
 
 class Stretch(ABC):
-    """A part of one partition's log that somebody wants to see."""
+    """A part of one partition's log that is to be read."""
 
-    def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int) -> None:
+    def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, clock: Clock) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.read_bytes = READ_BYTES
-        self.waits_for = ""
-        """Why it does not get on just now, for status."""
+        self._clock = clock
+        self._give_up_at_s = float("inf")
 
     @property
     def key(self) -> tuple[str, int]:
@@ -54,11 +52,13 @@ class Stretch(ABC):
 
     @abstractmethod
     def take(self, fetched: FetchedPartition) -> bool:
-        """Take what was read from ``offset`` on, records or OFFSET_OUT_OF_RANGE; returns whether that was all."""
+        """Take what was read from ``offset`` on, records or OFFSET_OUT_OF_RANGE. Return whether the stretch is done."""
 
-    def refused(self, error: BrokerRefused) -> bool:
-        """The broker refuses for good, or the topic is gone; returns whether to give up (else it is tried again)."""
-        return False
+    def _is_patient(self, patience_s: float) -> bool:
+        """Whether to try again; asked when a read brought nothing new."""
+        now_s = self._clock.monotonic()
+        self._give_up_at_s = min(self._give_up_at_s, now_s + patience_s)
+        return now_s < self._give_up_at_s
 
 
 class LogReader:
@@ -71,11 +71,11 @@ class LogReader:
         self._channel = channel
 
     async def read(self, stretches: Iterable[Stretch], done: Callable[[Sequence[Stretch]], None]) -> None:
-        """Read until every stretch has what it wants; ``done`` gets them as they finish.
+        """Read until every stretch is done, or its topic is gone or refused. ``done`` gets them as they finish.
 
         Raises:
-            KafkaError: what no repetition mends.
-        Cancelling is safe: nothing but ``offset`` is kept.
+            KafkaError: one that no repetition mends.
+        Cancelling is safe: only ``offset`` is kept.
         """
         wanted = {stretch.key: stretch for stretch in stretches}
         async with FirstErrorGroup() as tasks:
@@ -88,7 +88,7 @@ class LogReader:
         done: Callable[[Sequence[Stretch]], None],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """Read these, whose leaders are likely the same; those of another leader go their own way."""
+        """Read stretches that probably have one leader. Those of other leaders get tasks of their own."""
         backoff = Backoff(self._rng, first_s=0.05, most_s=1.0)
         while wanted:
             try:
@@ -108,8 +108,6 @@ class LogReader:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                for stretch in wanted.values():
-                    stretch.waits_for = error.what
             if wanted:
                 await asyncio.sleep(backoff.next_s())
 
@@ -122,9 +120,7 @@ class LogReader:
         for stretch in stretches:
             topic = metadata.topics.get(stretch.topic)
             part = None if topic is None else topic.partitions.get(stretch.partition)
-            leader = None if part is None else part.leader
-            stretch.waits_for = "" if leader is not None else "the partition has no leader"
-            found.setdefault(leader, []).append(stretch)
+            found.setdefault(None if part is None else part.leader, []).append(stretch)
         return found
 
     async def _read_once(
@@ -133,7 +129,7 @@ class LogReader:
         wanted: dict[tuple[str, int], Stretch],
         done: Callable[[Sequence[Stretch]], None],
     ) -> bool:
-        """Read once from one leader; returns whether it still leads all of them."""
+        """Read once from one leader. Return whether it still leads all of them."""
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for stretch in wanted.values():
             by_topic.setdefault((stretch.topic, stretch.topic_id), []).append(
@@ -159,7 +155,8 @@ class LogReader:
             stretch = wanted[key]
             if fetched.error_code not in {0, OFFSET_OUT_OF_RANGE}:
                 leads_all = False
-                if self._gives_up(stretch, fetched.error_code):
+                refused = BrokerRefused(f"Reading {stretch.topic}-{stretch.partition}", fetched.error_code)
+                if not refused.retriable or refused.code in {UNKNOWN_TOPIC_OR_PARTITION, *TOPIC_CHANGED}:
                     finished.append(stretch)
                 continue
             before = stretch.offset
@@ -167,19 +164,12 @@ class LogReader:
                 finished.append(stretch)
             elif stretch.offset == before and len(fetched.records):
                 stretch.read_bytes = min(2 * stretch.read_bytes, READ_BYTES_MOST)  # its first batch was cut
-            wanted[key] = wanted.pop(key)  # those that were served come last next time
+            wanted[key] = wanted.pop(key)  # the partitions served now come last next time
         for stretch in finished:
             del wanted[stretch.key]
         if finished:
             done(finished)
         return leads_all
-
-    def _gives_up(self, stretch: Stretch, code: int) -> bool:
-        error = BrokerRefused(f"Reading {stretch.topic}-{stretch.partition}", code)
-        stretch.waits_for = error.what
-        if error.retriable and code not in {UNKNOWN_TOPIC_OR_PARTITION, *TOPIC_CHANGED}:
-            return False
-        return stretch.refused(error)
 
 
 def _chunks(stretches: Sequence[Stretch]) -> Iterable[Sequence[Stretch]]:
@@ -191,7 +181,7 @@ _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 
 class PlannedStretch(Stretch):
-    """Plans what is read. A batch that came damaged is not in the plan: it is read again."""
+    """A stretch of which only what would be copied is wanted. A damaged batch is not in the plan: it is read again."""
 
     def __init__(
         self,
@@ -203,18 +193,13 @@ class PlannedStretch(Stretch):
         read_committed: bool,
         clock: Clock,
     ) -> None:
-        super().__init__(topic, topic_id, partition)
+        super().__init__(topic, topic_id, partition, clock)
         self.read_committed = read_committed
         self._offset = offset
-        self._clock = clock
-        self._give_up_at_s = float("inf")
 
     @property
     def offset(self) -> int:
         return self._offset
-
-    def refused(self, error: BrokerRefused) -> bool:
-        return True
 
     def _plan(self, fetched: FetchedPartition) -> Plan:
         planned = plan(
@@ -228,9 +213,3 @@ class PlannedStretch(Stretch):
             self._give_up_at_s = float("inf")
         self._offset = planned.next_offset
         return planned
-
-    def _is_patient(self, patience_s: float) -> bool:
-        """Whether to try again; asked when a read brought nothing new."""
-        now_s = self._clock.monotonic()
-        self._give_up_at_s = min(self._give_up_at_s, now_s + patience_s)
-        return now_s < self._give_up_at_s

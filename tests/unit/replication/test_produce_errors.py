@@ -51,14 +51,14 @@ NEEDS: Final = {
     ProduceReaction.RESEND: ([], []),
     ProduceReaction.REFRESH: ([Need.TARGET_END, Need.METADATA], []),
     ProduceReaction.DENIED: ([], ["target.denied"]),
-    ProduceReaction.NEW_LIFE: ([Need.NEW_INCARNATION], []),
+    ProduceReaction.NEW_INCARNATION: ([Need.NEW_INCARNATION], []),
     ProduceReaction.RECONCILE: ([Need.RECONCILE], []),
     ProduceReaction.LIMITS: ([Need.LIMITS], []),
     ProduceReaction.FIND_RECORD: ([], []),
     ProduceReaction.BLOCK: ([], ["target.refuses"]),
 }
 PAUSES_S: Final = {ProduceReaction.DENIED: DENIED_PAUSE_S, ProduceReaction.BLOCK: BLOCKED_PAUSE_S}
-FOR_GOOD: Final = {ProduceReaction.NEW_LIFE, ProduceReaction.RECONCILE}
+FOR_GOOD: Final = {ProduceReaction.NEW_INCARNATION, ProduceReaction.RECONCILE}
 """Nothing is sent again under the old epoch."""
 
 
