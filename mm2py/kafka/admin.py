@@ -1,9 +1,7 @@
-"""What mm2py asks of a cluster besides records: topics, configurations, offsets, coordinators, groups.
+"""What mm2py asks of a cluster besides records: topics, configurations, coordinators, groups, ACLs of topics.
 
-Plain functions over the brokers' port. Each sends one request; errors of single topics come back beside the results,
-errors of the whole request are raised.
-
-What mm2py asks of a cluster about the ACLs of topics: which there are, and to add some. It never takes one away.
+Plain functions over the brokers' port, one request each. Errors of single topics are returned beside the results,
+errors of the whole request are raised. ACLs are listed and added, never removed.
 """
 
 from __future__ import annotations

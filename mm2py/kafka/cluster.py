@@ -1,7 +1,7 @@
 """One Kafka cluster: its brokers, the leaders of partitions, and a connection to each broker on demand.
 
-Answers to KafkaClient and Metadata of Apache Kafka's clients. Retrying is left to the callers (``retry.py`` says how):
-here a request is sent once.
+Answers to KafkaClient and Metadata of Apache Kafka's clients. A request is sent once: retrying is left to
+the callers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""When to try again, and what an error code asks for: the one place for both. Pure.
+"""What can go wrong between mm2py and a broker, and when to try again. Pure.
 
-``KafkaError.retriable`` and ``BrokerRefused.reaction`` (``errors.py``) say it of errors.
-
-What can go wrong between mm2py and a broker, one class per reaction.
-
-What can go wrong while a connection is secured, one class per reaction. All may be mended while mm2py runs.
+There is one error class per reaction. ``reaction_to`` says what an error code asks for, and ``KafkaError.retriable``
+says whether to try again. Errors of a secured connection may be mended while mm2py runs.
 """
 
 from __future__ import annotations

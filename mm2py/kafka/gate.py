@@ -1,7 +1,7 @@
 """The gate before every request that changes the target: may this incarnation still write?
 
 The story: a machine is suspended over a weekend. A successor has fenced its worker, and the target forgets a fence
-after ``producer.id.expiration.ms`` (broker fact: a fence expires with producer state, H4, docs/broker-facts.md). The
+after ``producer.id.expiration.ms`` (docs/broker-facts.md#h4). The
 worker wakes, and the next batch that it sends is stored. Another story: a worker loses the way to the control log, but
 not to the partitions that it copies. The group evicts it and gives its partitions to another worker.
 

@@ -1,12 +1,10 @@
-"""Topics that mm2py keeps for itself on a cluster: found or made, and turned down where they would lose what they keep.
+"""Topics that mm2py keeps for itself on a cluster: finds or creates them, and writes to them.
 
-Answers to TopicAdmin of Kafka Connect, and to MirrorUtils.createCompactedTopic of its mirror. What each topic is called
-and how it is made stands in ``mm2py/topics/names.py``.
+Answers to TopicAdmin of Kafka Connect, and to MirrorUtils.createCompactedTopic of its mirror. An existing topic with
+settings under which it would lose records is refused. ``mm2py/topics/names.py`` has the names and settings.
 
-Writes our own records (positions, records in quarantine) to a topic, under the first producer id of the flow.
-
-One batch of a partition is in flight at a time, so records of one partition never change their order; a batch is sent
-again under the same sequence until it is acknowledged.
+``TopicWriter`` writes records under the first producer id of the flow. One batch of a partition is in flight at a time
+and is sent again under the same sequence until it is acknowledged, so records of a partition keep their order.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""The transactional ids of mm2py: by them a later process finds which producers it has to fence. Pure.
-
-How long a cluster remembers what a producer stored: fences and resends rest on it.
-
-Broker fact: producer state expires by record time, C1 (docs/broker-facts.md).
-
-Fences an earlier producer: an empty transaction under its transactional id is begun and aborted.
+"""Fences a previous producer: begins and aborts an empty transaction under its transactional id.
 
 The coordinator raises the epoch of the id. The abort writes a marker with that epoch into every partition of the
 transaction, behind all that the old producer had written. From then on the partition's leader refuses the old epoch.
-The coordinator's answer does not prove that a marker was written (broker fact: a completed fence may lack markers, C3,
-docs/broker-facts.md). Only reading the marker back proves it, and that is left to the caller.
+The coordinator's answer does not prove that a marker was written (docs/broker-facts.md#c3). Only reading it back proves
+that, which is left to the caller.
+
+A process finds the producers it has to fence by their transactional ids. How long a fence, or a resend, can rest on the
+broker's producer state is found by ``find_producer_expiry_ms`` (docs/broker-facts.md#c1).
 """
 
 from __future__ import annotations
@@ -139,13 +136,13 @@ async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | N
 PARTITIONS_A_CALL: Final = 1000
 TAKEOVERS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
-"""How long the coordinator may be busy ending a transaction before the id is given up (broker fact: a marker written
-directly can block the coordinator, H11)."""
+"""How long the coordinator may be busy ending a transaction before the id is given up: a marker written directly can
+block it (docs/broker-facts.md#h11)."""
 EPOCH_MOST: Final = (1 << 15) - 2
 _HIGHER_MARKER: Final = frozenset({INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED})
 _REFUSED_PARTITION: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED})
-"""One of these keeps all other partitions out of the transaction (broker fact: AddPartitionsToTxn is all or nothing,
-H8)."""
+"""One of these keeps all other partitions out of the transaction: AddPartitionsToTxn is all or nothing
+(docs/broker-facts.md#h8)."""
 
 
 class Overtaken(Mm2Error):
@@ -158,7 +155,7 @@ class Overtaken(Mm2Error):
 
 
 class NotFenceable(Mm2Error):
-    """An earlier producer cannot be fenced."""
+    """A previous producer cannot be fenced."""
 
     def __init__(self, transactional_id: str | None, why: str) -> None:
         super().__init__(
@@ -321,7 +318,7 @@ class PreviousProducer:
 
     async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
         """Raise the epoch of its transactional id. That counts only if the target answers the producer id that is to be
-        fenced (broker fact: a transactional id expires while its owner writes, C2).
+        fenced (docs/broker-facts.md#c2).
 
         An id that the target has forgotten, or never granted, is fenced by markers sent directly to the leaders.
         """
@@ -329,7 +326,7 @@ class PreviousProducer:
         if self.transactional_id is not None:
             try:
                 raised = await self._raise_epoch(self.transactional_id)
-            except BrokerRefused as error:  # H11: markers past a coordinator that knows the id would block it
+            except BrokerRefused as error:  # a marker past its coordinator would block it (docs/broker-facts.md#h11)
                 raise NotFenceable(self.transactional_id, str(error)) from error
             if raised is not None and raised[0] == self.producer_id:
                 self._go_on_with(raised[1], self.transactional_id)
@@ -349,7 +346,7 @@ class PreviousProducer:
     async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
         """Return what the coordinator answers, however long that takes; None where no id was ever granted.
 
-        Broker fact: a small target has no transaction coordinator, M8.
+        See docs/broker-facts.md#m8.
 
         The story: on a small target w1 writes under a plain producer id and is killed. Its record names the
         transactional id that it asked for, and w2 would wait for ever for a coordinator.

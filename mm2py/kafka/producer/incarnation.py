@@ -1,20 +1,19 @@
 """The producer ids under which one incarnation of a flow writes: one after the other, each with its epochs.
 
-Each id is asked for with a transactional id, although no transaction is ever begun with it. Only so can a successor
-fence it: brokers accept batches without the transactional bit under such an id (docs/broker-facts.md, section 5).
+Each id is requested with a transactional id, although no transaction carries our records. Only then can a successor
+fence it. Brokers accept batches without the transactional bit under such an id (docs/broker-facts.md, section 5).
 
-An incarnation begins with one id. When we fence a partition against our own requests, it goes on under the next id.
-That id is made when it is first needed, and all partitions that come from the same id share it. The story: a request
-gets stuck in the network. The partition is fenced and goes on under the same id with a higher epoch. Its records are
-old, so the broker forgets the id with all its epochs, and stores the request when it arrives (broker fact: producer
-state expires by record time, C1). An id that writes nothing more ends with the marker, whose time is now: the fence
-holds for a day.
+An incarnation starts with one id. When we fence a partition against our own requests, it continues under the next id,
+which is requested when first needed and shared by all partitions that leave the same id. The story: a request gets
+stuck in the network, and the partition continues under the same id with a higher epoch. Its records are old, so the
+broker forgets the id with all its epochs, and stores the request when it arrives (docs/broker-facts.md#c1). If the id
+writes nothing more, its last batch is the marker, whose time is now: the fence holds for a day.
 
-Where the target grants no transactional id, writing goes on under plain producer ids, and that is reported.
+If the target grants no transactional id, plain producer ids are used, and that is reported.
 
 Records are written under the epoch that an id began with, and under no other. Only a fence raises the epoch: that of a
 successor, or our own when the outcome of our requests is unknown. Then we name our id and epoch, so that a process that
-was fenced meanwhile learns it (broker fact: asking for the id again lifts a fence, H3). docs/broker-facts.md has both.
+was fenced meanwhile learns it (docs/broker-facts.md#h3).
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ class OwnProducer:
     async def keep_alive(self, partition: TopicPartition) -> None:
         """Use the transactional id once, so that the target does not forget it; the epoch stays.
 
-        Broker fact: a transactional id expires while its owner writes, C2.
+        See docs/broker-facts.md#c2.
 
         Raises:
             Fenced: another process has raised the epoch.

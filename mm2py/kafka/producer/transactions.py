@@ -3,7 +3,7 @@
 A fence is a transaction without records. Partitions are added under the raised epoch, and the end of the transaction
 writes a marker of that epoch into each. A partition that has the marker refuses the old owner (INVALID_PRODUCER_EPOCH).
 The coordinator answers before the markers are written, and leaves some out, so only what is read back from the log is
-proof (broker fact: a completed fence may lack markers, C3, docs/broker-facts.md). These are plain functions over the
+proof (docs/broker-facts.md#c3). These are plain functions over the
 brokers' port, one request each. Errors of single partitions come back beside the results, errors of the whole request
 are raised.
 Source: KafkaApis, TransactionCoordinator, ProducerAppendInfo, Apache Kafka 4.3.
@@ -39,8 +39,7 @@ class ActiveProducer:
 
     ``last_sequence`` is -1 if nothing was written in that epoch, ``txn_start_offset`` if it has no transaction open in
     the partition, ``coordinator_epoch`` if it never had a marker there. ``last_timestamp_ms`` is the newest record's
-    time, or the marker's. ``producer.id.expiration.ms`` after it the producer is forgotten (broker fact: a fence
-    expires with producer state, H4).
+    time, or the marker's. ``producer.id.expiration.ms`` after it the producer is forgotten (docs/broker-facts.md#h4).
     """
 
     producer_id: int
@@ -53,7 +52,7 @@ class ActiveProducer:
 
 async def find_topic(brokers: Brokers) -> TopicMetadata | None:
     """Return the topic of transactional ids, which coordinators lead; None if there is none: no id was ever asked
-    for, or the cluster is too small for it (broker fact: a small target has no transaction coordinator, M8). A topic
+    for, or the cluster is too small for it (docs/broker-facts.md#m8). A topic
     that we may not see is returned with its error."""
     found = (await fetch_metadata(brokers, [TOPIC])).topics.get(TOPIC)
     return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
@@ -79,14 +78,14 @@ async def add_partitions_to_txn(
     channel: str = "control",
 ) -> dict[TopicPartition, int]:
     """Add partitions to the transaction of this producer, which begins with the first: all of them or none
-    (broker fact: AddPartitionsToTxn is all or nothing, H8).
+    (docs/broker-facts.md#h8).
 
     Returns:
         An error code each. Where one has UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED, all others have
         OPERATION_NOT_ATTEMPTED: drop the former and ask again.
     Raises:
         BrokerRefused: INVALID_PRODUCER_ID_MAPPING, the transactional id is not known or has another producer id by now
-            (broker fact: a transactional id expires while its owner writes, C2); PRODUCER_FENCED, another process has
+            (docs/broker-facts.md#c2); PRODUCER_FENCED, another process has
             raised the epoch; CONCURRENT_TRANSACTIONS, the markers of the transaction before are still being written;
             TRANSACTIONAL_ID_AUTHORIZATION_FAILED, WRITE on the transactional id is missing; or one of
             ``error_codes.NO_COORDINATOR``.
@@ -155,8 +154,9 @@ async def write_txn_markers(
 ) -> dict[TopicPartition, int]:
     """Write markers past the coordinator into partitions that ``broker`` leads, and wait until they are replicated.
 
-    That is the only way left when the transactional id has another producer id by now (broker fact C2). A partition
-    that already has a marker of this epoch gets another one (broker fact: a marker may be written several times, M1).
+    That is the only way left when the transactional id has another producer id by now
+    (docs/broker-facts.md#c2). A partition that already has a marker of this epoch gets another one
+    (docs/broker-facts.md#m1).
 
     Args:
         coordinator_epoch: at least that of the producer's last marker in each partition (``ActiveProducer``).

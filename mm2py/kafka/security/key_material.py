@@ -1,14 +1,11 @@
-r"""How the connections to one cluster are secured, as the settings say it. Values only.
+r"""How the connections to one cluster are secured: the settings as values, and certificates and keys in one form. Pure.
 
-Answers to the settings ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients.
-``config/security.py`` reads them, ``access.py`` acts on them.
+Answers to the settings ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients, to PemParser and to
+the stores of DefaultSslEngineFactory. ``mm2py/config`` reads the settings, ``access.py`` acts on them.
 
-Certificates and keys out of PEM and PKCS12, files or settings, in one form. Pure: the bytes are handed in.
-
-Answers to PemParser and the stores of DefaultSslEngineFactory of Apache Kafka. PEM, and PKCS12 as keytool and openssl
-write it; Java reads PKCS12 under the type JKS as well, and so does this. Java's own old format is refused with the way
-to convert it. Kafka takes PEM without line breaks, because a properties file that continues a line by a ``\`` loses
-them.
+Certificates and keys come as bytes: PEM, or PKCS12 as keytool and openssl write it. Java reads PKCS12 under the type
+JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without line
+breaks, because a properties file that continues a line by a ``\`` loses them.
 """
 
 from __future__ import annotations

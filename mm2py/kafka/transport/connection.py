@@ -1,13 +1,10 @@
-"""Kafka's frames on one socket: out with ``writelines``, each frame in into one buffer of its size.
+"""One connection to one broker: frames on a socket, and requests with their replies in the versions the broker speaks.
 
-Requests are answered in the order they were sent (Kafka promises it), so a queue of futures is all the bookkeeping.
-Anything odd (a frame too large, a reply to no open request) closes the connection: the stream cannot be trusted after
-it. Answers to Selector of Apache Kafka's clients.
-
-One connection to one broker: requests with their replies, in the versions that the broker speaks.
-
-Answers to NetworkClient of Apache Kafka's clients; quotas to its maybeThrottle and to
-InFlightRequests.incrementThrottleTime (KIP-219).
+Answers to Selector and NetworkClient of Apache Kafka's clients; quotas to maybeThrottle and to
+InFlightRequests.incrementThrottleTime (KIP-219). Kafka answers requests in the order in which they were sent, so a
+queue of futures is enough to match them. Frames are sent with ``writelines``, and each is received into one buffer of its
+size. A frame that is too large, or a reply to no open request, closes the connection, as the stream cannot be trusted
+any more.
 """
 
 from __future__ import annotations

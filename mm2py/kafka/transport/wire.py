@@ -1,26 +1,17 @@
-"""Tells the C library to keep large blocks of memory for the next batch instead of handing them back.
+"""The codec of the messages that carry record batches, Fetch 12-17 and Produce 9-13, and the memory of their frames.
 
-Merged batches and what is decompressed have up to some megabytes. By default glibc gives such a block back to the
-system as soon as it is free, and the next one costs a page fault and a cleared page every 4 KB. While fetched frames
-were such blocks too (they have memory of their own now, ``transport/frames.py``), passing 16 KB batches of 1 KB records
-took 4.4 s of CPU a million records without this, and 2.5 s with it.
+Everything else is a kio entity. Here nothing is copied: the batches of a fetch reply stay views of the received frame,
+and the batches of a produce request go to the socket as they are. From Fetch 13 and Produce 13 on, topics travel by id,
+so a recreated topic is not mistaken for the old one.
 
-Memory for received frames that is used again and again.
+A frame of a backlog has megabytes and lives for milliseconds. If the system provided the memory each time, it would
+clear each page again; on the heap, a mirror at full load grew by 5 MB every few minutes. So large frames get blocks of
+pages outside the heap, which are reused. Blocks that were not needed for a while are freed. No caller gives a block
+back: code that still reads from a frame holds a view of it, and a ``mmap`` with views refuses to change its size. That
+tells whether a block is free, without a count that could go wrong.
 
-A frame of a backlog has megabytes and lives for some milliseconds. Taken from the system each time, every page of it is
-cleared once more. With frames from the heap, a mirror at full load grew by 5 MB every few minutes. Here large frames
-get blocks of pages outside the heap, which stay until they have not been needed for a while. That alone was not enough:
-the resident set still crept, from 172 to 176 MB in nine minutes. It was flat when the heap could shrink again as well
-(``KEPT_HEAP_BYTES`` in ``allocator.py``).
-
-No caller gives a block back. Code that still reads from a frame holds a view of it, and a ``mmap`` with views refuses
-to change its size. So a block can tell whether it is free, without a count that could go wrong.
-
-Codec of the two messages that carry record batches: Fetch 12-17 and Produce 9-13.
-
-Everything else is a kio entity. Here the batches of a fetch reply stay views of the frame that was received, and the
-batches of a produce request are handed to the socket as they are: nothing is copied. From Fetch 13 and Produce 13 on,
-topics travel by id, so a topic that was deleted and made again is not mistaken for the old one.
+``keep_large_blocks`` tells the C library to keep other large blocks, such as merged batches, for the next use. By
+default glibc returns them at once, and each use costs a page fault per 4 KB.
 Source: FetchRequest.json, FetchResponse.json, ProduceRequest.json, ProduceResponse.json, Apache Kafka 4.3.
 """
 
@@ -48,7 +39,7 @@ KEPT_BLOCK_BYTES: Final = 32 << 20
 than half of HEAP_MAX_SIZE, which is 64 MB on 64-bit systems by default."""
 KEPT_HEAP_BYTES: Final = 16 << 20
 """The heap shrinks when more than this is free at its end. At full load memory was flat only with this and with the
-blocks of ``kafka/transport/frames.py``."""
+blocks of ``FrameMemory``."""
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 

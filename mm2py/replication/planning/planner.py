@@ -81,7 +81,7 @@ def plan(
             target refused one of them.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
-        Nothing in ``records`` makes it raise; whatever is wrong there is the plan's ``fault``.
+        It never raises for ``records``: what is wrong there is the plan's ``fault``.
     """
     planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
     planner.rebuilder.cut_until = cut_until
@@ -89,7 +89,7 @@ def plan(
 
 
 class _Planner:
-    """One call of ``plan``: what it has decided so far."""
+    """One call of ``plan``, and what it has decided so far."""
 
     __slots__ = (
         "aborted",
@@ -121,9 +121,9 @@ class _Planner:
         self.merging = merging
         self.sent_before = deque(sent_before)
         self.together: list[memoryview] = []
-        """Batches that may become one with those that follow; all of one codec and one leader epoch."""
+        """Batches that may be merged with those that follow, all of one codec and one leader epoch."""
         self.waits = False
-        """Messages of an old format that were sent as one batch are not all here."""
+        """Not all messages of an old format that were sent as one batch are here."""
         self.wanted_offset = wanted_offset
         self.read_committed = read_committed
         self.aborted = AbortedTransactions(aborted if read_committed else ())
@@ -147,7 +147,7 @@ class _Planner:
         return plan
 
     def _walk(self) -> None:
-        """Go through the batches. What passes is decided in this one loop, without a call per batch: the hot path."""
+        """Go through the batches. This loop is the hot path: it passes batches without a call for each."""
         records, end = self.records, len(self.records)
         rules, wanted_offset, read_committed = self.rules, self.wanted_offset, self.read_committed
         passed_from = max(wanted_offset, self.rebuilder.cut_until)
@@ -271,10 +271,10 @@ class _Planner:
             self._note_cut()
 
     def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
-        """Plan a batch that may be part of one that was sent before: that one ends where it ended then.
+        """Plan a batch that may be part of one that was sent before, and that must end where it ended then.
 
         Returns:
-            False if none that was sent reaches so far: nothing is planned then.
+            False if no batch that was sent reaches so far. Then nothing is planned.
         """
         sent_before, together = self.sent_before, self.together
         while sent_before and sent_before[0][1] <= base_offset:  # that one was rebuilt, or its end is gone
@@ -293,12 +293,12 @@ class _Planner:
         return True
 
     def _make_one(self, max_bytes: int | None = None) -> bool:
-        """Plan the batches that stand together: as one, or as few as can be made of them.
+        """Plan the batches that stand together as one, or as few as possible.
 
         Args:
             max_bytes: another limit of a merged batch than that of the rules.
         Returns:
-            Whether planning may go on. If not, those that are not planned yet still stand together.
+            Whether planning may continue. If not, those that are not planned yet still stand together.
         """
         rules, together = self.rules, self.together
         waiting = deque(together)
@@ -312,7 +312,7 @@ class _Planner:
         return True
 
     def _make_one_of(self, waiting: deque[memoryview], max_bytes: int) -> bool:
-        """Take the first of these batches out and plan them as one, if that can be done."""
+        """Plan the first of these batches as one, if possible, and remove them."""
         if len(waiting) < 2:
             return False
         rules = self.rules
@@ -353,7 +353,7 @@ class _Planner:
             self.rebuilder.decode(header, batch)
 
     def _note_cut(self) -> None:
-        """Note how large the first batch is, which is cut."""
+        """Note the size of the first batch, which did not come whole."""
         size = HEADER_BYTES
         if len(self.records) >= LOG_OVERHEAD_BYTES:
             offset, length = _OFFSET_AND_LENGTH.unpack_from(self.records)
@@ -418,7 +418,7 @@ class _Planner:
         return position
 
     def _end_as_before(self, offset: int) -> tuple[int, bool]:
-        """Return before which offset a batch that begins at ``offset`` ends, and whether it was sent before."""
+        """Return the offset at which a batch from ``offset`` on must end, and whether it was sent before."""
         sent_before = self.sent_before
         while sent_before and sent_before[0][1] <= offset:
             sent_before.popleft()
@@ -461,7 +461,7 @@ class _Planner:
         self.rebuilder.rebuild(body, "old format", None, NO_TIMESTAMP)
 
     def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
-        """Return a fault to be raised. ``offset`` may be part of the damage: what is planned is not at fault."""
+        """Return a fault to be raised. ``offset`` may be damaged itself, so it is kept behind what is planned."""
         if self.together and not self.sent_before:
             self._make_one()
         return stopped(Fault(kind, offset, next_offset, text), self.plan.steps, self.wanted_offset)

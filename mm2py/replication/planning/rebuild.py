@@ -1,14 +1,14 @@
 """Rebuilding: batches that cannot pass are decoded, and their records put into new ones. Pure.
 
-Answers to the consumer and the producer inside MM2, which do so with every batch. Here it is done where offsets are
-missing in a batch (brokers refuse one whose last offset delta does not fit its record count), where its timestamps are
-the source's log append times, where the copy starts inside it, and where it is too large for the target, of an old
-format, or compressed with another codec than is wanted.
+Answers to the consumer and the producer inside MM2, which do so with every batch. Here it is done only if
 
-A batch of which the target refuses a record is cut into batches of 1, 2, 4, ... records: those before the one that is
-refused are stored, and the next read begins anew with one record close to it. So it stands alone after a few reads.
+* offsets are missing in a batch (brokers refuse one whose last offset delta does not fit its record count),
+* its timestamps are the source's log append times, or the copy starts inside it,
+* it is too large for the target, of an old format, or compressed with another codec than is wanted.
 
-Keys, values and headers are copied as the bytes they are; nothing here knows what they mean.
+If the target refuses a record of a batch, the batch is cut into batches of 1, 2, 4, ... records. Those before the
+refused record are stored, and the next read starts closer to it, so after a few reads it is alone. Keys, values and
+headers are copied as bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, Decompre
 
 
 class Stop(Exception):
-    """Planning ends here, with this fault."""
+    """Planning ends with this fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.text)
@@ -35,7 +35,7 @@ class Stop(Exception):
 
 
 def stopped(fault: Fault, steps: list[Step], wanted_offset: int) -> Stop:
-    """Return a fault to be raised. Its offset may be part of the damage: what is planned is not at fault."""
+    """Return a fault to be raised. Its offset may be damaged itself, so it is kept behind what is planned."""
     offset = max(fault.offset, steps[-1].next_offset if steps else wanted_offset)
     next_offset = fault.next_offset
     if next_offset is not None and not offset < next_offset <= INT64_MAX:
@@ -44,7 +44,7 @@ def stopped(fault: Fault, steps: list[Step], wanted_offset: int) -> Stop:
 
 
 def kind_of(error: Exception) -> FaultKind:
-    """Name what is wrong with a batch that cannot be read."""
+    """Return the kind of fault of a batch that cannot be read."""
     match error:
         case WrongCrc():
             return "crc mismatch"
@@ -57,7 +57,7 @@ def kind_of(error: Exception) -> FaultKind:
 
 
 class Rebuilder:
-    """Appends to the steps of one plan what becomes of batches that have to be decoded."""
+    """Decodes batches, and appends their steps to one plan."""
 
     __slots__ = ("_part_records", "_rules", "_sent_before", "_steps", "_wanted_offset", "cut_until", "decoded_bytes")
 
@@ -69,7 +69,7 @@ class Rebuilder:
         sent_before: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.decoded_bytes = 0
-        """So many decompressed bytes were decoded, here or by whoever adds to it."""
+        """How many bytes were decoded for this plan."""
         self._rules = rules
         self._wanted_offset = wanted_offset
         self._steps = steps
@@ -77,11 +77,11 @@ class Rebuilder:
         """Batches that begin below this source offset are cut: the target refused a record of one of them."""
         self._sent_before = dict(sent_before)
         self._part_records = 1
-        """How many records the next part of a batch has that is cut."""
+        """How many records the next part of a cut batch has."""
 
     @property
     def is_spent(self) -> bool:
-        """The plan has decoded as much as one plan may."""
+        """The plan has decoded as much as it may."""
         return self.decoded_bytes >= self._rules.decode_budget_bytes
 
     def decode(self, header: BatchHeader, batch: memoryview) -> None:

@@ -1,19 +1,11 @@
-"""Repacking: several small batches of a partition become one large batch. Pure.
+"""The steps of a plan: what is done with fetched batches, what the target asks of them, how batches are merged. Pure.
 
-Answers to the batching of MM2's producer. Small batches cost a broker nearly as much each as large ones, and us as
-well. Where a read brings several of them at once, they are made one; none waits for others to come. Whether a batch is
-small enough for that depends on ``copy.mode``, on its codec, its number of records, and on whether the target keeps up.
+Small batches cost a broker, and us, nearly as much each as large ones. So several small batches of one read are merged
+into one (*repacking*); none waits for others. ``copy.mode``, the codec, the number of records and the speed of the
+target decide which batches are small enough. Keys, values, headers and timestamps stay as they are; offsets follow from
+the order. The compiled classes of aiokafka take about a microsecond a record.
 
-Keys, values, headers and timestamps stay as they are; offsets follow from the order. The compiled classes of aiokafka
-do the work, at about a microsecond a record.
-
-What is to be done with fetched batches: the steps of a plan, what the target asks of them, and why planning ended.
-
-Answers to what MM2 leaves implicit: there every record is sent, or the task fails.
-
-The tally: what was done for one partition, for status and metrics. Pure.
-
-Answers to record-count and byte-count of MirrorSourceMetrics in Apache Kafka, connect/mirror.
+Answers to the batching of MM2's producer. The tally answers to record-count and byte-count of its MirrorSourceMetrics.
 """
 
 from __future__ import annotations
@@ -40,30 +32,30 @@ from mm2py.topics.filters import CopyMode
 MERGED_MAX_BYTES: Final = 900_000
 """A merged batch is no larger, so that it fits into the ``max.message.bytes`` that brokers have by default."""
 MERGED_PLAIN_MAX_BYTES: Final = 8 << 20
-"""Nor does a compressed one hold more than this: consumers decompress it as a whole, as we have to."""
+"""A compressed one holds no more than this, as consumers decompress it as a whole."""
 GROWTH_BYTES: Final = 14
-"""By how much a record's encoding may grow at most: three varints, of its length, timestamp and offset delta."""
+"""The most by which the encoding of a record may grow: three varints, of its length, timestamp and offset delta."""
 SMALL_BYTES: Final = 4 << 10
-"""Uncompressed batches up to this size are merged whenever several come at once: it saves more than it costs."""
+"""Uncompressed batches up to this size are merged whenever several come in one read."""
 MIDDLE_BYTES: Final = 64 << 10
-"""Uncompressed batches up to this size are merged when more of them come at once than may be under way."""
+"""Uncompressed batches up to this size are merged if a read brings more of them than may be in flight."""
 TINY_COMPRESSED_BYTES: Final = 1 << 10
-"""Compressed batches up to this size are merged: larger ones would cost more in decompressing than they save."""
+"""Compressed batches up to this size are merged. Decompressing larger ones would cost more than merging saves."""
 SMALL_RECORDS: Final = 40
 """Batches of more records are not small: merging costs 0.3 us a record, passing 22 us a batch."""
 MIDDLE_RECORDS: Final = 400
-"""The same where the target is what limits us: a batch costs its broker some 100 us."""
+"""The same if the target is the bottleneck: a batch costs its broker some 100 us."""
 BACKLOG_BATCHES: Final = 5
-"""As many batches of a partition may be under way; more than that in one read is a backlog behind the target."""
+"""So many batches of a partition may be in flight. More of them in one read are a backlog."""
 
 
 class MergeRule(NamedTuple):
-    """Up to which size batches of one partition are merged just now, in bytes; 0 merges none."""
+    """The largest size of batches that are merged, in bytes; 0 merges none."""
 
     plain_max_bytes: int
     compressed_max_bytes: int
     why: str
-    """For status: a few words."""
+    """A few words for status."""
     records_max: int = 2**31 - 1
     """Batches of more records are not merged."""
 
@@ -82,11 +74,11 @@ MERGE_SMALL: Final = MergeRule(
 
 
 def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> MergeRule:
-    """Return up to which size batches are merged in what a read brought of a partition.
+    """Return which batches of one read of a partition are merged.
 
     Args:
-        read_bytes: size of what the read brought.
-        target_is_behind: as much is under way to the target as may be, or batches wait for that.
+        read_bytes: the size of the read.
+        target_is_behind: as much is in flight to the target as may be, or batches wait for that.
     """
     match mode:
         case CopyMode.PASS:
@@ -106,7 +98,7 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
 
 
 class Merged(NamedTuple):
-    """Several batches made one, or the attempt."""
+    """Several merged batches, or the attempt."""
 
     data: bytearray | None
     """The batch, not yet stamped; None if the first two batches cannot be made one."""
@@ -229,30 +221,30 @@ FaultKind = Literal[
 
 
 DAMAGED_READS_MAX: Final = 3
-"""How often a batch that came damaged is read again before the source's disk is blamed."""
+"""How often a damaged batch is read again before it counts as damaged on the source's disk."""
 _DAMAGE: Final = frozenset({"crc mismatch", "corrupt records", "unknown magic"})
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """What the target's topic, and the flow's producer settings, ask of a batch."""
+    """What the remote topic and the flow's producer settings ask of a batch."""
 
     max_message_bytes: int
-    """The remote topic's ``max.message.bytes``: compared with a whole batch, its first 12 bytes included."""
+    """The remote topic's ``max.message.bytes``. It limits a whole batch, including its first 12 bytes."""
     compression: int | None = None
     """The codec every batch must have, or None to leave each as it is."""
     cleaned: bool = False
     """The remote topic is compacted: records and batches of it may vanish."""
     compacted: bool = False
-    """The remote topic refuses null keys. Every batch is then decoded to look: leave it False where the source topic is
-    compacted too, whose brokers have looked already."""
+    """The remote topic refuses null keys, so every batch is decoded to look for them. False if the source topic is
+    compacted, too: its brokers have refused them already."""
     decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
-    """The most that one batch may hold once decompressed."""
+    """The most that one batch may hold, decompressed."""
     merged_max_bytes: int = MERGED_MAX_BYTES
-    """A merged batch is no larger. Less than a batch may be, once the target has refused one for its size."""
+    """A merged batch is no larger. This shrinks when the target has refused one for its size."""
     decode_budget_bytes: int = 8 * 1024 * 1024
-    """Planning ends after the batch with which so many decompressed bytes were decoded; the plan's ``next_offset``
-    tells where to go on. It bounds how long one call takes (2 to 3 us a record) and how much memory its result has."""
+    """Planning ends after so many decoded bytes, and continues at the plan's ``next_offset``. It bounds the time of one
+    call (2 to 3 us a record) and the memory of its result."""
 
 
 class Outgoing(NamedTuple):
@@ -261,7 +253,7 @@ class Outgoing(NamedTuple):
     first_offset: int
     """Source offset of its first record."""
     next_offset: int
-    """Source offset from which copying goes on once this batch is stored."""
+    """Source offset where copying continues behind this batch."""
     record_count: int
     max_timestamp_ms: int
     leader_epoch: int
@@ -271,7 +263,7 @@ class Outgoing(NamedTuple):
     reason: RebuildReason | None = None
     """Why it was rebuilt; None if it is passed."""
     jumps: Sequence[int] = ()
-    """Flat pairs (record index, source offset), one for each record whose source offset leaves some out."""
+    """Flat pairs (record index, source offset), one for each record after a hole in the source offsets."""
 
     @classmethod
     def passed(cls, batch: memoryview) -> Outgoing:
@@ -294,34 +286,34 @@ class Outgoing(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """One batch that has nothing for the target; the position moves past it."""
+    """One batch with nothing for the target. The position moves past it."""
 
     next_offset: int
     record_count: int
     reason: DropReason
     leader_epoch: int = -1
-    """As of ``Outgoing``: a read that goes on behind this batch must name it, or the source seems to be cut back."""
+    """As of ``Outgoing``. A read behind this batch must name it, or the source seems to be cut back."""
 
 
 Step = Outgoing | Dropped
 
 
 class Fault(NamedTuple):
-    """Why planning stopped. The steps before it are good and to be delivered."""
+    """Why planning stopped. The steps before it are valid."""
 
     kind: FaultKind
     offset: int
-    """The first source offset that could not be planned: a record's, or a batch's first one."""
+    """The first source offset that could not be planned: a record's, or the first of a batch."""
     next_offset: int | None
-    """Where copying could go on if an operator gives ``offset`` and what follows up; None if that cannot be known."""
+    """Where copying could continue if an operator gives up the records from ``offset`` on; None if unknown."""
     text: str
     """One sentence for the operator, without the partition."""
     leader_epoch: int = -1
-    """As of ``Outgoing``, where one record is at fault; else -1."""
+    """As of ``Outgoing``, if one record is at fault; else -1."""
 
     @property
     def is_damage(self) -> bool:
-        """The batch may have been damaged on the way: reading it again may bring it whole."""
+        """The batch may have been damaged in transit, so it is read again."""
         return self.kind in _DAMAGE
 
 
@@ -330,14 +322,14 @@ class Plan:
     """What to do with one fetched stretch of a partition."""
 
     steps: list[Step] = field(default_factory=list)
-    """In the order of the source; each begins where the one before it ended."""
+    """In the order of the source, without holes."""
     next_offset: int = 0
-    """Where fetching goes on: the end of the last step, or the wanted offset if there is none."""
+    """Where fetching continues: the end of the last step, or the wanted offset if there is none."""
     fault: Fault | None = None
     transactional: bool = False
     """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
     cut_batch_bytes: int = 0
-    """Size of the first batch if not even that one is there whole: a fetch must allow at least so much. Else 0."""
+    """Size of the first batch if it did not come whole: a fetch must allow at least so much. Else 0."""
 
 
 @dataclass(slots=True)
@@ -362,10 +354,10 @@ class Tally:
             self.rebuilt[batch.reason] += 1
 
     def count_dropped(self, step: Dropped) -> None:
-        """Count what had nothing for the target."""
+        """Count a step with nothing for the target."""
         self.dropped[step.reason] += step.record_count
 
     def count_quarantined(self) -> int:
-        """Count a record that is left out and kept in quarantine; returns how many there are by now."""
+        """Count a record that is kept in quarantine. Return how many there are now."""
         self.dropped["quarantined"] += 1
         return self.dropped["quarantined"]
