@@ -4,8 +4,8 @@ Answers to the settings ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apach
 the stores of DefaultSslEngineFactory. ``mm2py/config`` reads the settings, ``access.py`` acts on them.
 
 Certificates and keys come as bytes: PEM, or PKCS12 as keytool and openssl write it. Java reads PKCS12 under the type
-JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without line
-breaks, because a properties file that continues a line by a ``\`` loses them.
+JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without
+line breaks, because a properties file that continues a line by a ``\`` loses them.
 """
 
 from __future__ import annotations
