@@ -25,6 +25,7 @@ from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.schedules import Schedules
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
@@ -65,7 +66,6 @@ class SourceConnector:
         self._gained = asyncio.Event()
         """Since the last round partitions have become ours, others are to be copied, or there is another head: all is
         looked at, also what was refused not long ago."""
-        self._resumption = Resumption(context, self._gaps)
         self._keep_alive = KeepAlive(context)
         self._restart_state = RestartState(context)
         self._previous: PreviousProducers | None = None
@@ -96,19 +96,18 @@ class SourceConnector:
             gaps=self._gaps,
             gained=self._look_at_gained,
         )
+        resumption = Resumption(self._context, self._gaps, task, starting_offsets, self._restart_state)
         self._state.run()
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with FirstErrorGroup() as tasks:
                 tasks.create_task(task.run(), name=f"{self._flow} source task")
-                tasks.create_task(self._watch(task, starting_offsets, discovery, prepared), name=f"{self._flow} watch")
+                tasks.create_task(self._watch(task, resumption, discovery, prepared), name=f"{self._flow} watch")
                 tasks.create_task(releases.run(), name=f"{self._flow} hand-over")
                 tasks.create_task(schedules.run(), name=f"{self._flow} syncs")
                 loads = Loads(task.partitions, self._ownership, self._clock)
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
                 tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
         finally:
             self._state.name = "stopped"
 
@@ -197,9 +196,7 @@ class SourceConnector:
 
     # Watching
 
-    async def _watch(
-        self, task: SourceTask, starting_offsets: StartingOffsets, discovery: Discovery, prepared: Prepared
-    ) -> None:
+    async def _watch(self, task: SourceTask, resumption: Resumption, discovery: Discovery, prepared: Prepared) -> None:
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=5.0)
         discovering = True
         was_coordinator = False
@@ -227,7 +224,7 @@ class SourceConnector:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
                     pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await self._resume_stopped(task, starting_offsets):
+                if not self._draining and await resumption.carry_out():
                     discovery.look_again()
                     discovering = True
                     self._state.metadata_wanted.set()
@@ -244,13 +241,9 @@ class SourceConnector:
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
             leaderless = any(None in {part.source_leader, part.target_leader} for part in task.partitions.values())
-            if leaderless or self._resumption.is_waiting:
+            if leaderless or resumption.is_waiting:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(pause_s)
-
-    async def _resume_stopped(self, task: SourceTask, starting_offsets: StartingOffsets) -> bool:
-        async with task.settling:
-            return await self._resumption.carry_out(task, starting_offsets, self._restart_state)
 
     def _look_at_gained(self) -> None:
         self._gained.set()

@@ -10,7 +10,7 @@ other took 39 s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -210,64 +210,63 @@ class _Do(Enum):
     RESTART = "a partition of a topic that is refused because of a gap is to start at the beginning of today's topic"
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The parts of the flow that carry it out."""
-
-    task: SourceTask
-    starting_offsets: StartingOffsets
-    restart_state: RestartState
-
-
 class Resumption:
     """Lets stopped partitions go on. The flow's connector calls ``carry_out`` between its rounds."""
 
-    def __init__(self, context: FlowContext, gaps: GapKeeper) -> None:
+    def __init__(
+        self,
+        context: FlowContext,
+        gaps: GapKeeper,
+        task: SourceTask,
+        starting_offsets: StartingOffsets,
+        restart_state: RestartState,
+    ) -> None:
         self._flow = context.flow
-        self._gaps = gaps
         self._log = context.log
+        self._gaps = gaps
+        self._task = task
+        self._starting_offsets = starting_offsets
+        self._restart_state = restart_state
         self._has_begun = False
         """Partitions can start that ``carry_out`` has not returned True for yet."""
         self.is_waiting = False
         """A partition that is to go on waits for its leaders: try again soon."""
 
-    async def carry_out(self, task: SourceTask, starting_offsets: StartingOffsets, restart_state: RestartState) -> bool:
+    async def carry_out(self) -> bool:
         """Let partitions go on as policies and operators say. Returns whether a round can start some of them at once.
 
-        Args:
-            restart_state: gets the partitions that were stopped for it.
         Raises: KafkaError; a later call does the rest.
         """
-        parts, gaps = _Parts(task, starting_offsets, restart_state), self._gaps
-        self.is_waiting = False
-        wished = dict(gaps.wishes)
-        begun = await self._begin_again(parts, wished)
-        for key in wished:
-            if key in begun or key not in gaps.stalled:
-                gaps.wishes.pop(key, None)
-        answers: list[tuple[Command, bool, str]] = []
-        for command, verdict in (await self._obey(parts)).items():
-            answers.append((command, verdict.carried_out, verdict.text))
-            self._log.warning(
-                "gap.accepted" if verdict.carried_out else "gap.not_accepted",
-                topic=command.topic,
-                partition=command.partition,
-                why=verdict.text,
-            )
-        await gaps.answer(answers)
+        gaps = self._gaps
+        async with self._task.settling:
+            self.is_waiting = False
+            wished = dict(gaps.wishes)
+            begun = await self._begin_again(wished)
+            for key in wished:
+                if key in begun or key not in gaps.stalled:
+                    gaps.wishes.pop(key, None)
+            verdicts = await self._obey()
+            for command, verdict in verdicts.items():
+                self._log.warning(
+                    "gap.accepted" if verdict.carried_out else "gap.not_accepted",
+                    topic=command.topic,
+                    partition=command.partition,
+                    why=verdict.text,
+                )
+            await gaps.answer(verdicts)
         has_begun, self._has_begun = self._has_begun, False
         return has_begun
 
-    async def _obey(self, parts: _Parts) -> dict[Command, _Verdict]:
+    async def _obey(self) -> dict[Command, _Verdict]:
         """Carry out commands. Returns the answers; commands that cannot be carried out yet have none."""
-        found = {command: self._judge(parts, command) for command in self._gaps.commands()}
+        found = {command: self._judge(command) for command in self._gaps.commands()}
         stalled = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
         held = {(one.topic, one.partition) for one, do in found.items() if do is _Do.RESTART}
-        begun = await self._begin_again(parts, {key: self._gaps.stalled[key].go_on_at for key in stalled})
+        begun = await self._begin_again({key: self._gaps.stalled[key].go_on_at for key in stalled})
         for key, at in begun.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
-        anew = await parts.starting_offsets.begin_anew(held) if held else {}
+        anew = await self._starting_offsets.begin_anew(held) if held else {}
         for key, upstream in anew.items():
             if not isinstance(upstream, str):
                 self._has_begun = True
@@ -284,7 +283,7 @@ class Resumption:
                 verdicts[command] = self._copied_anew(command, anew[key])
         return verdicts
 
-    def _judge(self, parts: _Parts, command: Command) -> _Verdict | _Do | None:
+    def _judge(self, command: Command) -> _Verdict | _Do | None:
         """Return what to do for a command, or what to answer; None while that is not known yet."""
         key = (command.topic, command.partition)
         gaps = self._gaps.of(key)
@@ -294,7 +293,7 @@ class Resumption:
         before = any(gap.done is Done.ACCEPTED and gap.position == command.expected_position for gap in gaps)
         if before and not is_open:
             return _Verdict(True, "it was accepted before.")
-        part, stored = parts.task.partitions.get(key), parts.starting_offsets.positions.get(key)
+        part, stored = self._task.partitions.get(key), self._starting_offsets.positions.get(key)
         if part is None and stored is None:
             return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
         if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
@@ -329,36 +328,34 @@ class Resumption:
         others = f" once partition(s) {', '.join(map(str, waiting))} are accepted too" if waiting else ""
         return _Verdict(True, f"it is copied from its first record on{others}.")
 
-    async def _begin_again(
-        self, parts: _Parts, wanted: Mapping[TopicPartition, int | None]
-    ) -> dict[TopicPartition, int]:
+    async def _begin_again(self, wanted: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
         """Forget stalled partitions, and store operators' positions for them: the next round starts them there.
 
         Returns: at which source offset; partitions that cannot start yet are left out.
         """
         ready: dict[TopicPartition, CopiedPartition] = {}
         for key in wanted:
-            part = parts.task.partitions.get(key)
+            part = self._task.partitions.get(key)
             if part is None or not isinstance(part.copier.state, Stalled):
                 if self._gaps.stalled.pop(key, None) is not None:
                     self._has_begun = True  # the call before was interrupted here
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
-        at = await self._starts(parts, {key: (part, wanted[key]) for key, part in ready.items()})
-        unproven = await parts.starting_offsets.fence_and_prove([key for key in at if self._may_be_open(ready[key])])
+        at = await self._starts({key: (part, wanted[key]) for key, part in ready.items()})
+        unproven = await self._starting_offsets.fence_and_prove([key for key in at if self._may_be_open(ready[key])])
         at = {key: offset for key, offset in at.items() if key not in unproven}
         self.is_waiting = self.is_waiting or len(at) < len(ready)
         if not at:
             return {}
         leaving = [ready[key] for key in at]
         self._has_begun = True
-        await parts.task.remove(at)
-        parts.restart_state.add(leaving)
-        stood = {part.key: parts.task.positions.form(part) for part in leaving if part.copier.owns_position}
-        parts.starting_offsets.positions.update(stood)  # should the next line fail, they stall once more
-        await parts.starting_offsets.set_positions(
+        await self._task.remove(at)
+        self._restart_state.add(leaving)
+        stood = {part.key: self._task.positions.form(part) for part in leaving if part.copier.owns_position}
+        self._starting_offsets.positions.update(stood)  # should the next line fail, they stall once more
+        await self._starting_offsets.set_positions(
             {
-                key: parts.starting_offsets.operators_position(
+                key: self._starting_offsets.operators_position(
                     offset,
                     source_topic_id=ready[key].source_topic_id,
                     target_topic_id=ready[key].target_topic_id,
@@ -376,7 +373,7 @@ class Resumption:
         return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
 
     async def _starts(
-        self, parts: _Parts, wanted: Mapping[TopicPartition, tuple[CopiedPartition, int | None]]
+        self, wanted: Mapping[TopicPartition, tuple[CopiedPartition, int | None]]
     ) -> dict[TopicPartition, int]:
         """Return where to start. More may have expired by now, so the source's leaders are asked."""
         asked = {
@@ -384,7 +381,7 @@ class Resumption:
             for key, (part, at) in wanted.items()
             if at is None or self._gaps.stalled[key].kind is GapKind.EXPIRED
         }
-        starts = await parts.starting_offsets.log_starts(asked)
+        starts = await self._starting_offsets.log_starts(asked)
         return {
             key: max(at or 0, starts.get(key, 0))
             for key, (_, at) in wanted.items()

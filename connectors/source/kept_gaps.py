@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -204,7 +204,7 @@ class KeptGaps:
         await status.remove(name for name in outdated if name in status.records)
         self._outdated -= outdated
 
-    async def answer(self, answers: Sequence[tuple[Command, bool, str]]) -> None:
+    async def answer(self, answers: Mapping[Command, tuple[bool, str]]) -> None:
         """Answer commands: whether they were carried out, and in words. The gaps they name are written first.
 
         Raises: as ``flush``.
@@ -213,8 +213,7 @@ class KeptGaps:
             return
         await self.flush()
         now_ms = self._clock.wall_ms()
-        made = {one: Answer(one.command_id, carried_out, text, now_ms) for one, carried_out, text in answers}
-        await self._status.answer(made)
+        await self._status.answer({one: Answer(one.command_id, *said, now_ms) for one, said in answers.items()})
 
     async def written(self) -> None:
         """Wait until all gaps are in the status topic: a position that passes a gap over must not be stored before.

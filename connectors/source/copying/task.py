@@ -1,8 +1,8 @@
 """The source task of a flow: copies partitions from the source cluster to their remote topics.
 
 Answers to MirrorSourceTask and the worker's source loop of Apache Kafka's Connect. It owns the copiers of its
-partitions, runs a lane for each broker they touch, carries out what the copiers ask for, and keeps their positions on
-the target: before a partition's first batch, then at most ``position_interval_s`` behind, and once more when it drains.
+partitions, runs a lane for each broker, and carries out what the copiers ask for. It stores their positions on the
+target: before a partition's first batch, then at most ``position_interval_s`` late, and when the partition is drained.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.lanes import Lanes, Stalls
@@ -20,8 +21,8 @@ from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job, Reconciler
 from connectors.source.recovery.reconciliation import Reconciliation
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from mm2py.errors import Mm2Error
-from mm2py.kafka.cluster import ClusterMetadata
+from mm2py.errors import FirstErrorGroup, Mm2Error
+from mm2py.kafka.cluster import ClusterMetadata, PartitionMetadata
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.incarnation import Fenced
@@ -44,14 +45,14 @@ from mm2py.replication.copying.states import Copying, Drained, Waiting
 from mm2py.replication.position_store import PositionStore
 
 DRAIN_S: Final = 30.0
-"""How long a stop waits for the target to answer what is on its way."""
+"""How long a stop waits for the target to answer the batches in flight."""
 FINAL_POSITIONS_S: Final = 5.0
 """How long a stop then waits for the last positions to be stored."""
 REPORT_EVERY_S: Final = 1.0
 
 
 class DrainIncomplete(Mm2Error):
-    """The target did not answer for everything in time: the next life shuts this one out, and reconciles."""
+    """The target did not answer all batches in time: the next attempt fences this one, and reconciles."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(
@@ -61,17 +62,17 @@ class DrainIncomplete(Mm2Error):
 
 
 class PositionsNotStored(Mm2Error):
-    """All was answered, and the target did not take the last positions in time."""
+    """All batches were answered, but the target did not store the last positions in time."""
 
     def __init__(self, positions: int, problem: str) -> None:
         super().__init__(
             f"{positions} position(s) could not be stored within {FINAL_POSITIONS_S:g} s: {problem or 'no answer'}.",
-            remedy="Nothing is lost, and nothing repeated: the next start finds out from the remote partitions.",
+            remedy="Nothing is lost, and nothing repeated: the next start reads them from the remote partitions.",
         )
 
 
 class SourceTask:
-    """Copies the partitions it is given until it is drained."""
+    """Copies the partitions that are added, until it is drained."""
 
     def __init__(
         self,
@@ -86,14 +87,14 @@ class SourceTask:
         """Make one; ``run`` starts it.
 
         Args:
-            keep: puts a record into quarantine and tells whether it is there.
-            gaps_written: returns when the gaps that were met are known to the next attempt, or cannot be for now.
+            keep: puts a record into quarantine; returns False if that failed.
+            gaps_written: returns when the gaps that were met are stored, or cannot be stored for now.
         """
         self.partitions: dict[TopicPartition, CopiedPartition] = {}
         self.settling = asyncio.Lock()
         """Held while partitions start, are released, or go on behind a gap: one thing at a time."""
         self.unsettled: set[TopicPartition] = set()
-        """Partitions that were drained, and of which something that was sent may be stored later."""
+        """Partitions that were drained, and of which a batch in flight may be stored later."""
         self.is_draining = False
         """The whole task is being drained, or was."""
         self._context = context
@@ -123,17 +124,15 @@ class SourceTask:
         self._settled = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
 
-    # What the connector does with it
-
     async def run(self) -> None:
-        """Copy until cancelled; call ``drain`` before that to repeat nothing later.
+        """Copy until cancelled. After ``drain`` a restart repeats nothing.
 
         Raises:
-            Fenced: another process writes under our id; come back under a new one.
+            Fenced: another process writes under our producer id; the flow needs a new one.
             BrokerRefused: positions cannot be kept on the target.
         """
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with FirstErrorGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self.positions.run(), name="positions")
                 tasks.create_task(self._resume_waiting(), name="resume")
@@ -142,8 +141,6 @@ class SourceTask:
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
                 self._lead_lanes()
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
         finally:
             self._tasks = None
             self.lanes.close()
@@ -154,10 +151,11 @@ class SourceTask:
         jobs: Sequence[Job] = (),
         behind_mm2: Sequence[CopiedPartition] = (),
     ) -> None:
-        """Begin to copy partitions; each stores its position before its first batch. While draining nothing begins.
+        """Start to copy partitions, unless the task is being drained.
 
-        ``jobs`` are those among them that an earlier life may have written to since its position, ``behind_mm2``
-        those that MirrorMaker 2 may have.
+        Args:
+            jobs: for those that a previous producer may have written to behind the stored position.
+            behind_mm2: those that MirrorMaker 2 may have written to behind it.
         """
         if self.is_draining:
             return
@@ -170,16 +168,16 @@ class SourceTask:
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Drain partitions, store where they stand, and forget them. What cannot be stored soon is stored later."""
+        """Drain partitions, store their positions, and forget them. A position that cannot be stored soon is owed."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
         self.forget(leaving)
 
     def forget(self, leaving: Iterable[CopiedPartition]) -> None:
-        """Copy these no more. What is to be known of them must be stored, or owed."""
+        """Copy partitions no more. Their positions must be stored, or owed."""
         for part in leaving:
             if self.partitions.get(part.key) is not part:
-                continue  # two had them drained, for one reason each
+                continue  # it was drained for two reasons
             del self.partitions[part.key]
             self.positions.forget(part)
             self._waiting.pop(part, None)
@@ -188,20 +186,20 @@ class SourceTask:
             self.lanes.forget(part)
 
     def start_draining(self, leaving: Iterable[CopiedPartition]) -> None:
-        """Read no more of these and send nothing more; they are ``DRAINED`` when all that was sent is answered."""
+        """Read and send no more of these; each is ``Drained`` when its batches in flight are answered."""
         for part in leaving:
             self._handle(part, Drain())
 
     def settle_gaps(self, leaving: Iterable[CopiedPartition]) -> None:
-        """No answer will come for these: what is known of their gaps is said."""
+        """Have the gaps of partitions reported, for which no answer will come any more."""
         for part in leaving:
             self._handle(part, DrainGivenUp())
 
     async def drain(self) -> None:
-        """Stop reading, wait for what is on its way, store final positions: a restart then repeats nothing.
+        """Stop reading, wait for the batches in flight, store final positions.
 
         Raises:
-            DrainIncomplete, PositionsNotStored: the target did not answer in time; the next life reconciles the rest.
+            DrainIncomplete, PositionsNotStored: the target did not answer in time; the next attempt reconciles.
         """
         self.is_draining = True
         left, not_stored = await self._drain(list(self.partitions.values()), patience_s=FINAL_POSITIONS_S)
@@ -211,34 +209,30 @@ class SourceTask:
             raise PositionsNotStored(not_stored, self.positions.problem)
 
     def change(self) -> None:
-        """Take other settings up at the next request; nothing under way ends."""
+        """Use other settings from the next request on."""
         self.lanes.change()
         for part in self.partitions.values():
             part.copier.handle(SettingsChanged(self._context.copy_settings))
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
-        """Take in who leads the source partitions now."""
+        """Take in the leaders of source partitions."""
         for part in self.partitions.values():
-            topic = metadata.topics.get(part.source_topic)
-            found = None if topic is None else topic.partitions.get(part.partition)
-            if topic is None or found is None or part.source_topic_id not in {None, topic.topic_id}:
-                continue
-            if found.leader_epoch >= part.source_leader_epoch:
+            found = _found(metadata, part.source_topic, part.source_topic_id, part.partition)
+            if found is not None and found.leader_epoch >= part.source_leader_epoch:
                 if found.leader != part.source_leader:
-                    part.reading = None  # what the old leader still answers is not waited for
+                    part.reading = None  # do not wait for the old leader's answer
                 part.source_leader, part.source_leader_epoch = found.leader, found.leader_epoch
         self._lead_lanes()
 
     def learn_target(self, metadata: ClusterMetadata) -> None:
-        """Take in who leads the remote partitions now. Under another leader epoch nothing is sent to a partition until
-        its end was looked at; what a broker that is behind tells is left."""
+        """Take in the leaders of remote partitions; older metadata of a broker that is behind is ignored.
+
+        Under another leader epoch a copier sends nothing before the partition's end is verified.
+        """
         for part in self.partitions.values():
-            topic = metadata.topics.get(part.target_topic)
-            found = None if topic is None else topic.partitions.get(part.partition)
-            if topic is None or found is None or part.target_topic_id not in {None, topic.topic_id}:
-                continue
+            found = _found(metadata, part.target_topic, part.target_topic_id, part.partition)
             known = part.copier.target_leader_epoch
-            if part.target_topic_id is not None and known is not None and found.leader_epoch < known:
+            if found is None or (part.target_topic_id and known is not None and found.leader_epoch < known):
                 continue
             part.target_leader = found.leader
             for effect in part.copier.handle(TargetLed(found.leader_epoch)):
@@ -341,7 +335,7 @@ class SourceTask:
                 await self._waiting_changed.wait()
 
     async def _report(self) -> None:
-        while True:  # a task of its own: storing positions may wait for the very broker that is to be reported
+        while True:
             await asyncio.sleep(REPORT_EVERY_S)
             self.positions.look()
             self._reports.say_waits(self._clock.monotonic())
@@ -350,9 +344,9 @@ class SourceTask:
             self._reports.say_repacked()
 
     async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
-        """Settle partitions and store where they stand.
+        """Drain partitions and store their positions.
 
-        Returns how many the target left without an answer, and how many positions are not stored for now.
+        Returns how many have batches without an answer, and how many positions are not stored for now.
         """
         self.start_draining(leaving)
         try:
@@ -363,7 +357,13 @@ class SourceTask:
         except TimeoutError:
             self.settle_gaps(leaving)
         self.unsettled.update(part.key for part in leaving if part.copier.is_unsettled)
-        # Those handed over meanwhile have another owner by now, who alone says where they stand.
+        # A partition that was released meanwhile has another owner by now, and only that one stores its position.
         ours = [part for part in leaving if self._is_wanted(part)]
         not_stored = await self.positions.store_final(ours, patience_s=patience_s)
         return sum(not isinstance(part.copier.state, Drained) for part in leaving), not_stored
+
+
+def _found(metadata: ClusterMetadata, topic: str, topic_id: UUID | None, number: int) -> PartitionMetadata | None:
+    """Return what metadata says of a partition; None if it lacks it, or has another topic of that name."""
+    found = metadata.topics.get(topic)
+    return found.partitions.get(number) if found is not None and topic_id in {None, found.topic_id} else None
