@@ -99,7 +99,7 @@ class AssignedPositions:
         """These are no longer ours."""
         keys = list(keys)
         self._held.difference_update(keys)
-        self._gaps.let_go(keys)
+        self._gaps.forget(keys)
 
 
 BEFORE_COPYING: Final = (Reconciling, Storing)

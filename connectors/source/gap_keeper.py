@@ -126,7 +126,7 @@ class GapKeeper(KeptGaps):
             )
         return done
 
-    def begun(self, partitions: Iterable[CopiedPartition], starting_offsets: StartingOffsets) -> None:
+    def started(self, partitions: Iterable[CopiedPartition], starting_offsets: StartingOffsets) -> None:
         """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
         for part in partitions:
             self.held.discard(part.key)
@@ -138,10 +138,10 @@ class GapKeeper(KeptGaps):
             else:
                 self._hold_stopped(part)
 
-    def let_go(self, keys: Iterable[TopicPartition]) -> None:
-        """See ``KeptGaps.let_go``."""
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """See ``KeptGaps.forget``."""
         keys = list(keys)
-        super().let_go(keys)
+        super().forget(keys)
         for key in keys:
             self.held.discard(key)
             self.stalled.pop(key, None)
@@ -241,9 +241,9 @@ class Resumption:
         async with self._task.settling:
             self.is_waiting = False
             wished = dict(gaps.wishes)
-            begun = await self._begin_again(wished)
+            going_on = await self._restart(wished)
             for key in wished:
-                if key in begun or key not in gaps.stalled:
+                if key in going_on or key not in gaps.stalled:
                     gaps.wishes.pop(key, None)
             verdicts = await self._obey()
             for command, verdict in verdicts.items():
@@ -262,12 +262,12 @@ class Resumption:
         found = {command: self._judge(command) for command in self._gaps.commands()}
         stalled = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
         held = {(one.topic, one.partition) for one, do in found.items() if do is _Do.RESTART}
-        begun = await self._begin_again({key: self._gaps.stalled[key].go_on_at for key in stalled})
-        for key, at in begun.items():
+        going_on = await self._restart({key: self._gaps.stalled[key].go_on_at for key in stalled})
+        for key, at in going_on.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
-        anew = await self._starting_offsets.begin_anew(held) if held else {}
-        for key, upstream in anew.items():
+        restarted = await self._starting_offsets.restart(held) if held else {}
+        for key, upstream in restarted.items():
             if not isinstance(upstream, str):
                 self._has_begun = True
                 self._gaps.held.discard(key)
@@ -277,10 +277,10 @@ class Resumption:
             key = (command.topic, command.partition)
             if isinstance(do, _Verdict):
                 verdicts[command] = do
-            elif key in begun:
-                verdicts[command] = _Verdict(True, f"it goes on at source offset {begun[key]}.")
-            elif key in anew:
-                verdicts[command] = self._copied_anew(command, anew[key])
+            elif key in going_on:
+                verdicts[command] = _Verdict(True, f"it goes on at source offset {going_on[key]}.")
+            elif key in restarted:
+                verdicts[command] = self._restarted(command, restarted[key])
         return verdicts
 
     def _judge(self, command: Command) -> _Verdict | _Do | None:
@@ -317,7 +317,7 @@ class Resumption:
             return _Verdict(False, "no gap of it is known just now; it is not copied for another reason.")
         return _Do.RESTART
 
-    def _copied_anew(self, command: Command, upstream: TopicMetadata | str) -> _Verdict:
+    def _restarted(self, command: Command, upstream: TopicMetadata | str) -> _Verdict:
         if isinstance(upstream, str):
             return _Verdict(False, upstream)
         waiting = sorted(
@@ -328,7 +328,7 @@ class Resumption:
         others = f" once partition(s) {', '.join(map(str, waiting))} are accepted too" if waiting else ""
         return _Verdict(True, f"it is copied from its first record on{others}.")
 
-    async def _begin_again(self, wanted: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    async def _restart(self, wanted: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
         """Forget stalled partitions, and store operators' positions for them: the next round starts them there.
 
         Returns: at which source offset; partitions that cannot start yet are left out.

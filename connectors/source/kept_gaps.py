@@ -109,7 +109,7 @@ class KeptGaps:
             if (gap.topic, gap.partition) in wanted:
                 self._gaps.setdefault((gap.topic, gap.partition), {})[gap.key] = gap
 
-    def let_go(self, keys: Iterable[TopicPartition]) -> None:
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Forget partitions that have another owner now. What is still to be written is written."""
         for key in keys:
             self._gaps.pop(key, None)

@@ -105,10 +105,9 @@ class RemoteRules:
         return rules
 
 
-def _values(found: object) -> dict[str, str]:
-    if isinstance(found, BrokerRefused) or not isinstance(found, list):
-        return {}
-    return {entry.name: entry.value for entry in found if entry.value is not None}
+def _values(found: Sequence[admin.ConfigEntry] | BrokerRefused | None) -> dict[str, str]:
+    known = () if found is None or isinstance(found, BrokerRefused) else found
+    return {entry.name: entry.value for entry in known if entry.value is not None}
 
 
 LOOK_EVERY_S: Final = 5.0
@@ -324,7 +323,7 @@ class BrokerLookups:
         self._looked_up.pop(part, None)
 
     async def find_offsets(self, part: CopiedPartition) -> None:
-        """Tell the copier where the source log begins and ends."""
+        """Tell the copier the first and the next offset of the source log."""
         if part.source_leader is None:
             return
         first = await end_of(self._source, part.source_leader, part.key, EARLIEST)
@@ -335,10 +334,8 @@ class BrokerLookups:
         """Look up how large a batch the remote topic takes. A size that the target has refused is too large, whatever
         the settings say."""
         topic = part.target_topic
-        limit = part.rules.max_message_bytes
-        found = (await admin.describe_topic_configs(self._target, [topic], keys=["max.message.bytes"]))[topic]
-        if not isinstance(found, BrokerRefused):
-            limit = next((int(entry.value or limit) for entry in found if entry.name == "max.message.bytes"), limit)
+        found = await admin.describe_topic_configs(self._target, [topic], keys=["max.message.bytes"])
+        limit = int(_values(found.get(topic)).get("max.message.bytes", part.rules.max_message_bytes))
         for other in self._partitions.values():
             if other.target_topic == topic:
                 refused = other.copier.refused_bytes

@@ -225,24 +225,24 @@ class PositionKeeper:
         Returns how long nothing else will be due.
         """
         now_s = self._clock.monotonic()
-        begun: dict[int, _Write] = {}
+        writes: dict[int, _Write] = {}
         for key in self._owed:
             if (number := self._number_of(key)) not in self._under_way:
-                begun.setdefault(number, _Write(now_s)).owed.append(key)
+                writes.setdefault(number, _Write(now_s)).owed.append(key)
         for part in list(self._starting):
             if (number := self._number_of(part.key)) not in self._under_way:
-                begun.setdefault(number, _Write(now_s)).starting.append(part)
+                writes.setdefault(number, _Write(now_s)).starting.append(part)
                 del self._starting[part]
         if now_s >= self._round_at_s:
-            self._round_at_s = now_s + self._choose_changed(begun, now_s)
-        for number, write in begun.items():
+            self._round_at_s = now_s + self._choose_changed(writes, now_s)
+        for number, write in writes.items():
             self._under_way[number] = write
             tasks.create_task(self._write(number, write), name=f"{self._store.topic}-{number} positions")
         return max(0.0, self._round_at_s - now_s)
 
-    def _choose_changed(self, begun: dict[int, _Write], now_s: float) -> float:
+    def _choose_changed(self, writes: dict[int, _Write], now_s: float) -> float:
         """Add changed positions, as many as the worker may store. Returns when to look again."""
-        first = {part for write in (*begun.values(), *self._under_way.values()) for part in write.starting}
+        first = {part for write in (*writes.values(), *self._under_way.values()) for part in write.starting}
         changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
         most = self._account.take(len(changed), now_s)
         pause_s = self._context.settings.position_interval_s
@@ -250,7 +250,7 @@ class PositionKeeper:
             changed = sorted(changed, key=lambda part: self._behind_since_s[part.key])[:most]
             pause_s = min(pause_s, self._account.again_in_s(now_s))
         for part in changed:
-            begun.setdefault(self._number_of(part.key), _Write(now_s)).changed.append(part)
+            writes.setdefault(self._number_of(part.key), _Write(now_s)).changed.append(part)
         return pause_s
 
     def _changed(self, first: Iterable[CopiedPartition], now_s: float) -> list[CopiedPartition]:
@@ -364,14 +364,15 @@ class PositionKeeper:
         fresh = {number: why for number, why in self._held_up.items() if number not in self._said_held_up}
         for why, numbers in _by_reason(fresh).items():
             kept = [part for number in numbers for part in parts.get(number, ())]
-            begin = sum(isinstance(part.copier.state, Storing) for part in kept)
+            waiting = sum(isinstance(part.copier.state, Storing) for part in kept)
             self._log.warning(
                 "positions.held_up",
                 topic=self._store.topic,
                 partitions=_named(numbers),
                 why=why,
-                effect=f"{begin} copied partitions wait until their first position is stored; {len(kept) - begin} are"
-                " copied, and their positions are stored later: a crash before that leaves more to reconcile",
+                effect=f"{waiting} copied partitions wait until their first position is stored;"
+                f" {len(kept) - waiting} are copied, and their positions are stored later: a crash before that leaves"
+                " more to reconcile",
             )
         over = self._said_held_up - self._held_up.keys()
         if over:

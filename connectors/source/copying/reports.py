@@ -101,8 +101,8 @@ class Reports:
         self._forget_granted()
         waits: dict[tuple[str, str], int] = {}
         for part in self._partitions.values():
-            begins = isinstance(part.copier.state, Reconciling) or part.waits_for_position
-            held_up = part.lacks_leader or begins or part.copier.is_end_unverified
+            starting = isinstance(part.copier.state, Reconciling) or part.waits_for_position
+            held_up = part.lacks_leader or starting or part.copier.is_end_unverified
             since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
             if not held_up:
                 self._held_up.pop(part, None)

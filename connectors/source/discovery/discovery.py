@@ -305,7 +305,7 @@ class Discovery:
             ours, self._task.partitions, await self._restart_state.identity_for(ours)
         )
         self._restart_state.begun(begun.partitions)
-        self._gaps.begun(begun.partitions, self._starting_offsets)
+        self._gaps.started(begun.partitions, self._starting_offsets)
         self._task.add(
             begun.partitions,
             [job for job in begun.jobs if not isinstance(job.part.copier.state, Stalled)],

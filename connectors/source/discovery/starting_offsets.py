@@ -356,7 +356,7 @@ class StartingOffsets:
         """Return where source partitions begin; those whose leaders do not answer are left out."""
         return await find_offsets(self._source, leaders, EARLIEST)
 
-    async def begin_anew(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, TopicMetadata | str]:
+    async def restart(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, TopicMetadata | str]:
         """Let partitions that a gap stops begin at the start of the source topics as they are now.
 
         Returns:

@@ -112,10 +112,10 @@ class SourceSearch:
     """Walks the source until the last records fit. Steps come from ``plan``, so what is not copied does not count."""
 
     def __init__(self, last_records: LastRecords, from_offset: int, leader_epoch: int, *, records_most: int) -> None:
-        """Begin at a position.
+        """Start at a position.
 
         Args:
-            from_offset: the next source offset by the position, > 0; reading begins one before it.
+            from_offset: the next source offset by the position, > 0; reading starts one before it.
             leader_epoch: of the record before it, -1 if not known.
             records_most: the remote partition has no more offsets than that.
         """
