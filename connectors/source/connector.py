@@ -183,7 +183,7 @@ class SourceConnector:
         """Say in words how often a record is there after crashes, and why not once, if so."""
         if self._context.settings.many_to_one:
             return "at-least-once, several flows in one topic"
-        unfenced = (self._previous is not None and self._previous.unfenced) or self._ownership.fates.unfenced
+        unfenced = (self._previous is not None and self._previous.unfenced) or self._ownership.known_producers.unfenced
         reasons = [why for why in (self._context.incarnation.degraded, unfenced) if why]
         if reasons:
             return f"at-least-once ({'; '.join(reasons)})"

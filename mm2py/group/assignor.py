@@ -1,19 +1,14 @@
-"""Spreads weighted items over places, and moves as little as it can. Pure; what is spread it does not know.
+"""Which worker runs which task: spreads measured bytes/s over the live workers, and moves little. Pure.
 
-Places are *in balance* when none carries more than the mean plus the heaviest item. Then nothing moves: that band is
-the hysteresis. The least loaded place is never above the mean, so it can take any item and stay in the band; that is
-why one look at every overloaded place is enough, and why no place is relieved into another's overload.
+Answers to Connect's ``IncrementalCooperativeAssignor``, which counts tasks.
 
-A place that comes with nothing would be left idle by that rule alone (it lowers the mean, often by less than the
-heaviest item): it gets items until it carries the mean less the heaviest item, and one in any case.
+Workers are *in balance* when none carries more than the mean plus the heaviest item; then nothing moves. The least
+loaded worker is never above the mean, so it can take any item and stay in balance. By this rule alone a worker that
+joins would often stay idle, because it lowers the mean by less than the heaviest item. So it gets items until it
+carries the mean less the heaviest item, and at least one.
 
-Who runs what: spreads pieces of work over the live workers, and moves few of them. Pure.
-
-In MirrorMaker 2 this is Connect's ``IncrementalCooperativeAssignor``; it counts tasks, here measured bytes/s weigh.
-When a worker carries too much or too little, and which piece then moves, says ``worker/balance.py``.
-
-A bounded flow (``tasks_max``) is first dealt, by the same rule, into as many tasks as it may have; these then take part
-as wholes. So a flow of one task moves whole, and no move can open a worker too many.
+A bounded flow (``tasks_max``) is first divided, by the same rule, into as many tasks as it may have, which then move as
+wholes. So no move can make it run on a worker too many.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Which flows lead into which remote topics: who was listed first has one, unless all are to be mixed there. Pure.
+"""Who owns what in a group: tasks, and the remote topics that flows copy into. Pure.
 
-MirrorMaker 2 mixes them unasked: under the identity policy a topic that two sources have becomes one.
-
-Which member owns which share, and whether it must still wait for the previous owner. Pure.
-
-Connect revokes tasks in one rebalance and assigns them in the next. Here a share is assigned at once, and its new owner
+Connect revokes tasks in one rebalance and assigns them in the next. Here a task is assigned at once, and its new owner
 waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``).
-Invariant: at most one member may run a share. It is the owner, or the previous owner until it has released the share.
+Invariant: at most one member may run a task. It is the owner, or the previous owner until it has released the task.
+
+MirrorMaker 2 lets several flows write to one remote topic: under the identity policy a topic that two sources have
+becomes one. Here the flow that was listed first has the remote topic, unless all its flows want to be mixed.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from mm2py.records.control_record import MemberId, TaskName, TopicClaim, pack, u
 
 
 class TopicClaims:
-    """Of all flows of a group, as their heads have listed them."""
+    """The claims of a group's flows on remote topics, as their coordinators have listed them."""
 
     def __init__(self) -> None:
         self.by_flow: dict[Flow, dict[str, TopicClaim]] = {}
         """By source topic."""
         self._into: dict[str, tuple[tuple[Flow, bool], ...]] = {}
-        """By remote topic: the flows that lead there, and whether they mix."""
+        """By remote topic: the flows that copy into it, and whether they may be mixed."""
 
     def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
         """Return the flows because of which ``flow`` must not copy a topic there."""
@@ -46,7 +45,7 @@ class TopicClaims:
         return True
 
     def drop(self, flow: Flow, topic: str) -> None:
-        """A flow does not copy a topic any more."""
+        """A flow copies a topic no more."""
         claim = self.by_flow.get(flow, {}).pop(topic, None)
         if claim is None:
             return
@@ -59,7 +58,7 @@ class TopicClaims:
             del self._into[remote]
 
     def keep(self, flows: Collection[Flow]) -> None:
-        """Drop all others."""
+        """Drop the claims of all other flows."""
         for flow in self.by_flow.keys() - flows:
             for topic in list(self.by_flow[flow]):
                 self.drop(flow, topic)
@@ -67,7 +66,7 @@ class TopicClaims:
 
     @classmethod
     def of(cls, by_flow: Mapping[Flow, Mapping[str, TopicClaim]]) -> TopicClaims:
-        """Return what these flows lead into."""
+        """Return the claims of these flows."""
         found = cls()
         for flow, claims in by_flow.items():
             for topic, claim in claims.items():
@@ -76,21 +75,22 @@ class TopicClaims:
 
 
 class Owned(NamedTuple):
-    """The owner of one share. A share with neither an owner nor a previous one to wait for is not kept."""
+    """The owner of one task. A task with neither an owner nor a previous owner is not kept."""
 
     member: MemberId | None
     waits_for: MemberId | None
     generation: int
-    """In which the waiting began; without waiting, in which it got this owner."""
+    """In which it was revoked; if it waits for no previous owner, in which it got this owner."""
 
 
 class Revocations:
-    """The owners of all shares of a group. Everything is found by member as well: there may be 50,000."""
+    """The owners of all tasks of a group, and previous owners that have not released them. There may be 50,000 tasks,
+    so they are found by member as well."""
 
     def __init__(self) -> None:
         self.owners: dict[TaskName, Owned] = {}
         self.changes = 0
-        """Grows with every share that changes."""
+        """Grows with every task that changes."""
         self.flow_changes: dict[Flow, int] = {}
         """As ``changes``, for each flow."""
         self._owned: dict[MemberId, dict[TaskName, None]] = {}
@@ -104,77 +104,77 @@ class Revocations:
         """What a member must drain and release. Not to be kept: it changes."""
         return self._awaited.get(member, {}).keys()
 
-    def give(self, share: TaskName, to: MemberId | None, generation: int) -> None:
-        """Move a share. Its new owner waits for the member that may run it; owners in between have not begun.
+    def give(self, task: TaskName, to: MemberId | None, generation: int) -> None:
+        """Move a task. Its new owner waits for the member that may run it; owners in between have not started.
 
-        The story of the share that came back: w1's goes to w2, and before w1 has drained it to w1 again. w1 still
-        waits for itself: it may have stopped copying already, and has to say so before it begins anew.
+        The story of the task that came back: a task of w1 goes to w2, and back to w1 before w1 has drained it. w1 waits
+        for itself: it may have stopped copying already, and has to release the task before it starts again.
         """
-        old = self.owners.get(share)
+        old = self.owners.get(task)
         if old is None:
             if to is not None:
-                self._set(share, _NOBODY, Owned(to, None, generation))
+                self._set(task, _NOBODY, Owned(to, None, generation))
         elif old.member != to:
             since = generation if old.waits_for is None else old.generation
-            self._set(share, old, Owned(to, old.waits_for or old.member, since))
+            self._set(task, old, Owned(to, old.waits_for or old.member, since))
 
-    def release(self, member: MemberId, shares: Iterable[TaskName], generation: int) -> None:
-        """A member has drained shares, as of a generation.
+    def release(self, member: MemberId, tasks: Iterable[TaskName], generation: int) -> None:
+        """A member has drained tasks, as of a generation.
 
-        The story of the late duplicate: w1 releases a share in generation 2 and gets it back in 3; in 4 it goes to w2
+        The story of the late duplicate: w1 releases a task in generation 2 and gets it back in 3; in 4 it goes to w2
         again. Now the release of 2 is appended once more, by a retry that hung on the way. It says nothing about 4.
         """
-        for share in shares:
-            old = self.owners.get(share)
+        for task in tasks:
+            old = self.owners.get(task)
             if old is not None and old.waits_for == member and old.generation <= generation:
-                self._set(share, old, old._replace(waits_for=None))
+                self._set(task, old, old._replace(waits_for=None))
 
     def evict(self, dead: MemberId, generation: int) -> None:
-        """A member may still run what it owns, and will not say when it has stopped."""
-        for share in list(self.owned_by(dead)):
-            self.give(share, None, generation)
+        """A member was evicted: it may still run what it owns, and will not say when it has stopped."""
+        for task in list(self.owned_by(dead)):
+            self.give(task, None, generation)
 
     def forget(self, ended: MemberId) -> None:
-        """A member runs nothing any more: all that it wrote under was fenced, or it left drained."""
-        for share in list(self.owned_by(ended)):
-            old = self.owners[share]
-            self._set(share, old, old._replace(member=None))
-        for share in list(self.awaited_of(ended)):
-            old = self.owners[share]
-            self._set(share, old, old._replace(waits_for=None))
+        """A member runs nothing any more: all its producers were fenced, or it left drained."""
+        for task in list(self.owned_by(ended)):
+            old = self.owners[task]
+            self._set(task, old, old._replace(member=None))
+        for task in list(self.awaited_of(ended)):
+            old = self.owners[task]
+            self._set(task, old, old._replace(waits_for=None))
         self._owned.pop(ended, None)
         self._awaited.pop(ended, None)
 
     def to_json(self) -> Any:
         kinds = {owned: number for number, owned in enumerate(sorted(set(self.owners.values()), key=repr))}
-        return {"kinds": list(kinds), "shares": pack({share: kinds[owned] for share, owned in self.owners.items()})}
+        return {"kinds": list(kinds), "tasks": pack({task: kinds[owned] for task, owned in self.owners.items()})}
 
     @classmethod
     def from_json(cls, fields: Any) -> Revocations:
         found = cls()
         kinds = [Owned(*kind) for kind in fields["kinds"]]
-        for share, number in unpack(fields["shares"]).items():
-            found._set(share, _NOBODY, kinds[number])
+        for task, number in unpack(fields["tasks"]).items():
+            found._set(task, _NOBODY, kinds[number])
         return found
 
-    def _set(self, share: TaskName, old: Owned, new: Owned) -> None:
-        # Each look into a dict hashes the share anew, and an assignment of 50,000 must not hold up the beats.
+    def _set(self, task: TaskName, old: Owned, new: Owned) -> None:
+        # Each look into a dict hashes the task, and an assignment of 50,000 must not delay the heartbeats.
         if new.member != old.member:
             if old.member is not None:
-                del self._owned[old.member][share]
+                del self._owned[old.member][task]
             if new.member is not None:
-                self._owned.setdefault(new.member, {})[share] = None
+                self._owned.setdefault(new.member, {})[task] = None
         if new.waits_for != old.waits_for:
             if old.waits_for is not None:
-                del self._awaited[old.waits_for][share]
+                del self._awaited[old.waits_for][task]
             if new.waits_for is not None:
-                self._awaited.setdefault(new.waits_for, {})[share] = None
+                self._awaited.setdefault(new.waits_for, {})[task] = None
         if new.member is None and new.waits_for is None:
-            del self.owners[share]
+            del self.owners[task]
         else:
-            self.owners[share] = new
+            self.owners[task] = new
         self.changes += 1
-        self.flow_changes[share.flow] = self.flow_changes.get(share.flow, 0) + 1
+        self.flow_changes[task.flow] = self.flow_changes.get(task.flow, 0) + 1
 
 
 _NOBODY = Owned(None, None, 0)

@@ -1,12 +1,8 @@
 """The control log of one group on one target cluster: opened, read as it grows, appended to.
 
-Answers to KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here the log is cleaned by
-deletion, and a joiner reads back only to the last snapshot. Everybody must see the same records in the same order, so
-a log that was cut back or made anew (H7) is never read on: whoever read of the old one has to join again.
-
-What a joiner has to know of a control log whose oldest records are gone: who is there already, and who leads.
-
-Connect's workers learn it from the group coordinator.
+Answers to KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here old records are deleted,
+and a joiner reads back only to the last snapshot. All workers must see the same records in the same order. So a log
+that was cut back or recreated (docs/broker-facts.md#h7) is never read on: its readers have to join again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The leader of the control log's one partition: who it is, what it is asked, and what its answers tell of the log.
+"""The topic of the control log, and requests to the leader of its one partition.
 
-Answers to the Fetcher and Sender of Apache Kafka's clients, for one partition. Each request is sent once; what an
-answer says of another log than the one that was read (H7) is said by ControlLogLost, everything else by the broker's
-error.
-
-The topic of the control log: found or made, and turned down where its settings would make readers judge differently.
-
-Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic, or check its cleanup policy.
+Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic or check its cleanup policy,
+and to the Fetcher and Sender of Kafka's clients. A topic is refused if readers would judge differently because of its
+settings. Each request is sent once; ControlLogLost says that an answer is about another log than the one that was read
+(docs/broker-facts.md#h7).
 """
 
 from __future__ import annotations

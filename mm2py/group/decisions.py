@@ -1,7 +1,7 @@
-"""What a member does about what it has read: it claims leadership; a leader evicts, fences, plans, and snapshots. Pure.
+"""What a member decides: to claim leadership; as leader to evict, fence, assign and write snapshots. Pure.
 
-Answers to the part of Connect's group that its leader plays (performTaskAssignment). Whatever is decided here is only
-written to the control log; it counts, or is void, by the rules of ``membership.py`` at the place where it then stands.
+Answers to what the leader of Connect's group does (performTaskAssignment). A decision is only written to the control
+log. The rules of ``membership.py`` say whether it counts at the place where it then stands.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from mm2py.records.control_record import (
 
 SNAPSHOT_EVERY_MS: Final = 60_000
 BALANCE_EVERY_MS: Final = 60_000
-"""How often measured loads may move shares of members that were there before. All these are in log time."""
+"""How often measured loads may move tasks of members that were there before. All these are in log time."""
 PART_BYTES_MOST: Final = 512 * 1024
-"""Of one record. A topic's ``max.message.bytes`` is 1 MiB unless somebody lowered it."""
+"""Of one record. A topic's ``max.message.bytes`` is 1 MiB unless an operator lowered it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the leader's last plan was made from. The shell keeps it; another leader needs nothing of it."""
+    """What the leader's last assignment was made from. The leader loop keeps it; another leader needs nothing of it."""
 
     leader_epoch: int
     changes: int
     """``View.plan_changes`` then."""
     generation: int
-    """The one that the view reaches if what was published was accepted."""
+    """The generation that the view reaches if the assignment counted."""
     members: frozenset[MemberId]
-    """Those that it was to give something to."""
+    """Those that got tasks by it."""
     balanced_ms: int
     """When ``loads`` were taken."""
     keeps: bool = False
-    """Nothing has been balanced by ``loads`` yet: until then only what nobody runs is given away."""
+    """Nothing has been balanced by ``loads`` yet: until then only tasks without an owner are assigned."""
     loads: Mapping[TaskName, float] = field(default_factory=dict, repr=False)
-    """By bundle; see ``assignment.steady_load``."""
+    """By bundle; see ``steady_load``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Situation:
     """What a member knows beside the log."""
 
     joined: Joined
-    """What the group is to know of it."""
+    """What the group shall know of it."""
     random_id: str
-    """Another one each time: of a claim, or a snapshot."""
+    """A new one each time, for a claim or a snapshot."""
     candidate: CandidateState = CandidateState.MAY_LEAD
-    """What the election backend lets it do just now."""
+    """What the election backend lets it do now."""
     evidence: str = ""
     """Why it may lead."""
     fencing: frozenset[MemberId] = frozenset()
     """Members that it is fencing already."""
     plan: Planned | None = None
     """The last one that ``decide`` returned."""
-    bundle_of: Callable[[TaskName], TaskName] = lambda share: share
-    """Names one share for all that must have one owner: those whose copies go to one remote partition."""
+    bundle_of: Callable[[TaskName], TaskName] = lambda task: task
+    """Returns one task that stands for all that must have one owner: those that are copied to one remote partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +95,17 @@ Action = Append | Fence | Planned
 
 
 def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
-    """Return what to do, in this order; nothing if we are no member.
+    """Return what to do, in this order; nothing if this worker is no member.
 
-    Ask again when all records that it said to append have been read back, or could not be appended. If asked before, it
-    says the same again. A plan of 50,000 shares takes up to a second.
+    Ask again when the returned records have been read back, or could not be appended: until then the answer is the
+    same. An assignment of 50,000 tasks takes up to a second.
     """
     member = view.members.get(me)
     if member is None:
         return []
     actions: list[Action] = []
     if member.joined != now.joined:
-        # It has changed; or a late duplicate of an older one has been read.
+        # It has changed, or a late duplicate of an older one has been read.
         actions.append(Append(now.joined))
     if view.leader != me:
         if now.candidate is CandidateState.MAY_LEAD and view.can_be_claimed():
@@ -119,9 +119,9 @@ def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 def _lead(view: View, me: MemberId, now: Situation) -> list[Action]:
     actions: list[Action] = [Fence(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing]
-    if silent := [name for name in view.members if name != me and view.is_silent(name)]:
-        # What they owned is planned once they are evicted: a moment later.
-        return [*actions, *(Append(Evicted(me, view.leader_epoch, name)) for name in silent)]
+    if expired := [name for name in view.members if name != me and view.is_silent(name)]:
+        # Their tasks are assigned once they are evicted: a moment later.
+        return [*actions, *(Append(Evicted(me, view.leader_epoch, name)) for name in expired)]
     if _is_plan_due(view, now.plan):
         actions += _plan(view, me, now)
     if view.snapshot_ms is None or view.log_time_ms - view.snapshot_ms >= SNAPSHOT_EVERY_MS:
@@ -134,39 +134,39 @@ def _is_plan_due(view: View, last: Planned | None) -> bool:
         last is None
         or last.leader_epoch != view.leader_epoch
         or last.changes != view.plan_changes
-        or last.generation > view.generation  # what was published has not counted
+        or last.generation > view.generation  # the last assignment did not count
         or _is_balance_due(view, last)
     )
 
 
 def _is_balance_due(view: View, last: Planned) -> bool:
-    """Whether loads are to be taken as they are measured now: some shares move anyhow, or it is time.
+    """Whether to assign by the loads measured now: because a member joined, or it is time.
 
-    The story: w1, w2 and w3 have measured for some seconds what was dealt out by count when they started. w3 is killed.
-    Were its shares given away by the new loads, others would move between w1 and w2 in the same moment, and pause.
+    The story: w1, w2 and w3 start with equal numbers of tasks, and measure loads for some seconds. w3 is killed. If its
+    tasks were assigned by the new loads, other tasks would move between w1 and w2 in the same moment, and pause.
     """
     return not view.members.keys() <= last.members or view.log_time_ms - last.balanced_ms >= BALANCE_EVERY_MS
 
 
 def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
-    """Return the differences between what is and what should be, and the plan for the next time."""
+    """Return the tasks that change their owner, and what the next plan needs of this one."""
     bundles: defaultdict[TaskName, list[TaskName]] = defaultdict(list)
-    for share in view.tasks():
-        bundles[now.bundle_of(share)].append(share)
+    for task in view.tasks():
+        bundles[now.bundle_of(task)].append(task)
     last = now.plan if now.plan is not None and now.plan.leader_epoch == view.leader_epoch else None
     balances = last is None or _is_balance_due(view, last)
-    # A predecessor has balanced, by loads of which this leader knows nothing.
+    # A previous leader has balanced, by loads that this leader does not know.
     keeps = bool(view.owners) if last is None else last.keeps and not balances
     loads = {}
-    for bundle, shares in bundles.items():
-        measured = float(sum(view.loads.get(share, 0) for share in shares))
+    for bundle, tasks in bundles.items():
+        measured = float(sum(view.loads.get(task, 0) for task in tasks))
         before = measured if last is None else last.loads.get(bundle, measured)
         loads[bundle] = steady_load(before, measured) if balances else before
     owners = _assign(view, bundles, loads, keeps=keeps)
-    moves = {share: NOBODY for share, owned in view.owners.items() if owned.member and not view.is_wanted(share)}
-    for bundle, shares in bundles.items():
+    moves = {task: NOBODY for task, owned in view.owners.items() if owned.member and not view.is_wanted(task)}
+    for bundle, tasks in bundles.items():
         to = owners.get(bundle, NOBODY)
-        moves.update({share: to for share in shares if (view.owner(share) or NOBODY) != to})
+        moves.update({task: to for task in tasks if (view.owner(task) or NOBODY) != to})
     published = _in_parts(view, me, moves) if moves else []
     plan = Planned(
         view.leader_epoch,
@@ -183,42 +183,42 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
 def _assign(
     view: View, bundles: Mapping[TaskName, list[TaskName]], loads: Mapping[TaskName, float], *, keeps: bool
 ) -> dict[TaskName, MemberId]:
-    """Tasks that are not divided are dealt out by themselves, each kind by its number: they carry no records of a
-    source, and heartbeats are emitted also by workers that do not copy the flow."""
+    """Undivided tasks are assigned by themselves, each kind by its number: they copy no records, and heartbeats are
+    emitted also by workers that do not copy the flow."""
     tasks_max: dict[Flow, int] = {}
     for member in view.members.values():
         for flow, most in member.joined.tasks_max.items():
             tasks_max[flow] = min(most, tasks_max.get(flow, most))  # where files differ, the strictest one
     current: dict[TaskName, MemberId] = {}
     pieces: defaultdict[Kind, list[Piece[TaskName]]] = defaultdict(list)
-    for bundle, shares in bundles.items():
-        homes = [home for share in shares if (home := view.owner(share)) is not None]
+    for bundle, tasks in bundles.items():
+        homes = [home for task in tasks if (home := view.owner(task)) is not None]
         if homes:
             current[bundle] = homes[0]
-        flows = frozenset(share.flow for share in shares)
+        flows = frozenset(task.flow for task in tasks)
         pieces[bundle.kind].append(Piece(bundle, loads[bundle], flows))
     copying = {name: frozenset(member.joined.flows) for name, member in view.members.items()}
     owners = assign(pieces.pop(Kind.SOURCE, ()), copying, current, tasks_max, keeps=keeps)
-    for kind, tasks in pieces.items():
+    for kind, undivided in pieces.items():
         running = {name: frozenset(member.joined.undivided[kind]) for name, member in view.members.items()}
-        owners |= assign(tasks, running, current, {}, keeps=keeps)
+        owners |= assign(undivided, running, current, {}, keeps=keeps)
     return owners
 
 
 def _in_parts(view: View, me: MemberId, moves: Mapping[TaskName, MemberId]) -> list[Assigned]:
-    """Return records that are small enough. Shares are sorted, so that a topic's name stands in few of them."""
+    """Return records that are small enough. Tasks are sorted, so that a topic's name stands in few of them."""
     generation = view.generation + 1
     whole = Assigned(me, view.leader_epoch, generation, moves)
     count = -(-len(encode(whole)) // PART_BYTES_MOST)
     while True:
-        shares = sorted(moves)
-        size = -(-len(shares) // count)
-        chunks = [shares[at : at + size] for at in range(0, len(shares), size)]
+        tasks = sorted(moves)
+        size = -(-len(tasks) // count)
+        chunks = [tasks[at : at + size] for at in range(0, len(tasks), size)]
         parts = [
-            Assigned(me, view.leader_epoch, generation, {share: moves[share] for share in chunk}, part, len(chunks))
+            Assigned(me, view.leader_epoch, generation, {task: moves[task] for task in chunk}, part, len(chunks))
             for part, chunk in enumerate(chunks)
         ]
-        if len(chunks) == len(shares) or all(len(encode(part)) <= PART_BYTES_MOST for part in parts):
+        if len(chunks) == len(tasks) or all(len(encode(part)) <= PART_BYTES_MOST for part in parts):
             return parts
         count *= 2
 

@@ -1,8 +1,6 @@
-"""On what terms a worker takes part in a group: what it says of itself when it joins, and whom it cannot join.
+"""What the control log has said so far of a group: members, leader, owners, fences; and all of it as JSON. Pure.
 
-What the control log has said so far of a group: members, leader, owners, fences; and all of it as JSON. Pure.
-
-By what rules it came about says ``membership.py``.
+``membership.py`` has the rules by which records change it. Here is also which workers cannot be in one group.
 """
 
 from __future__ import annotations
@@ -161,12 +159,12 @@ class GroupState:
         writers = self.members[member].writers.values()
         return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
 
-    def owner(self, share: TaskName) -> MemberId | None:
-        owned = self.owners.get(share)
+    def owner(self, task: TaskName) -> MemberId | None:
+        owned = self.owners.get(task)
         return None if owned is None else owned.member
 
-    def may_run(self, share: TaskName, member: MemberId) -> bool:
-        owned = self.owners.get(share)
+    def may_run(self, task: TaskName, member: MemberId) -> bool:
+        owned = self.owners.get(task)
         return owned is not None and owned.member == member and owned.waits_for is None
 
     def owned_by(self, member: MemberId) -> Collection[TaskName]:
@@ -189,10 +187,10 @@ class GroupState:
                         self._wanted[TaskName(flow, Kind.SOURCE, topic, partition)] = None
         return self._wanted.keys()
 
-    def is_wanted(self, share: TaskName) -> bool:
-        """Whether it is among ``shares``."""
-        flow, kind, topic, partition = share
-        if share.is_partition:
+    def is_wanted(self, task: TaskName) -> bool:
+        """Whether it is among ``tasks``."""
+        flow, kind, topic, partition = task
+        if task.is_partition:
             return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
         return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
 

@@ -1,12 +1,9 @@
-"""Shuts members that were evicted from the positions: the leader's part of taking their shares over.
+"""What a member does about the records it has read, most of it as leader: the shell around ``decisions.py``.
 
-Once the producers of a dead member can change no position any more, its shares may begin elsewhere; their new owners
-fence each remote partition by itself, with the epoch that was raised here. Connect trusts in members to stop when the
-group goes on without them.
-
-The leader loop: what a member does about what it has read, most of it as leader. The shell around ``role.decide``.
-
-Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder.
+Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder. Connect trusts that a
+member which was left behind stops. Here the leader fences an evicted member's producers in the internal topics of its
+flows before its tasks go to others (``EvictedWriters``); their new owners fence each remote partition, with the epoch
+that was raised here.
 """
 
 from __future__ import annotations

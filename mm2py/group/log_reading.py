@@ -1,13 +1,11 @@
-"""What a fetch of the control log brought: records in order and without a gap, or what is wrong with it. Pure.
+"""What a fetch of the control log has brought, and which snapshot in it a joiner may start with. Pure.
 
-The log is never compacted, so each batch begins where the one before ended, in the same leader epoch or a later one.
-What stands outside of a batch's checksum (base offset, leader epoch) is known to be right by that alone.
+The log is never compacted, so each batch starts at the end of the one before, in the same leader epoch or a later one.
+Only this shows that the fields outside a batch's checksum (base offset, leader epoch) are right.
 
-The newest snapshot that a joiner may begin with, in the end of the control log that it has read so far. Pure.
-
-A snapshot is the fold of all records below ``covers``, and so true whoever wrote it. Not so if the log was cut back
-since, or made anew: the story is that of a leader that has read to 95, while the log is cut back to 80 and grows again;
-what it appends before it notices tells of records that are gone. So a snapshot goes with the topic id and the leader
+A snapshot is the fold of all records below ``covers``, so it is true whichever member wrote it, unless the log was cut
+back or recreated. The story: a leader has read to 95, while the log is cut back to 80 and grows again; the snapshot
+that it appends before it notices tells of records that are gone. So a snapshot goes with the topic id and the leader
 epoch of the last record that it covers: after a cut other records stand there, under a higher epoch.
 """
 

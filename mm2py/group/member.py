@@ -179,7 +179,7 @@ class Member:
         return GatedBrokers(brokers, self.gate, self._clock)
 
     def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
-        """Tell what shares of this member carry just now; the group hears of what has changed much."""
+        """Tell what tasks of this member carry just now; the group hears of what has changed much."""
         self._loads.update(bytes_per_s)
 
     def runs_by(self, flow: Flow, version: int) -> None:
@@ -349,7 +349,7 @@ class Member:
             return []
         self._loads_due_s = now_s + LOADS_EVERY_S
         loads, self._loads = self._loads, {}
-        changed = [(share, load) for share, load in loads.items() if _differs(self.view.loads.get(share), load)]
+        changed = [(task, load) for task, load in loads.items() if _differs(self.view.loads.get(task), load)]
         return [
             Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
         ]
@@ -446,9 +446,9 @@ class Member:
     def _tell_changes(self, touched: Collection[Flow]) -> None:
         """Wake those whose answers may have changed, and no others: a record a second is read from each member."""
         members, moves = self.view.member_changes, self.view.revocations.flow_changes
-        for flow, shares in self._ownerships.items():
+        for flow, tasks in self._ownerships.items():
             if flow in touched or members != self._seen_members or moves.get(flow) != self._seen_moves.get(flow):
-                shares.changed.set()
+                tasks.changed.set()
         self._seen_members, self._seen_moves = members, dict(moves)
         if self.view.changes != self._seen_changes or self.view.can_be_claimed():
             self._seen_changes = self.view.changes

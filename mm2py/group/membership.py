@@ -3,7 +3,7 @@
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
 A record that its writer had no right to is void for every reader, so a leader that slept may wake and write without
-harm. ``revocations.py`` says which shares may run, ``decisions.py`` what a member does about all this.
+harm. ``revocations.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
 """
 
 from __future__ import annotations
@@ -171,10 +171,10 @@ class View(GroupState):
             self.other_changes += 1
 
     def _measure(self, loads: Loads) -> None:
-        """Only its owner knows a share's load: what another one says is late."""
-        for share, bytes_per_s in loads.bytes_per_s.items():
-            if self.owner(share) == loads.member and self.is_wanted(share):
-                self.loads[share] = round(bytes_per_s)
+        """Only its owner knows a task's load: what another one says is late."""
+        for task, bytes_per_s in loads.bytes_per_s.items():
+            if self.owner(task) == loads.member and self.is_wanted(task):
+                self.loads[task] = round(bytes_per_s)
 
     def _list(self, listed: Listed) -> None:
         """Owners stay owners of partitions that are copied no more, until the leader takes them away.
@@ -241,10 +241,10 @@ class View(GroupState):
             return
         self.generation += 1
         for _, part in sorted(self.parts.items()):
-            for share, name in part.owners.items():
+            for task, name in part.owners.items():
                 # Who ended just before the leader wrote this, or what is not listed any more, is given to nobody.
-                to = name if name in self.members and self.is_wanted(share) else None
-                self.revocations.give(share, to, self.generation)
+                to = name if name in self.members and self.is_wanted(task) else None
+                self.revocations.give(task, to, self.generation)
         self.parts = {}
         self.other_changes += 1
 
@@ -282,6 +282,6 @@ class View(GroupState):
             self.topics = {flow: topics for flow, topics in self.topics.items() if flow in self.flows}
             self.widths = {flow: widths for flow, widths in self.widths.items() if flow in self.flows}
             self.topic_claims.keep(self.flows)
-            self.loads = {share: load for share, load in self.loads.items() if self.is_wanted(share)}
+            self.loads = {task: load for task, load in self.loads.items() if self.is_wanted(task)}
         self.joins += 1
         self.member_changes += 1

@@ -1,15 +1,13 @@
-"""Many shares as little JSON: ranges of partitions by flow, kind and topic, each with a number. Pure.
+"""The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
 
+Answers to the join, sync and assignment messages of Connect's group protocol (IncrementalCooperativeConnectProtocol).
+Those go through a broker's coordinator and are gone; these stay in a log that all workers read in the same order.
+Appends are retried, so any record may stand there twice, the second time long after the first. ``control_codec.py``
+writes them.
+
+``pack`` writes many tasks as little JSON: ranges of partitions by flow, kind and topic, each with a number.
 ``{"A->B": {"MirrorSourceConnector": {"orders": "0-11,12=1", "": "*=1"}}}`` gives the partitions 0 to 11 of ``orders``
-the number 0, which is not written; partition 12 and the flow's head have the number 1. 50,000 shares of one owner each
-take some 10 bytes, or nothing where neighbours have the same number.
-
-The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
-
-Answers to the join, sync and assignment messages of Connect's group protocol (IncrementalCooperativeConnectProtocol);
-those go through a broker's coordinator and are gone, these stand in a log that everybody reads in the same order.
-
-Appends are retried, so any record may stand there twice, the second time long after the first. Bytes: control_codec.py.
+the number 0, which is not written; partition 12 and the flow's coordinator task have the number 1.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Ranges = dict[str, dict[str, dict[str, str]]]
 
 
 def pack(numbers: Mapping[TaskName, int]) -> Ranges:
-    """Return shares and their numbers (>= 0), the same for the same in whatever order they come."""
+    """Return tasks and their numbers (>= 0), the same for the same in whatever order they come."""
     topics: defaultdict[tuple[Flow, Kind, str], list[tuple[int, int]]] = defaultdict(list)
     for (flow, kind, topic, partition), number in numbers.items():
         topics[flow, kind, topic].append((partition, number))
@@ -90,7 +88,7 @@ MemberId = NewType("MemberId", str)
 """Of one life of a worker process: hexadecimal, part of its transactional ids (``TransactionalId.process``)."""
 
 NOBODY = MemberId("")
-"""In ``Assigned``: a share is taken from its owner and given to nobody."""
+"""In ``Assigned``: a task is taken from its owner and given to nobody."""
 
 NOT_A_PARTITION = -1
 
@@ -101,8 +99,8 @@ UNDIVIDED: Final = (Kind.HEARTBEAT, Kind.CHECKPOINT)
 class TaskName(NamedTuple):
     """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
 
-    The share ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
-    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats and checkpoints are such shares of
+    The task ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
+    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats and checkpoints are such tasks of
     their kinds.
     """
 
@@ -183,7 +181,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What shares of a member carry, in whole bytes/s; only those that changed much since it said so last."""
+    """What tasks of a member carry, in whole bytes/s; only those that changed much since it said so last."""
 
     member: MemberId
     bytes_per_s: Mapping[TaskName, float]
@@ -235,7 +233,7 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The leader gives shares to members; what is not named stays where it is. Counts when all its parts are read."""
+    """The leader gives tasks to members; what is not named stays where it is. Counts when all its parts are read."""
 
     member: MemberId
     leader_epoch: int
@@ -247,7 +245,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The earlier owner of shares that were given to others has drained them: all it sent was answered."""
+    """The earlier owner of tasks that were given to others has drained them: all it sent was answered."""
 
     member: MemberId
     generation: int

@@ -1,15 +1,13 @@
 """What a worker makes of the stored settings of a flow and of those in its own file. Pure.
 
-The workers of a flow run what is stored; a file is how it gets there. The first worker that runs a flow stores its own;
-while others run it, a different file is drift: shown, and taken over only when an operator says so (``mm2py apply``,
-``--apply``, REST). What MM2 has stored, or what nobody alive runs, gives way to the file of the worker that comes; but
-what an operator has changed last does not give way to a file that is still what it was.
+The workers of a flow run what is stored; a file is how it gets there. The first worker that runs a flow stores its own.
+While others run it, a different file is drift: it is shown, and replaces what is stored only when an operator says so
+(``mm2py apply``, ``--apply``, REST). Settings that MM2 has stored, or that no live worker runs, are replaced by the
+file of the worker that starts; but what an operator has changed last is not replaced by a file that has not changed.
 
-How far a changed setting of a flow reaches: which parts of it must hear of it, and which go on undisturbed. Pure.
-
-A part that may change in place takes the new ``FlowSettings`` up at its next round or request; nothing of it ends, and
-no partition stops. What is not named here is taken to reach everything: then the flow's tasks are drained and begun
-anew, which is safe for any setting, and costs a pause.
+A changed setting concerns some parts of a flow (``reach``). A part that may change in place takes the new settings up
+at its next round or request: nothing stops. A setting that is not named here concerns the whole flow: its tasks are
+drained and restart, which is safe for any setting, and costs a pause.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_w
                 await dead.kill()
                 took_s = await until(lambda: copied(workers) == everything, log_text)
                 assert SESSION_S - BEAT_S - 0.1 < took_s < 10 * (SESSION_S + 1)
-                fences = workers[0].ownership.fates.fence_epochs
+                fences = workers[0].ownership.known_producers.fence_epochs
                 assert {identity.producer_id for identity in identities} <= fences.keys()
                 assert set(fences.values()) == {1}
             members = [worker.members[-1] for worker in workers]

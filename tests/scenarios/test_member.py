@@ -81,11 +81,11 @@ def test_partitions_of_a_killed_worker_are_fenced_and_soon_copied_by_others(seed
             for identity in identities:
                 assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
                 assert world.markers(identity.producer_id, STATUS) == [0, 1]
-                assert rest[0].ownership().fates.fence_epochs[identity.producer_id] == 1
-            fates = rest[1].ownership().fates
-            assert dead.member.id in fates.known - fates.live - fates.drained
-            assert {one.producer_id for one in identities} <= fates.producers
-            assert rest[0].ownership().fates.live == {worker.member.id for worker in rest}
+                assert rest[0].ownership().known_producers.fence_epochs[identity.producer_id] == 1
+            known_producers = rest[1].ownership().known_producers
+            assert dead.member.id in known_producers.known - known_producers.live - known_producers.drained
+            assert {one.producer_id for one in identities} <= known_producers.producers
+            assert rest[0].ownership().known_producers.live == {worker.member.id for worker in rest}
             assert not world.cluster.complaints
 
     run(scenario(), seed)
@@ -675,16 +675,21 @@ def test_announced_producers_are_remembered_after_their_members_left() -> None:
             ids = [(await world.writes(first, name.format(attempt))).producer_id for attempt in range(2)]
             plain = (await world.writes(first, "plain")).producer_id
             await asyncio.sleep(0.1)
-            assert second.ownership().fates.writing == {ids[1], plain}, "the previous incarnation has released all"
-            assert second.ownership().fates.producers == {*ids, plain}
+            assert second.ownership().known_producers.writing == {ids[1], plain}, (
+                "the previous incarnation has released all"
+            )
+            assert second.ownership().known_producers.producers == {*ids, plain}
             await first.group.leave(in_doubt=False)
-            await world.until(lambda: first.member.id in second.ownership().fates.drained)
+            await world.until(lambda: first.member.id in second.ownership().known_producers.drained)
             await asyncio.sleep(70)  # a snapshot holds all of it by now
             late = world.add("late")
             await world.until(lambda: bool(late.members) and late.member.takes_part)
-            for fates in (second.ownership().fates, late.ownership().fates):
-                assert fates.writing == frozenset() and fates.producers == {*ids, plain}
-                assert first.member.id in fates.drained & fates.known and first.member.id not in fates.live
+            for known_producers in (second.ownership().known_producers, late.ownership().known_producers):
+                assert known_producers.writing == frozenset() and known_producers.producers == {*ids, plain}
+                assert (
+                    first.member.id in known_producers.drained & known_producers.known
+                    and first.member.id not in known_producers.live
+                )
 
     run(scenario())
 
@@ -707,7 +712,7 @@ def test_a_moving_partition_is_not_copied_until_its_previous_owner_has_released_
             first.releases.set()
             assert await world.until(lambda: sorted(second.ownership().mine()) == moved) < 0.1
             assert sorted(first.ownership().mine()) == sorted({("orders", n) for n in range(10)} - {*moved})
-            assert identity.producer_id in second.ownership().fates.writing
+            assert identity.producer_id in second.ownership().known_producers.writing
             assert second.ownership().listed == {"orders": 10}
 
     run(scenario())
@@ -726,7 +731,7 @@ def test_partitions_that_a_dead_worker_had_not_released_are_fenced_before_they_a
             await first.kill()
             await world.until(lambda: len(second.ownership().mine()) == 10)
             assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
-            assert identity.producer_id not in second.ownership().fates.writing
+            assert identity.producer_id not in second.ownership().known_producers.writing
 
     run(scenario())
 

@@ -93,7 +93,7 @@ class Preparation:
         )
         await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()
-        unfenced = self._incarnation.degraded or self._ownership.fates.unfenced
+        unfenced = self._incarnation.degraded or self._ownership.known_producers.unfenced
         if unfenced and context.must_be_exactly_once:
             raise ExactlyOnceImpossible(self._flow, unfenced)
         previous = PreviousProducers(context)

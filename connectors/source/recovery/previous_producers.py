@@ -129,7 +129,7 @@ class PreviousProducers:
     @property
     def known_ids(self) -> frozenset[int]:
         """Producer ids of all known incarnations of this flow, this one too."""
-        group = self._ownership.fates.producers
+        group = self._ownership.known_producers.producers
         return frozenset({*self._incarnation.ids, *self._producers, *self._named, *self._ended, *group})
 
     def spares(self, transactional_id: str | None) -> bool:
@@ -141,7 +141,9 @@ class PreviousProducers:
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process:
             return False
-        return not self._ownership.is_coordinator or (name is not None and name.process in self._ownership.fates.live)
+        return not self._ownership.is_coordinator or (
+            name is not None and name.process in self._ownership.known_producers.live
+        )
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> PreviousProducer:
         """Learn of an earlier producer, or more of one."""
@@ -150,7 +152,7 @@ class PreviousProducers:
             known = PreviousProducer(self._target, transactional_id, producer_id, epoch, rng=self._context.rng)
             self._producers[producer_id] = known
         known.epoch = max(known.epoch, epoch)
-        raised = self._ownership.fates.fence_epochs.get(producer_id)
+        raised = self._ownership.known_producers.fence_epochs.get(producer_id)
         if raised is not None:
             known.learn_fence_epoch(raised)
         return known
@@ -171,11 +173,11 @@ class PreviousProducers:
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
     def _has_let_go(self, transactional_id: str | None, producer_id: int) -> bool:
-        fates = self._ownership.fates
-        if producer_id in fates.writing:
+        known_producers = self._ownership.known_producers
+        if producer_id in known_producers.writing:
             return True
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
-        return name is not None and name.process in fates.drained
+        return name is not None and name.process in known_producers.drained
 
     def learn_asked(self, stored: StoredPosition | None) -> None:
         """Meet whom the position of a partition names that is to be copied from elsewhere, another group's too."""
@@ -208,7 +210,7 @@ class PreviousProducers:
             is_own = name.process == self._own.process
             if producer_id in self._incarnation.ids or producer_id in self._ended:
                 continue
-            if self.spares(transactional_id) or (not is_own and name.process in self._ownership.fates.known):
+            if self.spares(transactional_id) or (not is_own and name.process in self._ownership.known_producers.known):
                 continue
             self.meet(transactional_id, producer_id, -1)
 

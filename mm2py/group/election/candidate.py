@@ -1,16 +1,14 @@
-"""Election backends: whether a worker may claim to lead its group, and whether a leader may go on.
+"""Election backends, and when a member is a candidate: only while the control log accepts its heartbeats.
 
-With ``leader.election=log`` every member may claim, and the control log decides. With ``zookeeper`` a znode decides who
-may claim. Either way the leader is the member whose claim the control log accepted, and the leader epoch is the log's.
-
-When a member is a candidate for leadership: only while the control log accepts its heartbeats.
+With ``leader.election=log`` every member may claim leadership, and the control log decides. With ``zookeeper`` a znode
+decides which member may claim. Either way the leader is the member whose claim the control log accepted, and the leader
+epoch is the log's. Connect's workers are led through a broker's coordinator, and elect after its outages.
 
 A member that may claim leadership and cannot write to the log would block all others, so it withdraws. The story: one
 of three brokers dies, and for nine seconds the log accepts nothing. All members withdraw, and when the log is back the
 first candidate may claim. If that were a follower, the leader would resign, and an outage that cost nothing else would
 be an election. So the leader becomes a candidate again first, and resigns only if the backend does not name it within a
-session time-out. Until then no other member can claim, because the leader is not silent. Connect's workers are led
-through a broker's coordinator, and elect after its outages.
+session time-out. Until then no other member can claim, because the leader's session has not expired.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""One session with ZooKeeper: kazoo's public client, with its threads and its errors kept on this side.
+"""Election through ZooKeeper: one session with kazoo's public client, and the shell around ``znodes.py``.
 
-kazoo runs threads of its own; what they report arrives in the event loop, in their order. A session that has ended does
-not come back under another id: kazoo would begin a new one by itself, and is stopped instead.
+MirrorMaker 2 has nothing like it: its workers are led through Kafka's groups. The znode decides which worker may claim
+leadership; the leader epoch of its claim in the control log then voids what an older leader still writes.
 
-Election through ZooKeeper: the shell around ``znodes.py``.
-
-The znode decides who may claim leadership. A leader is made by its claim in the control log, whose leader epoch turns
-away whatever an older leader still writes. MirrorMaker 2 has nothing like it: its workers are led through Kafka's
-groups.
+kazoo runs threads of its own; what they report arrives in the event loop, in their order. When a session has ended,
+kazoo would start a new one by itself under another id; it is stopped instead.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from kio.static.protocol import Payload
 
 from connectors.source.recovery.previous_producers import PreviousProducers
-from mm2py.group.ownership import Fates
+from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import FindCoordinatorRequest
@@ -30,7 +30,7 @@ OTHER = TransactionalId("mm2py", "b" * 12, 1, "A->B")
 class Head:
     """A flow's head, whose group knows what it is told."""
 
-    fates: Fates = field(default_factory=Fates)
+    known_producers: KnownProducers = field(default_factory=KnownProducers)
     is_coordinator: bool = True
     is_shared: bool = True
 
@@ -61,7 +61,7 @@ def make_incarnation(cluster: ClusterModel, name: TransactionalId) -> Incarnatio
 
 
 def make(
-    cluster: ClusterModel, own: Incarnation, *, ended: tuple[int, ...] = (), **group: Fates | bool
+    cluster: ClusterModel, own: Incarnation, *, ended: tuple[int, ...] = (), **group: KnownProducers | bool
 ) -> PreviousProducers:
     head = Head(**group)  # type: ignore[arg-type]
     context = make_context(
@@ -94,7 +94,9 @@ def test_all_ids_of_this_incarnation_and_of_previous_ones_are_known() -> None:
         cluster = make_cluster()
         incarnation = make_incarnation(cluster, OWN)
         first = await incarnation.start()
-        previous = make(cluster, incarnation, ended=(7002,), fates=Fates(producers=frozenset({7004})))
+        previous = make(
+            cluster, incarnation, ended=(7002,), known_producers=KnownProducers(producers=frozenset({7004}))
+        )
         further = await incarnation.next_identity(first)
         previous.meet(str(OTHER), 7001, 0)
         previous.learn([StoredPosition(10, producer_id=7003, producer_epoch=0, by=str(OTHER), drained=True)])
@@ -175,8 +177,8 @@ def test_listed_ids_of_other_flows_of_the_group_s_members_and_our_own_are_left_a
         cluster = make_cluster()
         own, other_flow = make_incarnation(cluster, OWN), OTHER._replace(flow="A->C")
         identity = await own.start()
-        members = Fates(live=frozenset({"c" * 12}), known=frozenset({"c" * 12, "d" * 12}))
-        previous = make(cluster, own, ended=(7005,), fates=members)
+        members = KnownProducers(live=frozenset({"c" * 12}), known=frozenset({"c" * 12, "d" * 12}))
+        previous = make(cluster, own, ended=(7005,), known_producers=members)
         previous.learn_listed(
             {
                 str(OWN): identity.producer_id,
