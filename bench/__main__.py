@@ -78,7 +78,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def run_log(options: Arguments) -> RunLog:
-    """Open a new file for the runs of this bench, or the newest one to go on with it.
+    """Open a new file for the runs of this bench, or the newest one to resume it.
 
     Raises:
         OtherConditions: that one was measured under other conditions.
@@ -98,7 +98,7 @@ def run_log(options: Arguments) -> RunLog:
 
 
 def measure_all(planned: Sequence[Planned], log: RunLog, options: Arguments) -> None:
-    """Start the clusters and run what is planned on them."""
+    """Start the clusters and carry out the plan on them."""
     mirrors = Options(dict(options.settings), options.profile and options.profile.resolve())
     directory = guard().new_directory("bench-tls")
     with_tls = any(each.workload.tls for each in planned)
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
+        print("Interrupted; --resume continues.", file=sys.stderr)
         return 130
     wanted = {(each.workload.name, each.mirror, each.round) for each in planned}
     runs = [run for run in log.runs if run.key in wanted]

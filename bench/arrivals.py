@@ -1,4 +1,4 @@
-"""When records come at a consumer of the target, partition by partition, and how long a partition had none."""
+"""When records reach a consumer of the target, by partition, and how long a partition had none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 
 class Arrivals:
-    """Reads partitions, and notes when each got a record that is newer than all before it."""
+    """Reads partitions, and records when each got a record that is newer than all before it."""
 
     def __init__(self, cluster: KafkaCluster, places: Sequence[Place]) -> None:
         self._consumer = Consumer(
@@ -45,7 +45,7 @@ class Arrivals:
             return {place: list(times) for place, times in self._times_s.items()}
 
     def wait_for_all(self) -> None:
-        """Return when there was a record in each of them. Raises: AssertionError after ``ANSWER_S``."""
+        """Return when each partition had a record. Raises: AssertionError after ``ANSWER_S``."""
         end_s = time.monotonic() + ANSWER_S
         while missing := [place for place, times in self.times_s().items() if not times]:
             assert time.monotonic() < end_s, f"nothing is copied in {len(missing)} partitions, such as {missing[0]}"
@@ -70,10 +70,10 @@ class Arrivals:
 
 
 def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Return the longest time between two arrivals that reached into a window. Pure.
+    """Return the longest time between two arrivals that overlaps a window. Pure.
 
-    A gap counts whole if it ended in the window, up to the window's end if it lasted; one that was over when the
-    window began does not. Before the first arrival nothing is known, so the time until then is no gap.
+    A gap that ended in the window counts whole; one that lasted counts to the window's end; one that ended before the
+    window does not count. Before the first arrival nothing is known, so the time until then is no gap.
     """
     first, last = bisect_left(times_s, begin_s), bisect_left(times_s, end_s)
     points = [*times_s[max(0, first - 1) : last], end_s]

@@ -1,7 +1,7 @@
 """The batches that fill a source topic: built once, dated for each use. Pure but for the seed.
 
-Values are JSON texts as an application might write them, cut to size. Zstandard makes about a third of them, which
-the bench states beside its figures; random bytes would flatter whoever does not decompress.
+Values are JSON texts as an application might write them, cut to size. Zstandard compresses them to about a third, which
+the bench states beside its figures; random bytes would favour a mirror that does not decompress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.workloads import Shape
 from mm2py.records.batch import CHECKED_FROM, CRC_AT, NewRecord, build_batch
 
 TEMPLATES: Final = 24
-"""How many different batches a topic repeats."""
+"""The number of different batches that a topic repeats."""
 _SOME_TEXT: Final = (
     "accepted account address amount basket billing carrier city country courier currency customer delivered "
     "discount email express gift invoice item january label march member note open order paid parcel phone price "
@@ -50,7 +50,7 @@ def json_text(rng: random.Random, size: int) -> bytes:
 
 @functools.cache
 def templates(shape: Shape, *, seed: int = 1, count: int = TEMPLATES) -> tuple[bytearray, ...]:
-    """Return different batches of that shape, all records at time 0; they are shared, so leave them as they are."""
+    """Return different batches of that shape, all records at time 0; they are shared and must not be changed."""
     rng = random.Random(seed)
     return tuple(
         build_batch(

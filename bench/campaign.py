@@ -1,4 +1,4 @@
-"""The course of a bench that takes minutes: begun or gone on with, measured between two clusters, printed and kept."""
+"""A bench that takes minutes: started or resumed, measured between two clusters, printed and stored."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def carry_out(
     shape: Mapping[str, str] | None = None,
     counts: Callable[[Run], bool] = lambda _: True,
 ) -> int:
-    """Run a bench and return its exit code: 1 if it broke off, or a run failed that counts.
+    """Run a bench and return its exit code: 1 if it was interrupted, or a run that counts failed.
 
     Args:
-        measure: adds to the log what it does not have yet, between a source and a target.
-        shape: what else has to be the same for a bench to be gone on with.
+        measure: adds the missing runs to the log, between a source and a target.
+        shape: further conditions that must be the same for a bench to be resumed.
     """
     machine = hardware()
     conditions = {"commit": commit(), **(shape or {})}
@@ -51,7 +51,7 @@ def carry_out(
         print("\n".join([f"bench: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
+        print("Interrupted; --resume continues.", file=sys.stderr)
         return 130
     facts = facts_of(conditions["commit"], machine)
     page = report(log.runs, facts)

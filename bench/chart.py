@@ -1,4 +1,4 @@
-"""A bar chart as SVG, drawn by hand: no plotting library for two panels of bars. Pure."""
+"""A bar chart as SVG, drawn without a plotting library, since it has two panels of bars only. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Bars under one title, in groups with a label each, all on one scale from zero."""
+    """Bars under one title, in labelled groups, all on one scale from zero."""
 
     title: str
     groups: Sequence[tuple[str, Sequence[Bar]]]

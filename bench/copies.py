@@ -1,4 +1,4 @@
-"""Whether a copy holds what its source holds: the last records of each partition, compared field by field."""
+"""Whether a copy holds what its source holds: the last records of each partition are compared field by field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Records = dict[int, list[tuple[Any, ...]]]
 
 
 def differing_partitions(source: Side, topic: str, target: Side, remote_topic: str, partitions: int) -> Sequence[int]:
-    """Return the partitions whose ends or last records are not the same on both sides."""
+    """Return the partitions whose ends or last records differ."""
     ours, theirs = last_records(source, topic, partitions), last_records(target, remote_topic, partitions)
     return [number for number in range(partitions) if ours[number] != theirs[number]]
 

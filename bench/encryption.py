@@ -1,4 +1,4 @@
-"""TLS on both sides of a flow: a second listener for the brokers, and what a mirror is told about it."""
+"""TLS on both sides of a flow: a second listener for the brokers, and the settings of a mirror for it."""
 
 from __future__ import annotations
 

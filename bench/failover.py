@@ -1,8 +1,8 @@
 """How long partitions stand still when their worker is killed: ``python -m bench.failover``; see docs/benchmarks.md.
 
-Three workers share a topic that gets a few records a second in each partition. Again and again one of the three, the
-leader or another, is killed with SIGKILL, at any moment between two of its heartbeats; measured is the time until each
-partition that it copied has a record on the target that was written after the kill. Then a new worker takes its place.
+Three workers share a topic that gets a few records a second in each partition. Repeatedly one of the three, the leader
+or another, is killed with SIGKILL, at any moment between two of its heartbeats. Measured is the time until each of its
+partitions has a record on the target that was written after the kill. Then a new worker replaces it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
 from bench.paced import percentile
-from bench.pages import beginning
+from bench.pages import first_lines
 from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
 from mm2py.records.control_record import Assigned, Evicted, Fenced
@@ -46,7 +46,7 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 class Watch:
-    """Reads a remote topic, and notes when a partition got its first record that was written after a given moment."""
+    """Reads a remote topic, and records when a partition got its first record that was written after a given moment."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._consumer = Consumer(
@@ -71,7 +71,7 @@ class Watch:
             self._since_ms, self._seen = since_ms, {}
 
     def seen(self, partitions: Collection[int]) -> dict[int, float]:
-        """Return when (``time.time``) those of these partitions had one that have."""
+        """Return when (``time.time``) each of these partitions had such a record, without those that have none yet."""
         with self._lock:
             return {number: self._seen[number] for number in partitions if number in self._seen}
 
@@ -92,14 +92,14 @@ class Watch:
 
 
 def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, float]:
-    """Kill one of the workers, and return how long everything took from then on.
+    """Kill one of the workers, and return the times from the kill to each step of the recovery.
 
     Raises:
         AssertionError: it took longer than ``DEADLINE_S``.
     """
-    shares = group.wait_until_shared(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
+    shares = group.wait_until_assigned(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
     watch.begin(int(time.time() * 1000))
-    wait_for(watch, range(PARTITIONS))  # all are copied
+    wait_for(watch, range(PARTITIONS))  # all partitions are copied
     time.sleep(chance.uniform(0.5, 1.5))
     dead = chance.choice([worker for worker in group.workers if worker.alive])
     name, was_leader = group.member_of(dead), dead is group.leader
@@ -148,7 +148,7 @@ def verdicts(runs: Sequence[Run]) -> list[tuple[str, float, float, bool]]:
 def report(runs: Sequence[Run], facts: Mapping[str, object]) -> str:
     """Return the page of results. Pure."""
     good = [run.measures for run in runs if run.measures]
-    lines = beginning("How long partitions stand still when their worker is killed", facts)
+    lines = first_lines("How long partitions stand still when their worker is killed", facts)
     lines += [
         f"{len(good)} kills of one of {WORKERS} workers that share {PARTITIONS} partitions, each of which gets"
         f" {1 / EVERY_S:g} records a second; `session.timeout.ms` is {SESSION_S * 1000:g}, its default. Seconds from"
@@ -176,7 +176,7 @@ def report(runs: Sequence[Run], facts: Mapping[str, object]) -> str:
 
 
 def run_all(source: KafkaCluster, target: KafkaCluster, kills: int, log: RunLog) -> None:
-    """Kill as often as the log has no result of yet; each is in it as soon as it is there."""
+    """Kill until the log has all results; each is stored as soon as it is known."""
     topic = new_name("failover")
     create_topic(source, topic, PARTITIONS)
     properties: dict[str, Value] = one_way_properties(source, target)
@@ -185,7 +185,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, kills: int, log: RunLog)
         Group(target, properties, workers=WORKERS) as group,
         light_load(source, [(topic, number) for number in range(PARTITIONS)]),
     ):
-        group.wait_until_shared(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
+        group.wait_until_assigned(PARTITIONS, among=WORKERS, deadline_s=DEADLINE_S)
         watch = Watch(target, f"A.{topic}")
         try:
             for number in range(kills):
@@ -200,7 +200,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, kills: int, log: RunLog)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Kill workers and print what that costs. The exit code is 1 if not all were got over; goals may be missed."""
+    """Kill workers and print the cost. The exit code is 1 if a kill was not recovered from; goals may be missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description="What a killed worker costs.")
     parser.add_argument("--kills", type=int, help=f"by default {KILLS}; beside MM2 20 of each")
     parser.add_argument("--beside-mm2", action="store_true", help="two workers each of mm2py and of MirrorMaker 2")

@@ -2,7 +2,7 @@
 
 The numbers are those of the list of faults that mm2py is tested against: F02 clean stops, F06 kills while it starts and
 just after it wrote, F07 a process that is frozen and wakes, F14 to F16 brokers that are killed, then ten kills under
-load, and two ways in which a source loses records, or becomes another, while the mirror is down.
+load, and two ways in which a source loses or replaces records while the mirror is down.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.fault_mirrors import MM2, MM2_EOS
-from bench.fault_outcome import MENTIONED, SILENT, WARNED, Reported, anew_report, gap_report
+from bench.fault_outcome import MENTIONED, SILENT, WARNED, Reported, gap_report, recreation_report
 from bench.fault_scene import (
     ANSWER_S,
     PARTITIONS,
@@ -38,9 +38,9 @@ FROZEN_S: Final = 25.0
 """Longer than MirrorMaker 2's session of 10 s, and shorter than its transactions' minute."""
 BEFORE_RECORDS: Final = 2_000
 WHILE_DOWN_RECORDS: Final = 3_000
-"""Written to each topic before the mirror is down, and then."""
+"""Records written to each topic before the mirror is down, and then."""
 GAP_RECOVER_S: Final = 40.0
-"""How long copying may take to begin again behind a gap; that it does not may be right."""
+"""How long copying may take to resume after a gap; a mirror may rightly refuse to."""
 SETTLE_S: Final = 3.0
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
@@ -48,7 +48,7 @@ GROUPS: Final = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a case leaves: the checker's report, and of a gap how wide it was and what was said of it."""
+    """The result of a case: the checker's report, and of a gap its width and how the log reported it."""
 
     report: Report
     gap_records: int = 0
@@ -57,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case; ``nodes`` are those of source and target cluster."""
+    """One case; ``nodes`` are the numbers of nodes of source and target cluster."""
 
     title: str
     run: Callable[[Scene], Judged]
@@ -75,7 +75,7 @@ def clean_stops(scene: Scene) -> Judged:
             scene.pause(0.5, 2)
             fault_s = time.monotonic()
             code = scene.worker.stop()
-            marks = scene.marks()  # what was written until now it may have copied while it stopped
+            marks = scene.marks()  # it may have copied the records written so far while it stopped
             scene.note(f"stopped in {time.monotonic() - fault_s:.1f} s, exit code {code}")
             scene.worker.start()
             scene.await_recovery(f"clean stop {number + 1}", marks, fault_s)
@@ -83,7 +83,7 @@ def clean_stops(scene: Scene) -> Judged:
 
 
 def kills_at_start(scene: Scene) -> Judged:
-    """F06: killed three times while it starts, at a share of its own start time, then twice just after it wrote."""
+    """F06: killed three times while it starts, after a part of its own start time, then twice just after it wrote."""
     with scene.under_load():
         scene.start_and_warm_up()
         marks, fault_s = _kill(scene)
@@ -114,7 +114,7 @@ def kills(scene: Scene) -> Judged:
 
 
 def frozen(scene: Scene) -> Judged:
-    """F07: SIGSTOP for longer than the session, SIGCONT; nobody takes over. Recovery is counted from the SIGCONT."""
+    """F07: SIGSTOP for longer than the session, SIGCONT; no worker takes over. Recovery is counted from the SIGCONT."""
     with scene.under_load():
         scene.start_and_warm_up()
         scene.worker.freeze()
@@ -128,7 +128,7 @@ def frozen(scene: Scene) -> Judged:
 
 
 def taken_over(scene: Scene) -> Judged:
-    """F07: as above, and a second process is started at once. The first wakes when that one copies."""
+    """F07: as above, and a second process is started at once. The first wakes when the second copies."""
     with scene.under_load():
         scene.start_and_warm_up()
         fault_s = time.monotonic()
@@ -165,7 +165,9 @@ def _finished(scene: Scene) -> Judged:
 
 
 def broker_kills(scene: Scene, *, side: str) -> Judged:
-    """F14, F15: twice the broker that leads most is killed, and comes back once all partitions are copied again."""
+    """F14, F15: twice the broker that leads most partitions is killed; it comes back once all partitions are copied
+    again.
+    """
     on_source = side == "source"
     topics = list(scene.remotes) if on_source else list(scene.remotes.values())
     return _kill_brokers(scene, topics, lambda: busiest(_cluster(scene, on_source), topics), on_source=on_source)
@@ -214,7 +216,7 @@ def _coordinator(scene: Scene) -> Broker:
 
 
 def java_hash(text: str) -> int:
-    """Return the absolute value of ``String.hashCode``: of it a coordinator's partition is made."""
+    """Return the absolute value of ``String.hashCode``, which decides a coordinator's partition."""
     units = text.encode("utf-16-be")
     found = 0
     for at in range(0, len(units), 2):
@@ -227,7 +229,7 @@ def _width(scene: Scene, topic: str) -> int:
 
 
 def _partition_of_transactions(scene: Scene) -> int:
-    """Return where mm2py's transactional id is kept, the newest: each life of the process has one of its own."""
+    """Return the partition of mm2py's newest transactional id: each incarnation has its own."""
     alias = scene.plan.source_alias.encode()
     found: list[tuple[int, int]] = []
     consumer = Consumer(
@@ -264,7 +266,7 @@ def _partition_of_transactions(scene: Scene) -> int:
 
 
 def deleted_records(scene: Scene) -> Judged:
-    """F52: records are deleted past the position while the mirror is down; the rest is there to be copied."""
+    """F52: records are deleted past the position while the mirror is down; the rest must be copied."""
     _copy_and_stop(scene)
     positions = {place: bound.end for place, bound in scene.source_bounds().items()}
     target_starts = scene.target_ends()
@@ -289,9 +291,9 @@ def deleted_records(scene: Scene) -> Judged:
 
 
 def recreated_topic(scene: Scene, *, longer: bool) -> Judged:
-    """F53: the topics are deleted while the mirror is down, and made anew with other records.
+    """F53: the topics are deleted while the mirror is down, and recreated with other records.
 
-    ``longer``: more of them than the positions stand at, so that these are valid offsets of the new topics.
+    ``longer``: with more records than the positions, so that these are valid offsets of the new topics.
     """
     _copy_and_stop(scene)
     target_starts = scene.target_ends()
@@ -307,11 +309,11 @@ def recreated_topic(scene: Scene, *, longer: bool) -> Judged:
     text = scene.worker.log_text(since)
     report = scene.check(None, target_starts)
     missing = sum(verdict.breaches["I1"] for verdict in report.verdicts)
-    return Judged(report, missing, _least([anew_report(text, topic) for topic in scene.topics]))
+    return Judged(report, missing, _least([recreation_report(text, topic) for topic in scene.topics]))
 
 
 def _copy_and_stop(scene: Scene) -> None:
-    """Let the worker copy some records of each topic, all of them, and stop in order.
+    """Let the worker copy some records of each topic completely, and stop in order.
 
     Raises:
         NotSeen: it does not.
@@ -325,7 +327,7 @@ def _copy_and_stop(scene: Scene) -> None:
 
 
 def _start_again(scene: Scene, what: str) -> int:
-    """Start the worker with some load, and return where its log began; that it copies nothing may be right here."""
+    """Start the worker with some load, and return the size of its log before; to copy nothing may be right here."""
     since = scene.worker.log_size()
     marks, fault_s = scene.marks(), time.monotonic()
     scene.worker.start()
@@ -342,7 +344,7 @@ def _copied(scene: Scene, goal: int) -> bool:
 
 
 def _least(reports: Sequence[Reported]) -> Reported:
-    """Return the least that was said of any topic, with what was said of all."""
+    """Return the least report of any topic, with the lines of all."""
     level = max((report.level for report in reports), key=(WARNED, MENTIONED, SILENT).index)
     return Reported(level, [line for report in reports for line in report.lines])
 

@@ -1,7 +1,7 @@
-"""The mirrors of the fault campaign: what each is started with, and its process, which dies and comes back.
+"""The mirrors of the fault campaign: how each is started, and its process, which dies and comes back.
 
-All three read the same file, with each one's defaults; only what clusters of this size need is set, the numbers of
-replicas. MirrorMaker 2 gets the flags of its own start script, and for exactly-once what its documentation asks for.
+All three read the same file, with the defaults of each; only the numbers of replicas are set, as clusters of this size
+need. MirrorMaker 2 gets the flags of its own start script, and for exactly-once what its documentation asks for.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Plan:
 
 
 def properties(plan: Plan, *, rest_port: int) -> dict[str, str]:
-    """Return the file; ``rest_port`` is where the workers of an exactly-once MirrorMaker 2 hear each other."""
+    """Return the file; at ``rest_port`` the workers of an exactly-once MirrorMaker 2 reach each other."""
     source, target = plan.source_alias, plan.target_alias
     file = {
         "clusters": f"{source}, {target}",
@@ -74,7 +74,7 @@ def properties(plan: Plan, *, rest_port: int) -> dict[str, str]:
         "offset-syncs.topic.replication.factor": str(plan.source_replicas),
         "checkpoints.topic.replication.factor": str(plan.target_replicas),
     }
-    # For heartbeats MirrorMaker 2 runs a worker in the other direction as well, whose topics are on the source.
+    # For heartbeats MirrorMaker 2 runs a worker in the other direction too, whose topics are on the source.
     for alias, replicas in ((source, plan.source_replicas), (target, plan.target_replicas)):
         for store in ("offset", "config", "status"):
             file[f"{alias}.{store}.storage.replication.factor"] = str(replicas)
@@ -101,7 +101,7 @@ def command(plan: Plan, path: Path) -> list[str]:
 
 
 class Worker:
-    """One worker: a process at a time, and one log over all of them."""
+    """One worker: one process at a time, and one log of all of them."""
 
     def __init__(self, plan: Plan, directory: Path, *, rest_port: int, name: str = "worker") -> None:
         self.log_path = directory / f"{name}.log"
@@ -121,7 +121,7 @@ class Worker:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start the process; returns at once. One that runs is left alone."""
+        """Start the process; returns at once. A running one is left alone."""
         if self.alive:
             return
         with self.log_path.open("ab") as log:
@@ -162,7 +162,7 @@ class Worker:
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on as if no time had passed."""
+        """SIGCONT: it continues as if no time had passed."""
         self._send(signal.SIGCONT)
 
     def log_size(self) -> int:

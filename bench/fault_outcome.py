@@ -1,4 +1,4 @@
-"""What a case of faults came to for one mirror: counts, recoveries, what its log said of a gap; the table. Pure."""
+"""The outcome of a fault case for one mirror: counts, recovery times, what its log said of a gap; the table. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ANEW: Final = re.compile(r"anew|recreat|topic id", re.IGNORECASE)
 class Recovery:
     """After one fault: seconds to the first record written after it that a consumer of the copy saw.
 
-    ``all_s`` is the same for the partition that took longest. None: it did not come in time.
+    ``all_s`` is the same for the slowest partition. None: it did not come in time.
     """
 
     fault: str
@@ -37,7 +37,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Whether the log told an operator of records that are missing, with the lines that did."""
+    """Whether the log told an operator of missing records, with the lines that did."""
 
     level: str
     lines: Sequence[str] = ()
@@ -51,7 +51,7 @@ class Counts:
     lost: int
     """Not in the copy, though later ones of the partition are."""
     not_copied: int
-    """Not in the copy, and nothing behind them: copying stopped before them."""
+    """Not in the copy, and no later one is: copying stopped before them."""
     repeated: int
     rewinds: int
     reordered: int
@@ -86,19 +86,19 @@ class Outcome:
     counts: Counts | None = None
     recoveries: Sequence[Recovery] = ()
     seen_twice: int | None = None
-    """Repeats as a consumer of the copy counted them by the payloads, beside the checker and independent of it."""
+    """Duplicates as a consumer of the copy counted them by the payloads, independently of the checker."""
     gap_records: int = 0
-    """Records that were deleted before they could be copied; of topics made anew those that are not in the copy."""
+    """Records that were deleted before they could be copied; of recreated topics those that are not in the copy."""
     reported: Reported | None = None
     restarts_by_hand: int = 0
-    """How often it copied nothing more by itself and was stopped and started again."""
+    """How often it stopped copying and had to be restarted by hand."""
     seconds: float = 0.0
     load_average: float = 0.0
-    """Of the machine, when the case began."""
+    """Of the machine, when the case started."""
     findings: Sequence[str] = ()
     """The first breaches that the checker found, if any."""
     course: Sequence[tuple[float, str]] = ()
-    """What was done and seen, in seconds since the case began."""
+    """Actions and observations, in seconds since the case started."""
     failed: str | None = None
     """Why the case itself could not be finished; nothing is counted then."""
 
@@ -111,7 +111,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An outcome that a file holds, and under which conditions it came about."""
+    """An outcome in a file, and the conditions under which it was measured."""
 
     outcome: Outcome
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Kept:
         """Read what ``Outcome.save`` wrote.
 
         Raises:
-            ValueError, KeyError, TypeError: it is no such file.
+            ValueError, KeyError, TypeError: the file has another format.
         """
         content = json.loads(path.read_text())
         fields = content["outcome"]
@@ -138,11 +138,11 @@ class Kept:
 
 
 def gap_report(log_text: str, topic: str, gaps: Mapping[int, tuple[int, int]]) -> Reported:
-    """Say whether a log names records that are gone.
+    """Say whether a log names missing records.
 
     Args:
         topic: the source topic.
-        gaps: for each partition the offsets that are missing: the first, and the one behind the last.
+        gaps: for each partition the offsets that are missing: the first, and the one after the last.
     Returns:
         ``WARNED``: for each gap a warning or an error names topic and first or last offset. ``MENTIONED``: the
         offsets of each stand beside the topic's name on lines below a warning. ``SILENT``: neither.
@@ -165,8 +165,8 @@ def gap_report(log_text: str, topic: str, gaps: Mapping[int, tuple[int, int]]) -
     return Reported(level if gaps else SILENT, _shortened(kept))
 
 
-def anew_report(log_text: str, topic: str) -> Reported:
-    """Say whether a log tells that a source topic is not the one that was copied so far."""
+def recreation_report(log_text: str, topic: str) -> Reported:
+    """Say whether a log reports that a source topic was recreated."""
     told = [line for line in _lines_naming(log_text, topic) if _ANEW.search(line)]
     loud = [line for line in told if _is_loud(line)]
     return Reported(WARNED if loud else MENTIONED if told else SILENT, _shortened(loud or told))
@@ -177,7 +177,7 @@ def _lines_naming(log_text: str, topic: str) -> list[str]:
 
 
 def _named(topic: str) -> str:
-    """Return a pattern for the topic itself, which no remote topic matches, nor one whose name ends so."""
+    """Return a pattern for the topic itself, which matches no remote topic, nor a topic whose name ends so."""
     return rf"(?<![\w.-]){re.escape(topic)}"
 
 
@@ -237,7 +237,7 @@ def _bold_unless_0(count: int) -> str:
 
 
 def _median_and_worst(seconds: Sequence[float | None]) -> str:
-    """Return the median of what came, with the worst in brackets; "never" stands for what did not come."""
+    """Return the median, with the worst in brackets; "never" stands for a missing value."""
     came = [each for each in seconds if each is not None]
     if not seconds:
         return "-"

@@ -1,7 +1,7 @@
 """The scene of one case: two clusters, two topics under load, one mirror, a consumer of the copies.
 
-A case (``bench.fault_cases``) says what happens when; here is how. What is waited for has a deadline: a mirror that
-copies nothing more by itself is started again by hand, which is noted, and the case goes on.
+A case (``bench.fault_cases``) says what happens when; this module does it. Each wait has a deadline: a mirror that
+stops copying is restarted by hand, which is recorded, and the case continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.checker.traffic import Traffic
 
 PARTITIONS: Final = 4
 AGES_MS: Final[Mapping[str, int]] = {"young": 0, "old": 30 * 86_400_000}
-"""What they stored of old records brokers forget at once; of young ones they remember it for a day."""
+"""Brokers forget the producers of old records at once; those of new ones they remember for a day."""
 KEEP: Final = {"retention.ms": "-1"}
 WARM_RECORDS: Final = 2_000
 START_S: Final = 90.0
@@ -41,11 +41,11 @@ FIRST, SECOND = 0, 1
 
 
 class NotSeen(Exception):
-    """Something a case needs did not come in time."""
+    """Something that a case needs did not come in time."""
 
 
 def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> None:
-    """Ask again and again until it is true.
+    """Check repeatedly until it is true.
 
     Raises:
         NotSeen: it never was.
@@ -59,14 +59,14 @@ def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Where a case plays; brokers are shared by cases, topics are not."""
+    """The clusters of a case; brokers are shared by cases, topics are not."""
 
     source: KafkaCluster
     target: KafkaCluster
 
 
 class Scene:
-    """All that a case acts on; ends every process and thread of its own with its ``with`` block."""
+    """All that a case acts on; ends all its processes and threads with its ``with`` block."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Scene:
         )
 
     def new_loads(self, *, producer: int) -> None:
-        """Begin the traffic anew, as another producer."""
+        """Start new traffic, as another producer."""
         self.loads = [
             Load(
                 self.clusters.source.bootstrap,
@@ -171,7 +171,7 @@ class Scene:
 
     @contextmanager
     def under_load(self) -> Iterator[None]:
-        """Write to both topics until the block ends, and not for ever if it does not."""
+        """Write to both topics until the block ends, for a limited time."""
         with ExitStack() as running:
             for load in self.loads:
                 running.enter_context(load.in_background())
@@ -232,7 +232,7 @@ class Scene:
             self.restart_by_hand()
 
     def restart_by_hand(self) -> None:
-        """What an operator does who sees that nothing is copied."""
+        """Do what an operator does who sees that nothing is copied."""
         self.restarts_by_hand += 1
         ended = [worker.exit_code for worker in self.workers if worker.exit_code is not None]
         self.note(f"started again by hand; ended by themselves: {ended}")
@@ -245,11 +245,11 @@ class Scene:
             wait_for(lambda: self.tail.distinct() >= goal, "a copy", deadline_s=RECOVER_S)
 
     def pause(self, least_s: float, most_s: float) -> None:
-        """Let time go by, how much is up to the seed."""
+        """Let time pass; the seed decides how much."""
         time.sleep(self.chance.uniform(least_s, most_s))
 
     def await_all(self, *, deadline_s: float = RECOVER_S) -> bool:
-        """Wait until every record written was seen in the copy; False if that does not come."""
+        """Wait until the copy has every record; False if that does not come."""
         goal = sum(load.acknowledged for load in self.loads)
         with suppress(NotSeen):
             wait_for(lambda: self.tail.distinct() >= goal, "all copied", deadline_s=deadline_s)
@@ -257,7 +257,7 @@ class Scene:
         return self.tail.distinct() >= goal
 
     def finish(self) -> None:
-        """Wait for the rest of the copy, helping by hand once, and stop the mirror in order."""
+        """Wait for the rest of the copy, with one restart by hand, and stop the mirror in order."""
         if not self.await_all():
             self.restart_by_hand()
             self.await_all()
@@ -268,7 +268,7 @@ class Scene:
             if worker.alive:
                 self.note(f"stopped, exit code {worker.stop()}")
 
-    # Looking
+    # Observation
 
     def check(
         self,
@@ -306,7 +306,7 @@ def admin_of(cluster: KafkaCluster) -> AdminClient:
 
 
 def bounds(cluster: KafkaCluster, topics: Sequence[str]) -> dict[tuple[str, int], Bounds]:
-    """Return where the logs of the topics begin and end; what is not there yet has none."""
+    """Return the starts and ends of the topics' logs, without missing ones."""
     with Reader(cluster.bootstrap, read_committed=False) as reader:
         return {
             (topic, number): bound
@@ -329,7 +329,7 @@ def busiest(cluster: KafkaCluster, topics: Sequence[str]) -> Broker:
 
 
 def await_in_sync(cluster: KafkaCluster, topics: Sequence[str]) -> None:
-    """Wait until every replica of the topics has caught up: the next broker may go.
+    """Wait until every replica of the topics has caught up: then the next broker may stop.
 
     Raises:
         NotSeen: one does not.
@@ -347,8 +347,8 @@ def await_in_sync(cluster: KafkaCluster, topics: Sequence[str]) -> None:
 
 
 def delete_below(cluster: KafkaCluster, offsets: Mapping[tuple[str, int], int]) -> None:
-    """DeleteRecords: what stands below these offsets goes."""
+    """Delete the records below these offsets (DeleteRecords)."""
     places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-    admin = admin_of(cluster)  # its answers come only while it is held
+    admin = admin_of(cluster)  # its answers come only while it is referenced
     for deleted in admin.delete_records(places).values():
         deleted.result(ANSWER_S)

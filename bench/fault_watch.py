@@ -1,7 +1,7 @@
-"""A consumer of the copies, while they are made: which record came when, and how often.
+"""A consumer of the copies while they are made: it records which record came when, and how often.
 
-It reads committed records by their payloads (``tests.checker.traffic``), so it knows nothing of offsets, and counts
-repeats and missing records in another way than the checker does.
+It recognises committed records by their payloads (``tests.checker.traffic``), so it knows nothing of offsets, and
+counts duplicates and missing records in another way than the checker does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_S: Final = 0.2
 ANSWER_S: Final = 5.0
 
 Marks = Mapping[str, int]
-"""For each source topic the sequence of the next record that is written; what comes later has at least that one."""
+"""For each source topic the sequence of the next record; later records have at least that one."""
 
 
 class Course:
@@ -38,7 +38,7 @@ class Course:
         self._sequences: list[int] = []
 
     def note(self, at_s: float, sequence: int) -> None:
-        """A record came; times must not fall."""
+        """Record an arrival; times must not fall."""
         if not self._sequences or sequence > self._sequences[-1]:
             self._times_s.append(at_s)
             self._sequences.append(sequence)
@@ -50,7 +50,7 @@ class Course:
 
 
 def recovery(fault: str, fault_s: float, firsts_s: list[float | None]) -> Recovery:
-    """Return how long a fault was felt.
+    """Return the recovery times after a fault.
 
     Args:
         firsts_s: for each partition when the first record came that was written after the fault.
@@ -64,11 +64,11 @@ def recovery(fault: str, fault_s: float, firsts_s: list[float | None]) -> Recove
 
 
 class Tail:
-    """Reads remote topics from their start, as soon as they are there, until the ``with`` block ends.
+    """Reads remote topics from their start, as soon as they exist, until the ``with`` block ends.
 
     Args:
         topics: source topic to remote topic.
-        producer: the number in the payloads that count; others are passed over.
+        producer: the number in the payloads that count; others are skipped.
     """
 
     def __init__(self, bootstrap: str, topics: Mapping[str, str], partitions: int, *, producer: int = 0) -> None:
@@ -113,12 +113,12 @@ class Tail:
             self._seen = {topic: Counter() for topic in self._seen}
 
     def distinct(self) -> int:
-        """Return how many different records came."""
+        """Return the number of different records."""
         with self._lock:
             return sum(len(seen) for seen in self._seen.values())
 
     def repeated(self) -> int:
-        """Return how many records came that had come before."""
+        """Return the number of duplicates."""
         with self._lock:
             return sum(seen.total() - len(seen) for seen in self._seen.values())
 
@@ -133,7 +133,7 @@ class Tail:
         while not self._end.is_set():
             if missing and time.monotonic() - looked_s > LOOK_S:
                 looked_s = time.monotonic()
-                with suppress(KafkaException):  # the broker may be coming back
+                with suppress(KafkaException):  # the broker may be about to come back
                     self._look_for(missing)
             if len(missing) == len(self._origins):
                 self._end.wait(POLL_S)

@@ -1,7 +1,7 @@
 """``make faults-beside-mm2``: the same faults for mm2py and for MirrorMaker 2, default and exactly-once, as a table.
 
-Every case is a flow of its own, with new topics and new aliases, and the same seed for each mirror. What a case came to
-is written to a file as it ends, so that an interrupted campaign goes on with ``--resume``.
+Each case is a flow of its own, with new topics and new aliases, and the same seed for each mirror. The outcome of a
+case is written to a file as it ends, so that an interrupted campaign can resume with ``--resume``.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def path_of(work: Path, case: str, mirror: str) -> Path:
 
 
 def kept_outcomes(work: Path, conditions: Mapping[str, Any]) -> dict[tuple[str, str], Kept]:
-    """Return what is kept of these conditions, by case and mirror; files that cannot be read are left out."""
+    """Return the stored outcomes of these conditions, by case and mirror; unreadable files are left out."""
     found = {}
     for path in sorted(work.glob("*.json")):
         try:
@@ -120,7 +120,7 @@ def kept_outcomes(work: Path, conditions: Mapping[str, Any]) -> dict[tuple[str, 
 def left_of(
     cases: Sequence[str], mirrors: Sequence[str], kept: Mapping[tuple[str, str], Kept]
 ) -> dict[tuple[int, int], list[tuple[str, str]]]:
-    """Return what is to be run, by the size of the clusters: all mirrors of a case before the next case."""
+    """Return the cases still to run, by the size of the clusters: all mirrors of a case before the next case."""
     left: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for case in cases:
         todo = [(case, mirror) for mirror in mirrors if (case, mirror) not in kept or kept[case, mirror].outcome.failed]
@@ -130,13 +130,13 @@ def left_of(
 
 
 def missing_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return which cases of which mirrors a whole campaign has and these outcomes have not."""
+    """Return the cases and mirrors of a whole campaign that these outcomes lack."""
     there = {(outcome.case, outcome.mirror) for outcome in outcomes}
     return [f"{case} {mirror}" for case in CASES for mirror in MIRRORS if (case, mirror) not in there]
 
 
 def run_case(clusters: Clusters, case: str, mirror: str, options: Arguments) -> Outcome:
-    """Run one case; what goes wrong in it is its outcome."""
+    """Run one case; a failure of the case is its outcome."""
     begun_s = time.monotonic()
     directory = options.work / "logs" / f"{case}.{mirror}"
     directory.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def run_case(clusters: Clusters, case: str, mirror: str, options: Arguments) -> 
 
 
 def run_all(options: Arguments, conditions: Mapping[str, Any]) -> list[Outcome]:
-    """Run what is left, and return all outcomes."""
+    """Run the remaining cases, and return all outcomes."""
     kept = kept_outcomes(options.work, conditions) if options.resume else {}
     left = left_of(options.cases, options.mirrors, kept)
     print(f"{sum(map(len, left.values()))} cases; each is kept in {options.work} as it ends.", flush=True)

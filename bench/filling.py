@@ -1,7 +1,7 @@
 """Fills a source topic with batches of exactly the wanted shape, and reads some back to be sure.
 
 Ordinary clients decide by themselves where a batch ends, so batches are built here and sent as they are, without a
-producer id. One connection, several requests under way: the broker handles them in order.
+producer id. One connection with several requests in flight: the broker handles them in order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class WrongShape(Exception):
-    """The source topic does not hold what the bench says it measures."""
+    """The source topic differs from the workload of the bench."""
 
 
 async def fill(side: Side, workload: Workload) -> None:
@@ -71,9 +71,9 @@ async def append(side: Side, workload: Workload, rows: int) -> None:
 
 
 async def warm_up(side: Side, workload: Workload) -> None:
-    """Make a target's broker warm: write to it what it will get, as many as ``workload.records``, and delete that.
+    """Warm up a target's broker: write as many records as ``workload.records`` to it, and delete them.
 
-    Without this whoever comes first would meet a broker that still interprets its code.
+    Otherwise the first mirror would meet a broker that still interprets its code.
     """
     warm = replace(workload, topic=f"warm-{workload.topic}")
     await side.create(warm.topic, warm.partitions)
@@ -82,7 +82,7 @@ async def warm_up(side: Side, workload: Workload) -> None:
 
 
 async def read_through(side: Side, workload: Workload) -> None:
-    """Read a source topic once, which makes its broker warm for those who read it next."""
+    """Read a source topic once, which warms up its broker for the mirrors."""
     left = dict.fromkeys(range(workload.partitions), 0)
     end = workload.records // workload.partitions
     while left:
@@ -97,10 +97,10 @@ async def read_through(side: Side, workload: Workload) -> None:
 
 
 async def check_shape(side: Side, workload: Workload) -> None:
-    """Look at the first batches of some partitions, and at the ends of all.
+    """Check the first batches of some partitions, and the ends of all.
 
     Raises:
-        WrongShape: they are not what the workload says.
+        WrongShape: they differ from the workload.
     """
     shape, per_partition = workload.shape, workload.records // workload.partitions
     ends = await side.ends(workload.topic, range(workload.partitions))

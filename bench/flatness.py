@@ -1,7 +1,7 @@
 """Whether a long run stays flat: memory by its trend, descriptors, threads and tasks by their median counts. Pure.
 
-The first tenth of a run is warm-up and is left out. Memory wanders without growing, so its slope is judged together
-with how certain that slope is: it has failed when it is above the limit by more than twice its standard error.
+The first tenth of a run is warm-up and is left out. Memory varies without growing, so its slope is judged with its
+uncertainty: it has failed when it is above the limit by more than twice its standard error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CERTAINTY: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen of the process at one moment; ``tasks`` are those of its event loop."""
+    """The process at one moment; ``tasks`` are those of its event loop."""
 
     at_s: float
     resident_mb: float
@@ -38,7 +38,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was judged, in words."""
+    """One judgement, in words."""
 
     flat: bool
     text: str
@@ -87,7 +87,7 @@ def judge(samples: Sequence[Sample], *, most_mb_per_hour: float) -> list[Finding
 
 
 def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples behind the first tenth of the time."""
+    """Return the samples after the first tenth of the time."""
     if not samples:
         return []
     begun_s, ended_s = samples[0].at_s, samples[-1].at_s
@@ -95,10 +95,10 @@ def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _judge_count(name: str, values: Sequence[int]) -> Finding:
-    """The second half may not lie higher than the first did, but for one or two percent.
+    """The second half may not be higher than the first, except by one or two percent.
 
-    Medians are compared, and the highest values shown: how many requests are under way varies by chance, and the
-    highest of a hundred samples with it. What is left over and never ends lifts the median.
+    Medians are compared, and the highest values shown: the number of pending requests varies by chance, and with it the
+    highest of a hundred samples. A leak lifts the median.
     """
     half = len(values) // 2
     first, second = sorted(values[:half])[half // 2], sorted(values[half:])[(len(values) - half) // 2]

@@ -1,4 +1,4 @@
-"""Steady light traffic: one record to each of some partitions, again and again."""
+"""Steady light traffic: one record to each of some partitions, repeatedly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def light_load(cluster: KafkaCluster, places: Sequence[tuple[str, int]]) -> Iter
     """Write a record to each of these partitions every ``EVERY_S`` while the ``with`` block lasts.
 
     Yields:
-        When (``time.monotonic``) each round of records was written: the writer's own pauses.
+        When (``time.monotonic``) each round of records was written: they show the writer's own pauses.
     """
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 1, "log_level": 0})
     ended = threading.Event()

@@ -1,4 +1,4 @@
-"""On what, and with which versions, a bench was run."""
+"""The machine and the versions of a bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("uvloop", "kio", "crc32c", "cramjam", "aiokafka", "confluent-kafka")
 
 
 def hardware() -> dict[str, str | int | float]:
-    """Return what the machine is, and how busy it was already."""
+    """Return what the machine is, and how busy it is already."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count() or 0,
@@ -29,7 +29,7 @@ def hardware() -> dict[str, str | int | float]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all that took part. MirrorMaker 2 comes with Kafka and has its version."""
+    """Return the versions of all programs involved. MirrorMaker 2 has Kafka's version."""
     kafka = default_kafka_version(POM.read_text())
     found = {
         "kafka": kafka,
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit of this checkout, with a plus sign and a digest of what differs; empty outside of one."""
+    """Return the commit of this checkout, with a plus sign and a digest of local changes; empty outside of one."""
     head = _git("rev-parse", "HEAD")
     changes = _git("--no-optional-locks", "diff", "HEAD") if head else ""
     return f"{head}+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else head

@@ -1,8 +1,8 @@
 """One run of a copy workload: a mirror starts cold on a full topic and is watched until the last record is there.
 
-Watched are the ends of the remote topic's partitions, one small request every 25 ms. CPU time and memory are those
-that the kernel counted for the mirror's processes; they are read when the first and when the last record was seen, so
-what the mirror does afterwards does not count.
+The ends of the remote topic's partitions are read every 25 ms by one small request. CPU time and memory are those that
+the kernel counted for the mirror's processes. They are read when the first and when the last record was seen, so what
+the mirror does afterwards does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.workloads import Workload
 
 LOOK_EVERY_S: Final = 0.025
 FEW_PARTITIONS: Final = 100
-"""Above that looking costs more, so it is done less often."""
+"""With more partitions each check costs more, so checks are rarer."""
 DEADLINE_S: Final = 300.0
 CRASHED: Final = ".crashed"
 """What mm2py logs where a defect of its own ended a flow."""
@@ -36,7 +36,7 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What stood where at one moment. CPU in seconds since the process or the machine began."""
+    """The state at one moment. CPU in seconds since the process or the machine started."""
 
     at_s: float
     copied: int
@@ -44,7 +44,7 @@ class Reading:
     source_cpu_s: float
     target_cpu_s: float
     ours_cpu_s: float
-    """Of the bench and all it started: mirror, brokers, readers, writers."""
+    """Of the bench and all its processes: mirror, brokers, readers, writers."""
     machine_busy_s: float
 
 
@@ -68,8 +68,8 @@ def copy_measures(
 
     Args:
         before: before the process was started.
-        first: when records were seen on the target for the first time; some may have been there for an instant.
-        last: when all were there.
+        first: when records were first seen on the target; some may have arrived an instant before.
+        last: when all records were there.
     """
     millions = last.copied / 1e6
     gigabytes = last.copied * workload.record_bytes / 1e9
@@ -87,7 +87,7 @@ def copy_measures(
         "other_cpu_percent": other_cpu_percent(before, last),
     }
     steady_s, steady_records = last.at_s - first.at_s, last.copied - first.copied
-    if steady_s > 0 and steady_records > 0:  # else all came within one look, and there is nothing to tell
+    if steady_s > 0 and steady_records > 0:  # otherwise all came within one check, and there is nothing to measure
         rate = steady_records / steady_s
         per_record_s = (last.mirror_cpu_s - first.mirror_cpu_s) / steady_records
         measures |= {
@@ -100,7 +100,7 @@ def copy_measures(
 
 
 def other_cpu_percent(before: Reading, after: Reading) -> float:
-    """Return what ran beside mirror, brokers and bench, in percent of a core. Pure."""
+    """Return the load beside mirror, brokers and bench, in percent of a core. Pure."""
     others_s = (after.machine_busy_s - after.ours_cpu_s) - (before.machine_busy_s - before.ours_cpu_s)
     return max(0.0, others_s) / (after.at_s - before.at_s) * 100
 
@@ -117,7 +117,7 @@ async def wait_for_copies(
     """Watch until so many records are on the target; return the readings at the first and at the last.
 
     Args:
-        note: is told after each look how many were there.
+        note: is told after each check how many were there.
     Raises:
         RunFailed: the mirror ended, was too slow, or copied more than there is.
     """
@@ -144,7 +144,7 @@ async def wait_for_copies(
 
 
 async def check_copy(sides: Sides, launch: Launch, mirror: Running) -> None:
-    """Raises RunFailed: the copy does not hold what the source holds, or a flow of mm2py crashed meanwhile."""
+    """Raises RunFailed: the copy differs from the source, or a flow of mm2py crashed meanwhile."""
     workload = launch.workload
     ends = await sides.target.ends(launch.remote_topic, range(workload.partitions))
     if set(ends.values()) != {workload.records // workload.partitions}:

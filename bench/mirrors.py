@@ -1,9 +1,9 @@
-"""The mirrors: what each is started with. One file of properties serves mm2py and MirrorMaker 2.
+"""The mirrors: how each one is started. One properties file serves mm2py and MirrorMaker 2.
 
-The file says where the clusters are, which topic, that one replica must do, and that neither offset syncs nor
-checkpoints are written: mm2py does not have them yet, and nobody shall do more than the other. For the rest defaults
-count, heartbeats among them. MirrorMaker 2 gets the flags of its own start script. What its start costs counts for each
-mirror, so mm2py runs as installed: a new interpreter, ``python -m mm2py FILE``.
+The file names the clusters and the topic, asks for one replica, and disables offset syncs and checkpoints: mm2py does
+not write them yet, and no mirror shall do more than another. Everything else has its default, heartbeats included.
+MirrorMaker 2 gets the flags of its own start script. The cost of the start counts for each mirror, so mm2py runs as
+installed: a new interpreter, ``python -m mm2py FILE``.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Options:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further properties of mm2py; ``{flow}`` in a key stands for the flow."""
     profile: Path | None = None
-    """Where to write mm2py's profile of a run; costs a lot of speed."""
+    """Where to write mm2py's profile of a run, which slows it down a lot."""
     module: tuple[str, ...] = ("mm2py",)
-    """What ``python -m`` runs for mm2py, with arguments before the file."""
+    """The module that ``python -m`` runs for mm2py, with arguments before the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Running:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while it runs."""
         return self._process.poll()
 
     def log_text(self) -> str:
@@ -185,7 +185,7 @@ def _franz_go(launch: Launch, sides: Sides) -> list[str]:
 
 
 async def prepare(launch: Launch, sides: Sides) -> None:
-    """Make the remote topic for a mirror that leaves topics to others."""
+    """Create the remote topic for a mirror that creates none."""
     if launch.mirror == FRANZ_GO:
         await sides.target.create(launch.remote_topic, launch.workload.partitions)
 
@@ -226,6 +226,6 @@ def running(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> Iterator[Ru
 
 _OWN_VARIABLES: Final = {
     "PYTHONPATH": str(ROOT),
-    # kio loads hypothesis where it is installed; in a new directory that would cost it a second at each start.
+    # kio imports hypothesis if installed, which in a new directory would cost a second at each start.
     "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
 }

@@ -1,8 +1,8 @@
-"""How long partitions stand still when they move as planned: ``python -m bench.moves``; see docs/benchmarks.md.
+"""How long partitions stand still in a planned move: ``python -m bench.moves``; see docs/benchmarks.md.
 
-Two workers share a topic that gets a few records a second in each partition. Again and again a third one joins, and
-then one of the three, the leader or another, is stopped with SIGTERM. Of each partition the longest time without a
-newer record on the target is taken: of those that moved, of those that stayed, and of all in a quiet time before.
+Two workers share a topic that gets a few records a second in each partition. Repeatedly a third one joins, and then one
+of the three, the leader or another, is stopped with SIGTERM. Measured is the longest time without a newer record on the
+target: of partitions that moved, of those that stayed, and of all in a quiet time before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.arrivals import Arrivals, longest_gap_s
 from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
 from bench.paced import percentile
-from bench.pages import Facts, beginning, table
+from bench.pages import Facts, first_lines, table
 from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.groups import Group
@@ -26,14 +26,14 @@ from tests.cluster.kafka_client import create_topic, new_name
 from tests.cluster.running import Value, one_way_properties
 
 MOVES: Final = 20
-"""Of each kind."""
+"""How many moves of each kind."""
 WORKERS: Final = 3
 PARTITIONS: Final = 24
 GOAL_S: Final = 1.0
-"""A planned move costs no partition so much."""
+"""The goal: a planned move pauses no partition for so long."""
 QUIET_S: Final = 5.0
 AFTER_S: Final = 2.0
-"""How long gaps are looked for after all partitions have their owners."""
+"""How long pauses are measured after all partitions have their owners."""
 DEADLINE_S: Final = 60.0
 KINDS: Final[Mapping[str, str]] = {"join": "a worker joins", "stop": "a worker stops"}
 ROWS: Final[Mapping[str, str]] = {
@@ -79,7 +79,7 @@ def gaps_of(runs: Sequence[Run], kind: str, what: str) -> list[float]:
 def report(runs: Sequence[Run], facts: Facts) -> str:
     """Return the page of results. Pure."""
     count = {kind: sum(run.workload == kind for run in runs) for kind in KINDS}
-    lines = beginning("How long partitions stand still when they move as planned", facts)
+    lines = first_lines("How long partitions stand still when they move as planned", facts)
     lines += [
         f"{PARTITIONS} partitions, each of which gets {1 / EVERY_S:g} records a second. {count['join']} times a worker"
         f" joined two others, {count['stop']} times one of {WORKERS} was stopped with SIGTERM. A gap is the time"
@@ -102,7 +102,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
 
 
 class Scene:
-    """Workers that share a topic under load, and what arrives of it."""
+    """Workers that share a topic under load, and the records that arrive."""
 
     def __init__(self, group: Group, topic: str, arrivals: Arrivals, writer_s: Sequence[float]) -> None:
         self._group = group
@@ -111,17 +111,17 @@ class Scene:
         self._writer_s = writer_s
 
     def move(self, order: Callable[[], None], *, workers: int) -> dict[str, float]:
-        """Give an order that lets partitions move, and return what it cost.
+        """Give an order that moves partitions, and return what it cost.
 
         Args:
-            workers: among how many the partitions are to be shared then.
-        Raises: AssertionError: they are not, ``DEADLINE_S`` later.
+            workers: the number of workers that own partitions afterwards.
+        Raises: AssertionError: the partitions are not assigned so ``DEADLINE_S`` later.
         """
         time.sleep(QUIET_S)
         before = self._owners()
         begun_s = time.monotonic()
         order()
-        self._group.wait_until_shared(PARTITIONS, among=workers, deadline_s=DEADLINE_S)
+        self._group.wait_until_assigned(PARTITIONS, among=workers, deadline_s=DEADLINE_S)
         time.sleep(AFTER_S)
         window, after = (begun_s, time.monotonic()), self._owners()
         times_s = {number: times for (_, number), times in self._arrivals.times_s().items()}
@@ -134,7 +134,7 @@ class Scene:
         """Stop one of the workers. Raises: AssertionError: it did not drain."""
         stopped = chance.choice([worker for worker in self._group.workers if worker.alive])
         code = stopped.terminate()
-        assert code == 0, f"it ended with {code}\n{stopped.tail()}"
+        assert code == 0, f"the worker ended with {code}\n{stopped.tail()}"
 
     def _owners(self) -> dict[int, str]:
         shares = self._group.partitions()
@@ -142,7 +142,7 @@ class Scene:
 
 
 def run_all(source: KafkaCluster, target: KafkaCluster, moves: int, log: RunLog) -> None:
-    """Move as often as the log has no result of yet; each is in it as soon as it is there."""
+    """Move until the log has all results; each is stored as soon as it is known."""
     topic = new_name("moves")
     create_topic(source, topic, PARTITIONS)
     properties: dict[str, Value] = one_way_properties(source, target)
@@ -151,7 +151,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, moves: int, log: RunLog)
         Group(target, properties, workers=WORKERS - 1) as group,
         light_load(source, [(topic, number) for number in range(PARTITIONS)]) as writer_s,
     ):
-        group.wait_until_shared(PARTITIONS, among=WORKERS - 1, deadline_s=DEADLINE_S)
+        group.wait_until_assigned(PARTITIONS, among=WORKERS - 1, deadline_s=DEADLINE_S)
         arrivals = Arrivals(target, [(f"A.{topic}", number) for number in range(PARTITIONS)])
         try:
             arrivals.wait_for_all()
@@ -167,7 +167,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, moves: int, log: RunLog)
 
 
 def _left(moves: int, log: RunLog) -> Iterator[int]:
-    """A join without its stop, where a bench was interrupted, is made once more."""
+    """A join without its stop, left by an interrupted bench, is repeated."""
     return (
         number for number in range(moves) if not all(log.has((kind, "mm2py", number), PARTITIONS) for kind in KINDS)
     )
@@ -182,8 +182,7 @@ def _keep(log: RunLog, kind: str, number: int, measures: dict[str, float]) -> No
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Let workers join and stop, and print what that costs. The exit code is 1 if one move failed; goals may be
-    missed."""
+    """Let workers join and stop, and print the cost. The exit code is 1 if one move failed; goals may be missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.moves", description="What a planned move costs.")
     parser.add_argument("--moves", type=int, default=MOVES, help=f"of each kind, by default {MOVES}")
     add_arguments(parser, "moves")

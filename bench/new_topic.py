@@ -1,8 +1,8 @@
-"""Whether a new topic among 1,000 holds up the others: ``python -m bench.new_topic``; see docs/benchmarks.md.
+"""Whether a new topic among 1,000 delays the others: ``python -m bench.new_topic``; see docs/benchmarks.md.
 
 Three workers share 1,000 topics of one partition, a sample of which gets records all the time. Ten new topics are
 created, one after the other. For each partition of the sample the longest time without a newer record on the target is
-taken twice: in a window that begins with the creation, and in an equally long quiet one before it.
+measured twice: in a window that starts with the creation, and in an equally long quiet one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from bench.arrivals import ANSWER_S, Arrivals, Place, longest_gap_s
 from bench.campaign import add_arguments, carry_out
 from bench.light_load import EVERY_S, light_load
-from bench.pages import Facts, beginning, table
+from bench.pages import Facts, first_lines, table
 from bench.runs import Run, RunLog
 from bench.sides import Side
 from deploy.local.kafka import KafkaCluster
@@ -56,7 +56,7 @@ ROWS: Final[Mapping[str, str]] = {
 def gap_measures(
     times_s: Mapping[Place, Sequence[float]], writer_s: Sequence[float], created_s: float, window_s: float
 ) -> dict[str, float]:
-    """Return what a creation did to the others. Pure.
+    """Return how a creation affected the others. Pure.
 
     Args:
         times_s: of each partition, when newer records arrived.
@@ -76,7 +76,7 @@ def gap_measures(
 def report(runs: Sequence[Run], topics: int, sample: int, window_s: float, facts: Facts) -> str:
     """Return the page of results. Pure."""
     good = [run.measures for run in runs if run.measures]
-    lines = beginning(f"A new topic among {topics:,}", facts)
+    lines = first_lines(f"A new topic among {topics:,}", facts)
     lines += [
         f"{len(good)} topics, created one after the other beside {topics:,} topics of one partition that {WORKERS}"
         f" workers share. {sample} of these get {1 / EVERY_S:g} records a second each; a gap is the time between two"
@@ -108,7 +108,7 @@ async def create_and_wait(
     """Create a topic with one record in it, and wait until that is on the target.
 
     Returns:
-        When (``time.monotonic``) it was asked for, when it was there, when its record was on the target.
+        When (``time.monotonic``) it was requested, when it was there, when its record was on the target.
     Raises:
         TimeoutError: it took longer.
     """
@@ -135,7 +135,7 @@ def create_one(
     rounds_s: Sequence[float],
     window_s: float,
 ) -> dict[str, float]:
-    """Let a quiet window pass, create a topic, let another window pass, and return what the two show.
+    """Let a quiet window pass, create a topic, let another window pass, and return the measures of both.
 
     Args:
         create_it: see ``create_and_wait``.
@@ -155,13 +155,13 @@ def sampled(topics: int, sample: int) -> list[str]:
 
 
 def run_all(source: KafkaCluster, target: KafkaCluster, options: argparse.Namespace, log: RunLog) -> None:
-    """Create as often as the log has no result of yet; each is in it as soon as it is there."""
+    """Create topics until the log has all results; each is stored as soon as it is known."""
     create(source, [f"{STEM}{number:04}" for number in range(options.topics)])
     properties: dict[str, Value] = one_way_properties(source, target)
     properties |= {"A->B.topics": f"{STEM}.*", "topics.watch.interval.ms": WATCH_INTERVAL_MS}
     sample = sampled(options.topics, options.sample)
     with Group(target, properties, workers=WORKERS) as group:
-        group.wait_until_shared(options.topics, among=WORKERS, deadline_s=SHARED_S)
+        group.wait_until_assigned(options.topics, among=WORKERS, deadline_s=SHARED_S)
         arrivals = Arrivals(target, [(f"A.{topic}", 0) for topic in sample])
         try:
             with light_load(source, [(topic, 0) for topic in sample]) as rounds_s:
@@ -187,7 +187,7 @@ def _left(count: int, topics: int, log: RunLog) -> Iterator[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Create topics and print what that did to the others. The exit code is 1 if one was not copied in time."""
+    """Create topics and print how that affected the others. The exit code is 1 if one was not copied in time."""
     parser = argparse.ArgumentParser(prog="python -m bench.new_topic", description="A new topic among many.")
     parser.add_argument("--topics", type=int, default=TOPICS)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many of them get records")

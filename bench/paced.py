@@ -1,7 +1,7 @@
-"""One run of a paced workload: how late records arrive behind a warm mirror, and what it uses meanwhile.
+"""One run of a paced workload: the latency of records behind a warm mirror, and its resources meanwhile.
 
-The mirror first copies what stands in the topic, which warms it up. Then records are written at a steady pace; one
-reader stands at the remote topic and one at the source topic, whose latency is the floor under the other. The first
+The mirror first copies the records in the topic, which warms it up. Then records are written at a steady pace; one
+reader reads the remote topic and one the source topic, whose latency is the least possible for the other. The first
 seconds are left out.
 """
 
@@ -78,9 +78,9 @@ async def measure_paced(sides: Sides, launch: Launch, tls: Tls, *, number: int, 
 
 
 async def rehearse(sides: Sides, workload: Workload) -> None:
-    """Make both brokers warm for a pace: write and read at it for a while, on topics that are deleted again.
+    """Warm up both brokers for a pace: write and read at it for a while, on topics that are deleted again.
 
-    They are JVMs: in the first seconds at a pace they compile, and whoever ran first would pay for it.
+    They are JVMs: in the first seconds at a pace they compile, and the first mirror would pay for it.
     """
     assert workload.pace is not None
     pace, topic = workload.pace, f"rehearsal-{workload.topic}"

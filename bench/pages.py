@@ -1,4 +1,4 @@
-"""A page of results: how it begins, and where it is kept with the runs behind it."""
+"""A page of results: its first lines, and how it is stored with its runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Facts = Mapping[str, object]
 
 
 def facts_of(commit: str, machine: Mapping[str, object]) -> Facts:
-    """Return when, on what and with what it was measured; ``machine`` is looked at before a bench, not after."""
+    """Return date, machine and versions of the measurement; ``machine`` is read before a bench, not after."""
     return {"date": today(), "commit": commit, "machine": machine, "versions": versions()}
 
 
@@ -24,7 +24,7 @@ def today() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
 
 
-def beginning(title: str, facts: Facts) -> list[str]:
+def first_lines(title: str, facts: Facts) -> list[str]:
     """Return the first lines of a page. Pure."""
     return [f"# {title}", "", *(f"**{name}**: {_said(value)}  " for name, value in facts.items()), ""]
 
@@ -35,7 +35,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def save(name: str, page: str, facts: Facts, runs: Sequence[Run]) -> None:
-    """Write docs/results/NAME-DATE.md and .json, and say so."""
+    """Write docs/results/NAME-DATE.md and .json, and print their names."""
     path = RESULTS / f"{name}-{facts['date']}"
     path.with_suffix(".json").write_text(json.dumps({**facts, "runs": as_json(runs)}, indent=1) + "\n")
     path.with_suffix(".md").write_text(page)

@@ -1,12 +1,13 @@
 """The two ends of a latency measurement, each a process of its own: a writer at a steady pace, and a reader.
 
-Records carry the monotonic time of their sending, which all processes of a machine share. Both ends are librdkafka,
-which waits for nothing: ``linger.ms=0``, and a read that is answered with the first byte.
+Records carry the monotonic time of their sending, which all processes of a machine share. Both ends are librdkafka
+without waits: ``linger.ms=0``, and a read that is answered with the first byte.
 
     python -m bench.probes write BOOTSTRAP TOPIC PARTITIONS PER_SECOND SECONDS BYTES
     python -m bench.probes read BOOTSTRAP TOPIC PARTITIONS RECORDS LONGEST_S
 
-The writer prints when it began, in ns. The reader prints ``ready``, then what it saw: a list of [sent ns, latency ns].
+The writer prints when it started, in ns. The reader prints ``ready``, then its results: a list of [sent ns, latency
+ns].
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ANSWER_S: Final = 30.0
 
 
 def write(bootstrap: str, topic: str, partitions: int, *, per_second: int, seconds: float, size: int) -> int:
-    """Write records in turn to the first ``partitions``; 1 if the source did not take all of them."""
+    """Write records to the first ``partitions`` in rotation; return 1 if the source did not take all of them."""
     failures: list[KafkaError] = []
 
     def settled(error: KafkaError | None, _: Message) -> None:
@@ -51,7 +52,7 @@ def write(bootstrap: str, topic: str, partitions: int, *, per_second: int, secon
 
 
 def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s: float) -> int:
-    """Read what is written from now on to the first ``partitions``, until there were so many records."""
+    """Read new records of the first ``partitions``, until there were so many."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
     )
@@ -59,9 +60,9 @@ def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s
     for place in places:
         place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
     consumer.assign(places)
-    consumer.poll(0.5)  # reads are on their way by the time that anything is written
+    consumer.poll(0.5)  # reads are pending before anything is written
     print("ready", flush=True)
-    seen: dict[int, int] = {}  # by when it was sent: of one that arrives twice the first counts
+    seen: dict[int, int] = {}  # by the time of sending: of a duplicate the first one counts
     end_s = time.monotonic() + longest_s
     while len(seen) < records and time.monotonic() < end_s:
         message = consumer.poll(0.5)
@@ -75,7 +76,7 @@ def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s
 
 
 def main(arguments: Sequence[str]) -> int:
-    gc.disable()  # a pause of ours would look like latency
+    gc.disable()  # a garbage collection pause would look like latency
     what, bootstrap, topic, *numbers = arguments
     if what == "write":
         partitions, per_second, seconds, size = numbers

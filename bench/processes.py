@@ -1,4 +1,4 @@
-"""What ``/proc`` tells of processes: CPU seconds, peak memory. Linux only, as the bench is."""
+"""CPU seconds and peak memory of processes, from ``/proc``. Linux only, as the bench is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME, _CUTIME, _CSTIME = 11, 12, 13, 14
-"""Places in ``/proc/PID/stat`` behind the name, which may hold anything."""
+"""Fields of ``/proc/PID/stat`` after the name, which may hold anything."""
 _IDLE, _IOWAIT = 3, 4
 
 
 def tree(pid: int) -> list[int]:
-    """Return the process and all that descend from it; empty when it has gone."""
+    """Return the process and all its descendants; empty when it has ended."""
     found, rest = [], [pid]
     while rest:
         each = rest.pop()
@@ -40,7 +40,7 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def peak_mb(pid: int) -> float:
-    """Return the peak resident memory of a process tree in MB (10^6 bytes): the sum of each one's own peak."""
+    """Return the peak resident memory of a process tree in MB (10^6 bytes): the sum of each process's own peak."""
     return sum(each_peak_mb(pid))
 
 
@@ -55,7 +55,7 @@ def resident_mb(pid: int) -> float:
 
 
 def open_files(pid: int) -> int:
-    """Return how many descriptors a process holds, sockets among them."""
+    """Return the number of open descriptors of a process, including sockets."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
@@ -73,6 +73,6 @@ def _status_kib(pid: int, name: str) -> int:
 
 
 def machine_busy_s() -> float:
-    """Return the CPU seconds that the whole machine has been busy since it started, time stolen from it included."""
+    """Return the CPU seconds for which the whole machine has been busy since it started, including stolen time."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[_IDLE] - fields[_IOWAIT]) / TICKS_PER_S

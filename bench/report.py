@@ -1,4 +1,4 @@
-"""The tables of a bench in Markdown: the goals first, then everything that was measured, workload by workload. Pure."""
+"""The tables of a bench in Markdown: the goals first, then all measures, workload by workload. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def report(runs: Sequence[Run], facts: Mapping[str, Mapping[str, object]], notes
 
 
 def goals_table(summary: Summary) -> list[str]:
-    """Return one row for each goal: what was wanted, what was reached, held or missed."""
+    """Return one row for each goal: the goal, the result, held or missed."""
     rows = [
         (
             WORKLOADS[verdict.goal.workload].title,
@@ -91,7 +91,7 @@ def workload_table(summary: Summary, workload: str) -> list[str]:
         row += [
             _cell(summary, workload, mirror, measure, spread) for mirror, spread in zip(mirrors, spreads, strict=True)
         ]
-        comparable = not measure.startswith(("direct_", "other_"))  # these say something about the machine
+        comparable = not measure.startswith(("direct_", "other_"))  # these describe the machine
         row += [_ratio(summary.against_mm2(workload, measure) if comparable else None)] * has_mm2
         row += [_ratio(summary.against_franz_go(workload, measure) if comparable else None)] * has_franz_go
         rows.append(row)
@@ -99,7 +99,7 @@ def workload_table(summary: Summary, workload: str) -> list[str]:
 
 
 def tls_table(summary: Summary) -> list[str]:
-    """Return what each mirror does with TLS on both sides, beside the same records in plain text."""
+    """Return the results of each mirror with TLS on both sides, beside the same records in plain text."""
     rows = []
     for mirror in MIRRORS:
         row = [TITLES[mirror]]
@@ -118,7 +118,7 @@ def tls_table(summary: Summary) -> list[str]:
 
 
 def failures(summary: Summary, workload: str) -> list[str]:
-    """Return a line for each run that failed or was not measured; a failure is never left out."""
+    """Return a line for each run that failed or was not measured; no failure is left out."""
     lines = []
     for run in summary.runs:
         if run.workload == workload and run.failed is not None:
@@ -137,7 +137,7 @@ def _cell(summary: Summary, workload: str, mirror: str, measure: str, spread: Sp
     median = shown(measure, spread.median, ours=ours)
     if spread.lowest == spread.highest:
         return median
-    # the ends of a spread are rounded outwards, whoever's they are
+    # the ends of a spread are rounded outwards for every mirror
     outwards = MEASURES[measure].higher_is_better
     return (
         f"{median} ({shown(measure, spread.lowest, ours=outwards)}–{shown(measure, spread.highest, ours=not outwards)})"

@@ -1,4 +1,6 @@
-"""What is kept of a bench: all runs as JSON, the tables as Markdown, the chart as SVG; docs/results holds them."""
+"""The stored results of a bench: all runs as JSON, the tables as Markdown, the chart as SVG; docs/results holds
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ FEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All there is to say about one bench."""
+    """All results of one bench."""
 
     date: str
     commit: str

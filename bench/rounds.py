@@ -1,4 +1,6 @@
-"""All runs of a bench: sources filled once, then round after round every mirror in turn on every workload."""
+"""All runs of a bench: fills the sources once, then runs every mirror alternately on every workload, round after
+round.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ class Planned:
 
 
 def plan(workloads: Sequence[Workload], mirrors: Sequence[str], rounds: int) -> list[Planned]:
-    """Return the runs in their order. Pure.
+    """Return the runs in order. Pure.
 
-    Rounds are outermost, so that a machine that slows down slows all mirrors. Each round begins with another mirror,
-    so that none is always the first after a change of topics.
+    Rounds are outermost, so that a machine that slows down slows all mirrors. Each round starts with another mirror, so
+    that none is always the first after a change of topics.
     """
     planned = []
     for number in range(rounds):
@@ -44,7 +46,7 @@ def plan(workloads: Sequence[Workload], mirrors: Sequence[str], rounds: int) -> 
 
 
 def left_of(planned: Sequence[Planned], log: RunLog) -> list[Planned]:
-    """Return what is planned and not in the log yet."""
+    """Return the planned runs that the log lacks."""
     return [
         each for each in planned if not log.has((each.workload.name, each.mirror, each.round), each.workload.records)
     ]
@@ -53,7 +55,7 @@ def left_of(planned: Sequence[Planned], log: RunLog) -> list[Planned]:
 async def run_all(
     sides: Sides, planned: Sequence[Planned], log: RunLog, *, options: Options, tls: Tls, deadline_s: float
 ) -> None:
-    """Carry out what is planned, and say each result as it comes."""
+    """Carry out the plan, and print each result as it comes."""
     topics = {each.workload.topic: each.workload for each in planned}
     for workload in topics.values():
         begun_s = time.monotonic()

@@ -1,6 +1,6 @@
-"""One measured run, and the file that keeps runs while a bench goes on: one JSON object a line.
+"""One measured run, and the file that stores runs during a bench: one JSON object a line.
 
-Its first line says under which conditions they were measured: commit, options. Other runs never join them.
+Its first line holds the conditions of the measurement: commit, options. Runs under other conditions are never added.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something that is measured in each run."""
+    """A quantity that is measured in each run."""
 
     title: str
     unit: str
@@ -46,23 +46,23 @@ MEASURES: Mapping[str, Measure] = {
     # all
     "other_cpu_percent": Measure("CPU of everything else on the machine, percent of a core", "%"),
 }
-"""By the name that stands in the results; units are powers of ten."""
+"""By its name in the results; units are powers of ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of one mirror gave."""
+    """The result of one run of one mirror."""
 
     workload: str
     mirror: str
     round: int
     records: int
-    """How many had to arrive."""
+    """The number of records that had to arrive."""
     measures: Mapping[str, float] = field(default_factory=dict)
     failed: str | None = None
     """Why it did not finish, with how far it came; ``measures`` are empty then."""
     not_measured: str | None = None
-    """Why it was not even tried."""
+    """Why it was not tried."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -70,11 +70,11 @@ class Run:
 
 
 class OtherConditions(Exception):
-    """The runs that were to be gone on with were measured under other conditions."""
+    """The runs that were to be resumed were measured under other conditions."""
 
 
 class RunLog:
-    """The runs so far. What is added is on disk before the next run begins, and stays: a failure is a result too."""
+    """The runs so far. Each is on disk before the next run starts, and stays: a failure is a result too."""
 
     def __init__(self, path: Path, conditions: Mapping[str, str], *, resume: bool) -> None:
         """Open a log.
@@ -82,7 +82,7 @@ class RunLog:
         Args:
             conditions: what has to be the same for all runs in it: commit, options.
         Raises:
-            OtherConditions: they differ from those of the log that is to be gone on with.
+            OtherConditions: they differ from those of the log that is to be resumed.
         """
         self.path = path
         self.runs: list[Run] = []
@@ -93,10 +93,10 @@ class RunLog:
                 raise OtherConditions(f"{path} cannot be gone on with: {told}. Begin a new bench, without --resume.")
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({"conditions": dict(conditions)}) + "\n", *map(_line, self.runs)]
-        path.write_text("".join(lines))  # a line that was cut off is gone with this
+        path.write_text("".join(lines))  # this removes a line that was cut off
 
     def has(self, key: tuple[str, str, int], records: int) -> bool:
-        """Return whether this run is there already, finished or failed, over that number of records."""
+        """Return whether the log has this run over that number of records, finished or failed."""
         return any(run.key == key and run.records == records for run in self.runs)
 
     def add(self, run: Run) -> None:

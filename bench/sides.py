@@ -1,8 +1,8 @@
-"""The two clusters of a bench, and what a bench asks of them: topics, ends of partitions, CPU of the brokers.
+"""The two clusters of a bench, and what a bench needs of them: topics, ends of partitions, CPU of the brokers.
 
-Kafka's defaults count, with the flags that its start script gives the JVM, but for the starter's own small defaults
-(few partitions of internal topics, no pause before a group's first rebalance) and a second instead of a minute before
-the files of a deleted topic go. All of that is the same for every mirror, or spares MirrorMaker 2 a wait.
+Kafka's defaults apply, with the JVM flags of its start script, except for the starter's own small defaults (few
+partitions of internal topics, no delay before a group's first rebalance) and a second instead of a minute before the
+files of a deleted topic are removed. All of that is the same for every mirror, or saves MirrorMaker 2 a wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JVM_OPTIONS: Final = (
     *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""What Kafka's own scripts give every JVM they start: brokers and MirrorMaker 2 alike."""
+"""The flags that Kafka's own scripts give every JVM: brokers and MirrorMaker 2 alike."""
 BROKER_SETTINGS: Final = {"log.segment.delete.delay.ms": 1_000}
 ANSWER_S: Final = 60.0
 QUIET_S: Final = 0.5
@@ -54,7 +54,7 @@ class Side:
         return cpu_s(self.cluster.brokers[0].pid)
 
     async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
-        """Create a topic, and wait until the broker leads all of its partitions; KafkaException if it is there."""
+        """Create a topic, and wait until the broker leads all of its partitions; KafkaException if it exists."""
         self._admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(ANSWER_S)
         places = {(topic, number): self.broker for number in range(partitions)}
         async with asyncio.timeout(ANSWER_S):
@@ -91,7 +91,9 @@ class Sides:
     target: Side
 
     def wait_until_quiet(self) -> None:
-        """Wait until both brokers have finished with the run before; not for ever, as others may use the machine."""
+        """Wait until both brokers have finished with the previous run; only for a while, as others may use the
+        machine.
+        """
         deadline_s = time.monotonic() + QUIET_DEADLINE_S
         while time.monotonic() < deadline_s:
             before_s = self.source.cpu_s() + self.target.cpu_s()
@@ -108,7 +110,7 @@ class Sides:
 def bench_clusters(
     encryption: Encryption | None = None, settings: Mapping[str, Setting] | None = None
 ) -> Iterator[list[KafkaCluster]]:
-    """Start a source and a target cluster of one broker each; ``settings`` are further ones of the brokers."""
+    """Start a source and a target cluster of one broker each; ``settings`` are added to the brokers'."""
     encryption = encryption or Encryption.none()
     clusters = [
         KafkaCluster(

@@ -1,8 +1,8 @@
 """``make soak``: an hour idle and half an hour at full load; memory, descriptors, threads and tasks have to stay flat.
 
-Idle are 200 partitions, which at the end get a record each to show that the flow still lives. Load is written as fast
-as mm2py takes it, always with a backlog, through topics that keep little, so that no disk fills; at the end both sides
-have to hold the same number of records, and the same last ones.
+Idle are 200 partitions, which get a record each at the end to show that the flow still works. Load is written as fast
+as mm2py takes it, always with a backlog, to topics with short retention, so that no disk fills; at the end both sides
+must have the same number of records, and the same last ones.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from deploy.local.guardian import guard
 IDLE: Final = Workload("soak-idle", "200 idle partitions", "idle", 200, Shape(KILOBYTE, 1), 200)
 LOAD: Final = Workload("soak-load", "full load, 1 KB, 16 records a batch", "load", PARTITIONS, SMALL, 1_920)
 MOST_MB_PER_HOUR: Final = {"idle": 1.0, "load": 24.0}
-"""Under load the allocator grows in steps of some MB until its buffers are all in use; a single byte kept of each
-record would be more than 300 MB an hour."""
+"""Under load the allocator grows in steps of some MB until all its buffers are in use; a leak of one byte a record
+would be more than 300 MB an hour.
+"""
 KEPT_BYTES: Final = 64 << 20
 LITTLE_KEPT: Final = {"retention.bytes": str(KEPT_BYTES), "segment.bytes": str(KEPT_BYTES // 4)}
 CHECK_OFTEN: Final = {"log.retention.check.interval.ms": 2_000}
@@ -50,7 +51,7 @@ SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How one part of the soak went."""
+    """The result of one part of the soak."""
 
     name: str
     minutes: float
@@ -64,7 +65,7 @@ class Phase:
 
 
 class Watched:
-    """A running mm2py, and what was seen of it."""
+    """A running mm2py, and the samples taken of it."""
 
     def __init__(self, mirror: Running, tasks_path: Path, minutes: float) -> None:
         self.samples: list[Sample] = []
@@ -90,10 +91,10 @@ class Watched:
 
 
 async def idle(sides: Sides, minutes: float, directory: Path) -> Phase:
-    """Let mm2py stand by.
+    """Let mm2py idle.
 
     Raises:
-        RunFailed: it ended, or what is written at the end does not arrive.
+        RunFailed: it ended, or the records written at the end do not arrive.
     """
     await fill(sides.source, IDLE)
     tasks_path = directory / "idle.tasks"
@@ -112,7 +113,7 @@ async def load(sides: Sides, minutes: float, directory: Path) -> Phase:
     """Keep mm2py busy.
 
     Raises:
-        RunFailed: it ended, did not catch up, or the copy is not equal.
+        RunFailed: it ended, did not catch up, or the copy differs.
     """
     await sides.source.create(LOAD.topic, LOAD.partitions, LITTLE_KEPT)
     tasks_path = directory / "load.tasks"
@@ -172,7 +173,7 @@ def _said(value: object) -> str:
 
 
 async def soak(sides: Sides, options: argparse.Namespace, directory: Path) -> list[Phase]:
-    """Run the phases that have any time."""
+    """Run the phases that have a duration."""
     phases = []
     try:
         for run, minutes in ((idle, options.idle_minutes), (load, options.load_minutes)):

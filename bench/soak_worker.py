@@ -1,9 +1,9 @@
-"""mm2py as ever, with one task more that writes down how many tasks there are.
+"""mm2py with one more task, which records the number of asyncio tasks.
 
     python -m bench.soak_worker OUT FILE
 
-Nothing of mm2py is changed but that its ``run_worker`` is accompanied; what it does is its own. Each line of OUT is
-the monotonic time and a count, the counting task left out.
+Only ``run_worker`` is wrapped; everything else is mm2py's own. Each line of OUT is the monotonic time and a count,
+without the counting task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def count_tasks(path: Path) -> None:
 
 
 def main() -> None:
-    """Run the command with the arguments behind the first."""
+    """Run the command with the arguments after the first."""
     path = Path(sys.argv.pop(1))
     run_worker = cli.run_worker
 

@@ -1,7 +1,7 @@
-"""What fence and position keeping cost while nothing happens: ``python -m bench.steady``; see docs/benchmarks.md.
+"""The cost of fence and stored positions while no fault happens: ``python -m bench.steady``; see docs/benchmarks.md.
 
-The same copy, by mm2py and by mm2py without them (``bench.without_fence``), in pairs that take turns at being first.
-Compared are CPU seconds per million records within each pair; what the machine does slowly hits both of a pair.
+The same copy, by mm2py and by mm2py without them (``bench.without_fence``), in pairs with alternating order. CPU
+seconds per million records are compared within each pair; a slow drift of the machine affects both runs of a pair.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ RESULTS: Final = ROOT / "docs" / "results"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one measure says, in percent of the CPU without."""
+    """The result of one measure, in percent of the CPU without."""
 
     median: float
     low: float
     high: float
-    """``low`` to ``high`` holds the median of all possible pairs with a chance of about 95 %."""
+    """``low`` to ``high`` contains the median of all possible pairs with a probability of about 95 %."""
     quartiles: tuple[float, float]
     whole: tuple[float, float]
     """Medians of both sides, in seconds: with, without."""
@@ -75,7 +75,7 @@ def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
 
 
 def pairs_of(runs: Sequence[Run], measure: str) -> list[tuple[float, float]]:
-    """Return (with, without) of each round of which both are there. Pure."""
+    """Return (with, without) of each round that has both. Pure."""
     found = {(run.round, run.mirror): run.measures[measure] for run in runs if measure in run.measures}
     rounds = sorted({number for number, _ in found})
     return [
@@ -140,7 +140,7 @@ async def _run_pairs(sides: Sides, workload: Workload, pairs: int, log: RunLog) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the pairs and print what they say. The exit code is 1 if a run failed."""
+    """Run the pairs and print the cost. The exit code is 1 if a run failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.steady", description="What fence and position keeping cost.")
     parser.add_argument(
         "--workload", choices=[name for name, each in WORKLOADS.items() if each.pace is None], default="uncompressed"
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
+        print("Interrupted; --resume continues.", file=sys.stderr)
         return 130
     today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     facts = {"date": today, "commit": conditions["commit"], "machine": machine, "versions": versions()}

@@ -1,8 +1,8 @@
 """Medians, spreads and ratios over the rounds of a bench, and whether the goals hold. Pure.
 
-A ratio says how many times better mm2py is, whichever way the measure counts: 12 for a twelfth of the CPU. Of the two
-ways to run MirrorMaker 2 the better one counts, for each measure by itself. What is shown is rounded against mm2py;
-what is judged is not rounded at all.
+A ratio says how many times better mm2py is, for every kind of measure: 12 for a twelfth of the CPU. Of the two ways to
+run MirrorMaker 2 the better one counts, separately for each measure. Shown values are rounded against mm2py; judged
+ones are not rounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Either a ratio to the better MirrorMaker 2 that has to be reached, or an amount that may not be exceeded."""
+    """Either a ratio to the better MirrorMaker 2 that must be reached, or an amount that must not be exceeded."""
 
     workload: str
     measure: str
@@ -63,12 +63,12 @@ GOALS: Final = (
     *_goals("one_partition", speed=2, cpu=10),
     Goal("latency", "p99_ms", times_better=1),
 )
-"""CPU per record is judged twice, with the start-up and without: one of them would favour somebody."""
+"""CPU per record is judged twice, with the start-up and without: either one alone would favour one mirror."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A goal, what was reached, and ``held`` (None: not measured)."""
+    """A goal, the result, and ``held`` (None: not measured)."""
 
     goal: Goal
     ours: Spread | None
@@ -79,7 +79,7 @@ class Verdict:
 
 
 class Summary:
-    """All runs of a bench, looked at by workload, mirror and measure."""
+    """All runs of a bench, by workload, mirror and measure."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
@@ -89,7 +89,7 @@ class Summary:
         return [run for run in self.runs if run.workload == workload and run.mirror == mirror]
 
     def values(self, workload: str, mirror: str, measure: str) -> dict[int, float]:
-        """Return what was measured, by round; rounds that failed are not there."""
+        """Return the measured values by round, without failed rounds."""
         return {run.round: run.measures[measure] for run in self.runs_of(workload, mirror) if measure in run.measures}
 
     def spread(self, workload: str, mirror: str, measure: str) -> Spread | None:
@@ -123,7 +123,7 @@ class Summary:
         return self.ratio(workload, measure, FRANZ_GO)
 
     def verdict(self, goal: Goal) -> Verdict:
-        """Judge one goal. A run of mm2py that failed is a miss, whatever the others gave."""
+        """Judge one goal. A failed run of mm2py is a miss, whatever the results of the others."""
         other = self.better_mm2(goal.workload, goal.measure)
         ours = self.spread(goal.workload, MM2PY, goal.measure)
         theirs = None if other is None else self.spread(goal.workload, other, goal.measure)
@@ -148,7 +148,7 @@ def times_better(measure: str, ours: float, theirs: float) -> float:
 
 
 def shown_ratio(ratio: float) -> str:
-    """Return a ratio with one place behind the point, or two below 1, and never more than it is."""
+    """Return a ratio with one decimal place, or two below 1, never rounded up."""
     if math.isinf(ratio):
         return "∞"
     places = 10 if ratio >= 1 else 100
@@ -156,7 +156,7 @@ def shown_ratio(ratio: float) -> str:
 
 
 def shown(measure: str, value: float, *, ours: bool) -> str:
-    """Return a value with three digits that count: mm2py's rounded to the worse side, that of others to the better."""
+    """Return a value with three significant digits: mm2py's rounded to the worse side, that of others to the better."""
     if value <= 0:
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - 2)

@@ -1,7 +1,7 @@
-"""mm2py without fence and position keeping, to measure what they cost: ``python -m bench.without_fence FILE``.
+"""mm2py without fence and stored positions, to measure what they cost: ``python -m bench.without_fence FILE``.
 
-Only here can they be switched off. It copies under a plain producer id that nobody can fence, makes no life of it
-known, keeps no id alive, and stores no position. Everything else is mm2py's own.
+They can be switched off only here. It copies under a plain producer id that cannot be fenced, announces no incarnation,
+keeps no transactional id alive, and stores no position. Everything else is mm2py's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mm2py.replication.copying.events import PositionStored
 
 
 def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
-    """In place of ``PositionKeeper._begin_writes``: who waits for a position is told that it is stored."""
+    """Replaces ``PositionKeeper._begin_writes``: tells each waiter that its position is stored."""
     first_acts, keeper._first_acts = keeper._first_acts, {}
     for part in first_acts:
         keeper._handle(part, PositionStored(part.copier.identity))
@@ -28,7 +28,7 @@ def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
 
 
 def leave_out() -> None:
-    """Leave fence and position keeping out of this process."""
+    """Leave fence and stored positions out of this process."""
     start = Incarnation.start
 
     async def start_plain(incarnation: Incarnation) -> ProducerIdentity:
@@ -36,7 +36,7 @@ def leave_out() -> None:
         return await start(incarnation)
 
     async def nothing(*_: Any) -> None:
-        """Nobody is looked for, and nobody is told."""
+        """No previous producer is looked up, and none is announced."""
 
     async def for_ever(_: KeepAlive) -> None:
         await asyncio.Event().wait()

@@ -1,8 +1,8 @@
 """How much more several workers of one machine copy than one: ``python -m bench.workers``; see docs/benchmarks.md.
 
-The same backlog is copied by ``mm2py --workers`` 1, 2 and 4, in turn, round after round. All start cold, so each run
-begins with an election and with partitions that move to workers which come later; what counts as steady is from the
-moment when the control log gives each worker a share that waits for nobody.
+The same backlog is copied by ``mm2py --workers`` 1, 2 and 4, alternately, round after round. All start cold, so each
+run begins with an election and with partitions that move to workers which start later. The steady state counts from the
+moment when the control log assigns partitions to every worker and none waits for a release.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bench.campaign import add_arguments, carry_out
 from bench.filling import fill, read_through, warm_up
 from bench.measure import Reading, RunFailed, check_copy, copy_measures, read, wait_for_copies
 from bench.mirrors import MM2PY, Launch, Options, running
-from bench.pages import Facts, beginning, table
+from bench.owners import assigned_since
+from bench.pages import Facts, first_lines, table
 from bench.processes import each_peak_mb
 from bench.rounds import said
 from bench.runs import Run, RunLog
-from bench.shares import shared
 from bench.sides import Side, Sides
 from bench.workloads import UNCOMPRESSED, Workload
 from deploy.local.kafka import KafkaCluster
@@ -39,9 +39,9 @@ WARM_RECORDS: Final = 100_000
 DEADLINE_S: Final = 900.0
 READ_EVERY_S: Final = 0.1
 GROUP: Final = "mm2py"
-"""Of workers whose file names none."""
+"""The group of workers whose file names none."""
 SHARED: Final = "shared_s"
-"""From the start until all partitions are shared among all workers."""
+"""From the start until all partitions are assigned to all workers."""
 COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "records_per_s": ("records/s", ",.0f"),
     "mb_per_s": ("MB/s", ",.0f"),
@@ -52,7 +52,7 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "peak_mb_per_worker": ("peak memory of the largest worker, MB", ",.0f"),
 }
 FROM_START: Final[Mapping[str, tuple[str, str]]] = {
-    SHARED: ("until all is shared, s", ".2f"),
+    SHARED: ("until all are assigned, s", ".2f"),
     "records_per_s_from_start": ("records/s", ",.0f"),
     "mb_per_s_from_start": ("MB/s", ",.0f"),
     "cpu_s_per_million": ("CPU s per million, all workers", ".2f"),
@@ -62,16 +62,16 @@ FROM_START: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def order_of(number: int, counts: Sequence[int]) -> list[int]:
-    """Return in which order a round takes the numbers of workers: each round begins with another. Pure."""
+    """Return the order of the numbers of workers in a round: each round starts with another. Pure."""
     first = number % len(counts)
     return [*counts[first:], *counts[:first]]
 
 
 def steady_measures(workload: Workload, readings: Sequence[Reading], from_s: float, last: Reading) -> dict[str, float]:
-    """Return what counts from a moment on; empty if the copy was complete by then. Pure.
+    """Return the measures from a moment on; empty if the copy was complete by then. Pure.
 
     Args:
-        readings: in their order, ``from_s`` and their ``at_s`` by the same clock.
+        readings: in order, ``from_s`` and their ``at_s`` by the same clock.
     """
     first = next((each for each in readings if each.at_s >= from_s and each.copied > 0), last)
     copied, took_s = last.copied - first.copied, last.at_s - first.at_s
@@ -97,14 +97,14 @@ def name_of(count: int) -> str:
 def report(runs: Sequence[Run], workload: Workload, counts: Sequence[int], facts: Facts) -> str:
     """Return the page of results. Pure."""
     good = {count: [run.measures for run in runs if run.mirror == name_of(count) and run.measures] for count in counts}
-    lines = beginning("How much more several workers copy", facts)
+    lines = first_lines("How much more several workers copy", facts)
     lines += [
         f"{workload.records:,} records of 1 KB, {workload.shape.records_per_batch} a batch, in {workload.partitions}"
         " partitions, copied by `mm2py --workers N`, which is N processes that share them. One broker a cluster, on the"
         " same cores as the workers: where all cores are in use, more workers cannot copy more, and CPU per record"
         " tells what another worker costs. Medians of the rounds, lowest and highest in brackets.",
         "",
-        "## While all of them copy: from when all is shared until the last record",
+        "## While all of them copy: from when all are assigned until the last record",
         "",
         *_rows(good, COLUMNS, ratio_of="mb_per_s"),
         "",
@@ -116,7 +116,7 @@ def report(runs: Sequence[Run], workload: Workload, counts: Sequence[int], facts
         "",
     ]
     if late := sum("mb_per_s" not in measures for each in good.values() for measures in each):
-        lines += [f"{late} runs were over before all was shared: take more records.", ""]
+        lines += [f"{late} runs were over before all were assigned: take more records.", ""]
     lines += [f"Round {run.round + 1}, {run.mirror}, failed: {run.failed}" for run in runs if run.failed]
     others = [measures["other_cpu_percent"] for each in good.values() for measures in each]
     if others:
@@ -148,7 +148,7 @@ def _cell(values: Sequence[float], form: str) -> str:
 async def measure_workers(
     sides: Sides, cluster: KafkaCluster, workload: Workload, count: int, *, number: int, deadline_s: float
 ) -> Run:
-    """Let so many workers copy the topic, cold, and return what that took."""
+    """Let so many workers copy the topic, cold, and return the measures."""
     options = Options(module=("mm2py", "--workers", str(count)), settings={"tasks.max": str(count)})
     launch = Launch(MM2PY, workload, f"{number}x{count}", options)
     readings: list[Reading] = []
@@ -166,7 +166,7 @@ async def measure_workers(
                     sides, launch, mirror, workload.records, deadline_s=deadline_s, note=note
                 )
                 peaks_mb = each_peak_mb(mirror.pid)
-                # What stands for "steady" there begins with the first record, when most workers have not come yet.
+                # Its "steady" measures start with the first record, when most workers have not started yet.
                 measures = copy_measures(workload, before, first, last, sum(peaks_mb))
                 measures = {
                     name: value
@@ -175,7 +175,7 @@ async def measure_workers(
                 }
                 measures["peak_mb_per_worker"] = max(peaks_mb)
                 log = await asyncio.to_thread(Group(cluster, {"mm2py.group": GROUP}, workers=0).entries)
-                at_ms, moves = shared(log, workload.topic, partitions=workload.partitions, workers=count)
+                at_ms, moves = assigned_since(log, workload.topic, partitions=workload.partitions, workers=count)
                 if at_ms is not None:
                     from_s = at_ms / 1000 - wall_minus_ours_s
                     measures |= {SHARED: from_s - before.at_s, "moves": float(moves)}

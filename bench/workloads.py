@@ -1,7 +1,7 @@
-"""What is copied: the shape of each source topic, and how much of it. Pure.
+"""What is copied: the shape and the size of each source topic. Pure.
 
-A *copy* workload is all there before a mirror starts: measured is how it catches up. A *paced* workload is written
-while a warm mirror runs: measured are latency, and what standing by costs.
+A *copy* workload is complete before a mirror starts; its catching up is measured. A *paced* workload is written while a
+warm mirror runs; its latency is measured, and the cost of standing by.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mm2py.records.compression import Codec
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the batches of a topic look like; every one of them does."""
+    """The shape of every batch of a topic."""
 
     value_bytes: int
     records_per_batch: int
@@ -31,7 +31,7 @@ class Workload:
     partitions: int
     shape: Shape
     records: int
-    """How many stand in the topic before a mirror starts: all there is for a copy, a warm-up for a paced one."""
+    """The records in the topic before a mirror starts: all of a copy, the warm-up of a paced workload."""
     tls: bool = False
     """Both sides of the flow are encrypted."""
     pace: Pace | None = None
@@ -53,9 +53,9 @@ class Pace:
 
     per_second: int
     active_partitions: int
-    """The first so many partitions get the records in turn; the others stay as they are."""
+    """The first so many partitions get the records in rotation; the others stay as they are."""
     settle_s: float
-    """Not counted: from when the mirror has caught up and the pace begins."""
+    """Not counted: the time from when the mirror has caught up and the pace starts."""
     measured_s: float
 
 

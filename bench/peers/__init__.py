@@ -1,1 +1,1 @@
-"""Other programs beside which mm2py is measured."""
+"""Other programs that mm2py is measured against."""

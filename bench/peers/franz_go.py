@@ -1,4 +1,4 @@
-"""Builds the franz-go loop under ``franz/`` where Go is there. Go's own build cache makes the second time quick."""
+"""Builds the franz-go loop under ``franz/`` if Go is installed. Go's own build cache makes the second build quick."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build() -> Path:
     """Return the program.
 
     Raises:
-        NoGo: there is no Go, or it could not build; the message says which.
+        NoGo: Go is missing, or could not build; the message says which.
     """
     go = shutil.which("go")
     if go is None:
@@ -48,7 +48,7 @@ def build() -> Path:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Go and of franz-go; without Go only what is asked for."""
+    """Return the versions of Go and of franz-go; without Go only the required one."""
     found = re.search(r"twmb/franz-go (v\S+)", (DIRECTORY / "go.mod").read_text())
     versions = {"franz-go": found.group(1) if found else "unknown"}
     if go := shutil.which("go"):

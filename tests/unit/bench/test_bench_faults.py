@@ -18,8 +18,8 @@ from bench.fault_outcome import (
     Outcome,
     Recovery,
     Reported,
-    anew_report,
     gap_report,
+    recreation_report,
     table,
 )
 from bench.fault_watch import Course, recovery
@@ -138,10 +138,10 @@ def test_another_topic_another_partition_or_another_number_is_no_report(line: st
 
 def test_a_topic_made_anew_is_reported_when_a_warning_says_so() -> None:
     loud = 'ERROR topic.refused topic=orders text="it was deleted and made anew upstream"'
-    assert anew_report(loud, "orders") == Reported(WARNED, [loud])
-    assert anew_report(loud.replace("ERROR", "INFO"), "orders").level == MENTIONED
-    assert anew_report("WARN x - orders-0 LEADER_NOT_AVAILABLE", "orders").level == SILENT
-    assert anew_report(loud, "users").level == SILENT
+    assert recreation_report(loud, "orders") == Reported(WARNED, [loud])
+    assert recreation_report(loud.replace("ERROR", "INFO"), "orders").level == MENTIONED
+    assert recreation_report("WARN x - orders-0 LEADER_NOT_AVAILABLE", "orders").level == SILENT
+    assert recreation_report(loud, "users").level == SILENT
 
 
 # The files

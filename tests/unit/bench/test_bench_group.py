@@ -7,8 +7,8 @@ import pytest
 from bench import arrivals, failover_beside, moves, new_topic, workers
 from bench.fault_mirrors import MM2PY, Plan, properties
 from bench.measure import Reading
+from bench.owners import assigned_since
 from bench.runs import Run
-from bench.shares import shared
 from bench.workloads import UNCOMPRESSED
 from mm2py.connector import Kind, parse_flow
 from mm2py.records.control_record import (
@@ -60,7 +60,7 @@ BEGUN = (
 )
 
 
-def test_partitions_are_shared_once_both_workers_have_some_and_wait_for_nobody() -> None:
+def test_partitions_are_assigned_once_both_workers_have_some_and_wait_for_nobody() -> None:
     log = _log(
         *BEGUN,
         Assigned(ONE, 1, 2, {_partition(0): ONE, _partition(1): ONE, HEARTBEATS: TWO}),
@@ -69,9 +69,9 @@ def test_partitions_are_shared_once_both_workers_have_some_and_wait_for_nobody()
         Released(ONE, 3, frozenset([_partition(1)])),
         Beat(TWO),
     )
-    assert shared(log, "orders", partitions=2, workers=2) == (9_000, 0)
-    assert shared(log[:8], "orders", partitions=2, workers=2) == (None, 0)
-    assert shared(log, "orders", partitions=2, workers=1) == (None, 0)
+    assert assigned_since(log, "orders", partitions=2, workers=2) == (9_000, 0)
+    assert assigned_since(log[:8], "orders", partitions=2, workers=2) == (None, 0)
+    assert assigned_since(log, "orders", partitions=2, workers=1) == (None, 0)
 
 
 def test_partitions_that_move_after_all_was_shared_are_counted() -> None:
@@ -81,7 +81,7 @@ def test_partitions_that_move_after_all_was_shared_are_counted() -> None:
         Assigned(ONE, 1, 3, {_partition(0): TWO, HEARTBEATS: TWO}),
         Beat(ONE),
     )
-    assert shared(log, "orders", partitions=2, workers=2) == (6_000, 1)
+    assert assigned_since(log, "orders", partitions=2, workers=2) == (6_000, 1)
 
 
 def test_before_all_is_shared_the_steady_time_has_not_begun() -> None:
@@ -206,11 +206,11 @@ def test_a_worker_of_mm2_has_the_copying_tasks_of_its_last_assignment_in_that_fl
     assert failover_beside.source_tasks(ASSIGNED.format(tasks=""), "sx->tx") == []
 
 
-def test_tasks_are_shared_when_each_has_one_worker_and_each_worker_one_at_least() -> None:
-    assert failover_beside.tasks_are_shared([["t-0", "t-1", "t-2"], ["t-3"]], 4)
-    assert not failover_beside.tasks_are_shared([["t-0", "t-1", "t-2", "t-3"], []], 4)
-    assert not failover_beside.tasks_are_shared([["t-0", "t-1"], ["t-2"]], 4)
-    assert not failover_beside.tasks_are_shared([["t-0", "t-1", "t-2", "t-3"], ["t-3"]], 4)
+def test_tasks_are_assigned_when_each_has_one_worker_and_each_worker_one_at_least() -> None:
+    assert failover_beside.tasks_are_assigned([["t-0", "t-1", "t-2"], ["t-3"]], 4)
+    assert not failover_beside.tasks_are_assigned([["t-0", "t-1", "t-2", "t-3"], []], 4)
+    assert not failover_beside.tasks_are_assigned([["t-0", "t-1"], ["t-2"]], 4)
+    assert not failover_beside.tasks_are_assigned([["t-0", "t-1", "t-2", "t-3"], ["t-3"]], 4)
 
 
 def test_the_partitions_of_the_dead_worker_are_those_that_stood_still() -> None:
@@ -220,14 +220,14 @@ def test_the_partitions_of_the_dead_worker_are_those_that_stood_still() -> None:
 
 def test_only_the_delay_tells_the_two_mm2_apart() -> None:
     files = {}
-    for contender in failover_beside.CONTENDERS:
+    for setup in failover_beside.SETUPS:
         plan = Plan(
-            *(contender.mirror, "x", "source:1", "target:1", ["orders"]),
+            *(setup.mirror, "x", "source:1", "target:1", ["orders"]),
             source_replicas=1,
             target_replicas=1,
-            mm2_settings=failover_beside.mm2_settings(contender, 8_083),
+            mm2_settings=failover_beside.mm2_settings(setup, 8_083),
         )
-        files[contender.name] = properties(plan, rest_port=8_083)
+        files[setup.name] = properties(plan, rest_port=8_083)
     assert files["mm2-0"].items() - files["mm2"].items() == {("tx.scheduled.rebalance.max.delay.ms", "0")}
     assert files["mm2"]["dedicated.mode.enable.internal.rest"] == "true"
     assert not {name for name in files[MM2PY] if "rest" in name or "tasks.max" in name}

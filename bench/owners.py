@@ -1,4 +1,4 @@
-"""Who owns the partitions of one topic, as a group's control log tells it. Pure."""
+"""The owners of the partitions of one topic, by the control log of a group. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ def owners_of(view: View, topic: str) -> dict[TaskName, str]:
     }
 
 
-def is_shared(view: View, topic: str, *, partitions: int, workers: int) -> bool:
-    """Return whether so many workers, all there are, own so many partitions of the topic, and wait for nobody."""
+def is_assigned(view: View, topic: str, *, partitions: int, workers: int) -> bool:
+    """Return whether exactly so many workers own so many partitions of the topic, and no partition waits for a
+    release.
+    """
     owners = owners_of(view, topic)
     return (
         len(owners) == partitions
@@ -29,8 +31,8 @@ def is_shared(view: View, topic: str, *, partitions: int, workers: int) -> bool:
     )
 
 
-def shared(entries: Iterable[Entry], topic: str, *, partitions: int, workers: int) -> tuple[int | None, int]:
-    """Return when (log time, ms) the topic was first shared by so many workers, and what moved after that.
+def assigned_since(entries: Iterable[Entry], topic: str, *, partitions: int, workers: int) -> tuple[int | None, int]:
+    """Return when (log time, ms) the topic was first assigned to so many workers, and the moves after that.
 
     Returns:
         The time, None if that never was, and how often a partition got another owner from then on.
@@ -44,6 +46,6 @@ def shared(entries: Iterable[Entry], topic: str, *, partitions: int, workers: in
             now = owners_of(view, topic)
             moves += sum(before.get(share) != owner for share, owner in now.items())
             before |= now
-        elif is_shared(view, topic, partitions=partitions, workers=workers):
+        elif is_assigned(view, topic, partitions=partitions, workers=workers):
             at_ms, before = entry.time_ms, owners_of(view, topic)
     return at_ms, moves
