@@ -2,7 +2,7 @@
 
     group = Group(two_flows(source, target, "orders"), workers=3)
     with group:
-        group.wait_until_shared(24)
+        group.wait_until_assigned(24)
         dead = group.leader
         dead.kill()
 
@@ -115,14 +115,14 @@ class Group:
             if share.is_partition and owned.member is not None and owned.waits_for is None
         }
 
-    def wait_until_shared(
+    def wait_until_assigned(
         self, partitions: int, *, among: int | None = None, deadline_s: float = DEADLINE_S
     ) -> dict[TaskName, str]:
         """Wait until so many partitions have owners that may copy, exactly so many workers, all alive."""
         wanted = len([one for one in self.workers if one.alive]) if among is None else among
         found: dict[TaskName, str] = {}
 
-        def shared() -> bool:
+        def assigned() -> bool:
             nonlocal found
             view = self.view()
             found = self.partitions(view)
@@ -136,7 +136,7 @@ class Group:
                 and not view.to_fence
             )
 
-        wait_until(shared, f"{partitions} partitions are shared by {wanted} workers", deadline_s=deadline_s)
+        wait_until(assigned, f"{partitions} partitions are assigned to {wanted} workers", deadline_s=deadline_s)
         return found
 
     def log_leader(self) -> int:

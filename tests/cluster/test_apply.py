@@ -125,7 +125,7 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
 
     with group:
         wait_until(lambda: len(applied()) == 1 and 0 not in applied(), "both run the stored settings")
-        group.wait_until_shared(6)
+        group.wait_until_assigned(6)
         both = {f"{flow}.topics": f"{first},{second}"}
         assert apply(**both) < 10 * (2 + BEAT_S)
         wait_until(lambda: f"{alias}.{second}" in topic_names(target_cluster), "the second topic is copied")
@@ -133,7 +133,7 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
         assert apply(**both, **{f"{alias}.consumer.isolation.level": "read_committed"}) < 10 * (2 + BEAT_S)
         for worker in group.workers:
             wait_until(lambda: len(worker.events("flow.ready")) == 2, "begun anew")  # noqa: B023
-        group.wait_until_shared(12)
+        group.wait_until_assigned(12)
         group.assert_steady()
         assert not any(worker.events("drain.failed") for worker in group.workers)
         for worker in group.workers:

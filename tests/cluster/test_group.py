@@ -128,7 +128,7 @@ def sharing(
     copies = Copies(source, target, new_name(stem))
     with Group(target, copies.properties() | extra, workers=workers) as group:
         with copies:
-            group.wait_until_shared(SHARED)
+            group.wait_until_assigned(SHARED)
             copies.wait_until_all_grow()
             yield group, copies
         copies.assert_exact(next(worker for worker in group.workers if worker.alive))
@@ -146,7 +146,7 @@ def test_what_a_killed_worker_copied_goes_on_elsewhere_and_is_exact(
         before = group.partitions()
         assert owned(before, group.member_of(dead))
         dead.kill()
-        after = group.wait_until_shared(SHARED)
+        after = group.wait_until_assigned(SHARED)
         kept = {share: name for share, name in before.items() if name != group.member_of(dead)}
         assert kept.items() <= after.items(), "the others go on with what they had"
         copies.wait_until_all_grow()
@@ -159,7 +159,7 @@ def test_a_leader_that_is_killed_is_followed_by_another_that_takes_its_partition
     with sharing(source_cluster, target_cluster, "leader") as (group, copies):
         leader = group.leader
         leader.kill()
-        group.wait_until_shared(SHARED)
+        group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
         assert group.leader is not leader
         assert [record.dead for record in group.records(Evicted)] == [group.member_of(leader)]
@@ -172,12 +172,12 @@ def test_a_worker_that_joins_and_one_that_stops_in_order_cost_no_fence(
 ) -> None:
     with sharing(source_cluster, target_cluster, "moved", workers=2, **UNHURRIED) as (group, copies):
         joined = group.start_another()
-        shares = group.wait_until_shared(SHARED)
+        shares = group.wait_until_assigned(SHARED)
         assert owned(shares, group.member_of(joined))
         copies.wait_until_all_grow()
         stopped = group.workers[0]
         assert stopped.terminate() == 0
-        group.wait_until_shared(SHARED)
+        group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
         assert [(record.member, record.in_doubt) for record in group.records(Left)] == [
             (group.member_of(stopped), False)
@@ -196,14 +196,14 @@ def test_a_worker_that_froze_writes_nothing_after_it_was_evicted_and_comes_back_
         before = owned(group.partitions(), was)
         frozen.signal(signal.SIGSTOP)
         begun_s = time.monotonic()
-        group.wait_until_shared(SHARED, among=2)
+        group.wait_until_assigned(SHARED, among=2)
         copies.wait_until_all_grow()
         time.sleep(max(0.0, begun_s + 10 - time.monotonic()))
         assert owned(group.partitions(), was) == []
         frozen.signal(signal.SIGCONT)
         again = frozen.wait_for_event("group.rejoining", member=was)
         assert frozen.wait_for_event("member.joined", after=again)["member"] != was
-        group.wait_until_shared(SHARED)
+        group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
     assert before
     (out,) = group.records(Evicted)
@@ -219,7 +219,7 @@ def test_a_lone_worker_that_was_killed_goes_on_after_its_session_time_out(
         worker.kill()
         begun_s = time.monotonic()
         worker.start()
-        group.wait_until_shared(SHARED, among=1)
+        group.wait_until_assigned(SHARED, among=1)
         copies.wait_until_all_grow()
         took_s = time.monotonic() - begun_s
         assert SESSION_S - 0.5 <= took_s <= 10 * (SESSION_S + 1), took_s
@@ -234,7 +234,7 @@ def test_all_workers_restarted_in_turn_and_stopped_at_once_cost_no_fence(
         for worker in list(group.workers):
             assert worker.terminate() == 0
             worker.start()
-            group.wait_until_shared(SHARED, among=3)
+            group.wait_until_assigned(SHARED, among=3)
         copies.wait_until_all_grow()
         for worker in group.workers:
             worker.signal(signal.SIGTERM)
@@ -242,7 +242,7 @@ def test_all_workers_restarted_in_turn_and_stopped_at_once_cost_no_fence(
         assert [record.in_doubt for record in group.records(Left)] == [False] * 6
         for worker in group.workers:
             worker.start()
-        group.wait_until_shared(SHARED)
+        group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
     assert copies.markers() == {}
     assert group.records(Fenced) == group.records(Evicted) == []
@@ -256,7 +256,7 @@ def test_two_of_three_workers_killed_at_once(source_cluster: KafkaCluster, targe
         for worker in (leader, other):
             worker.signal(signal.SIGKILL)
         assert {worker.wait() for worker in (leader, other)} == {-signal.SIGKILL}
-        group.wait_until_shared(SHARED)
+        group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
         assert {record.of for record in group.records(Fenced)} == {group.member_of(one) for one in (leader, other)}
     group.assert_steady()
@@ -306,14 +306,14 @@ def test_new_topics_and_partitions_are_shared_by_all_workers(
     traffic = Traffic(seed=3, partitions=9, first_timestamp_ms=now_ms()).records()
     records = [next(traffic) for _ in range(900)]
     with Group(target_cluster, properties | UNHURRIED) as group:
-        before = group.wait_until_shared(12)
+        before = group.wait_until_assigned(12)
         second = f"{stem}-more"
         make_topic(source_cluster, second, 6)
         send(source_cluster, second, [record for record in records if record.partition < 6])
-        both = group.wait_until_shared(24)
+        both = group.wait_until_assigned(24)
         assert before.items() <= both.items(), "what was there stays where it is"
         add_partitions(source_cluster, first, 9)
-        group.wait_until_shared(30)
+        group.wait_until_assigned(30)
         send(source_cluster, first, records)
         for alias in ALIASES:
             for topic in (first, second):
@@ -339,7 +339,7 @@ def test_a_control_log_that_is_away_for_long_is_nobodys_silence(
     properties = one_way_properties(source_cluster, three_node_cluster, **{"A->B.topics": ",".join(copies.topics)})
     with Group(three_node_cluster, properties | three) as group:
         with copies:
-            group.wait_until_shared(2 * PARTITIONS)
+            group.wait_until_assigned(2 * PARTITIONS)
             copies.wait_until_all_grow()
             leader = group.log_leader()
             three_node_cluster.broker(leader).kill()
@@ -409,7 +409,7 @@ def test_a_worker_whose_source_is_another_cluster_is_refused_and_the_others_copy
         write(elsewhere, topic, [f"wrong {number}"] * 3, partition=number)
     properties = one_way_properties(source_cluster, target_cluster, **{"A->B.topics": f"{topic}.*"})
     with Group(target_cluster, properties, workers=1) as group:
-        group.wait_until_shared(6)
+        group.wait_until_assigned(6)
         astray = group.start_another(**{"A.bootstrap.servers": elsewhere.bootstrap})
         refused = astray.wait_for_event("flow.refused", flow="A->B")
         assert re.search(r"A is cluster \S+ here, and cluster \S+ for the workers of group ", refused["why"])
@@ -485,13 +485,13 @@ def test_workers_under_one_parent_share_a_flow_also_when_one_is_killed(
     group = Group(target_cluster, properties, workers=0)
     with Mm2py(properties, arguments=TWO) as run:
         with copies:
-            shares = group.wait_until_shared(2 * PARTITIONS, among=2)
+            shares = group.wait_until_assigned(2 * PARTITIONS, among=2)
             copies.wait_until_all_grow()
             os.kill(workers_of(run)[1], signal.SIGKILL)
             killed = run.wait_for_event("process.ended", worker=1, signal="SIGKILL")
             run.wait_for_event("member.joined", worker=1, after=killed)
             wait_until(lambda: group.records(Fenced), "it is fenced")
-            again = group.wait_until_shared(2 * PARTITIONS, among=2)
+            again = group.wait_until_assigned(2 * PARTITIONS, among=2)
             copies.wait_until_all_grow()
         copies.assert_exact(run)
         assert run.terminate() == 0

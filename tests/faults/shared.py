@@ -77,7 +77,7 @@ class SharedScene:
             self.loads.__enter__()
             stack.callback(self._end_loads, quietly=True)
             if self._first:
-                self.wait_until_shared()
+                self.wait_until_assigned()
                 self.wait_until_all_grow()
             self._stack = stack.pop_all()
         return self
@@ -97,9 +97,9 @@ class SharedScene:
         leader = self.group.leader
         return next(worker for worker in self.workers if worker is not leader and worker.alive)
 
-    def wait_until_shared(self, *, among: int | None = None) -> None:
+    def wait_until_assigned(self, *, among: int | None = None) -> None:
         """Wait until every partition has an owner that may copy, and every worker copies some."""
-        self.group.wait_until_shared(SHARED, among=among, deadline_s=BEGIN_S)
+        self.group.wait_until_assigned(SHARED, among=among, deadline_s=BEGIN_S)
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Return the present ends of the remote partitions."""

@@ -48,7 +48,7 @@ def proxied(pair: Pair, side: str, scene: SharedScene) -> Iterator[tuple[Mm2py, 
     with KafkaProxy(cluster_of(pair, side).bootstrap) as proxy:
         alias = {"source": "A", "target": "B"}[side]
         worker = scene.group.start_another(**{f"{alias}.bootstrap.servers": proxy.bootstrap})
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         try:
             yield worker, proxy
@@ -152,7 +152,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             worker.wait_for_event("member.claims", deadline_s=BEGIN_S)
             for _ in range(2):
                 scene.group.start_another()
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         assert (scene.group.leader is worker) is leads
         was = scene.group.member_of(worker)
@@ -164,7 +164,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             sent.end()
         rule = cut(proxy, "unanswered", broker)
         cut_s = time.monotonic()
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         over_s = time.monotonic()
         if broker is not None:
@@ -173,7 +173,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
         rule.end()
         rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
         worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         assert scene.evicted() == [was]
         scene.conclude()
@@ -230,16 +230,16 @@ def test_a_worker_whose_cable_is_pulled_is_evicted_and_returns(pair: Pair) -> No
             worker = scene.group.start_another(
                 **{"A.bootstrap.servers": source.bootstrap, "B.bootstrap.servers": target.bootstrap}
             )
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         was = scene.group.member_of(worker)
         cable.pull()
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         cable.plug()
         rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
         worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         assert scene.evicted() == [was]
         scene.conclude()
@@ -255,7 +255,7 @@ def test_a_control_log_that_is_deleted_under_its_group_is_recreated(pair: Pair) 
         for worker in scene.workers:
             rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
             worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         scene.conclude()
 
@@ -303,7 +303,7 @@ def test_a_zookeeper_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no
             wait_until(lambda: scene.group.view().leader is not None, "somebody leads again", deadline_s=BEGIN_S)
             dead = scene.group.leader
             dead.kill()
-            scene.wait_until_shared()
+            scene.wait_until_assigned()
             scene.wait_until_all_grow()
             assert scene.evicted() == [scene.group.member_of(dead)]
             scene.conclude()

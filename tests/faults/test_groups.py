@@ -32,7 +32,7 @@ def again(scene: SharedScene, worker: Mm2py) -> None:
     """Wait until an evicted worker owns partitions again, as another member."""
     rejoining = worker.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     worker.wait_for_event("member.joined", after=rejoining, deadline_s=BEGIN_S)
-    scene.wait_until_shared()
+    scene.wait_until_assigned()
     scene.wait_until_all_grow()
 
 
@@ -51,7 +51,7 @@ def test_a_restart_of_all_workers_in_turn_costs_no_record(pair: Pair, how: str) 
                 else:
                     worker.kill()
                 worker.start()
-                scene.wait_until_shared()
+                scene.wait_until_assigned()
                 scene.wait_until_all_grow()
                 bounces += 1
         if how == "clean":
@@ -75,7 +75,7 @@ def test_workers_that_were_all_killed_at_once_resume_where_they_were(pair: Pair)
         scene.loads.wait_for(PER_SECOND)
         for worker in scene.workers:
             worker.start()
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         assert sorted(scene.evicted()) == sorted(before)
         scene.conclude()
@@ -103,7 +103,7 @@ def test_workers_that_come_and_go_every_three_seconds_do_not_disturb_the_others(
             if worker.alive:
                 worker.terminate()
             worker.start()
-        scene.wait_until_shared(among=4)
+        scene.wait_until_assigned(among=4)
         scene.wait_until_all_grow()
         assert during > 10 * PER_SECOND, f"{during} records in 30 s"
         for worker in staying:
@@ -127,7 +127,7 @@ def test_a_leader_that_freezes_through_an_election_has_no_effect_when_it_wakes(p
             leader, was = scene.group.leader, scene.group.view().leader
             leader.signal(signal.SIGSTOP)
             frozen_s = time.monotonic()
-            scene.wait_until_shared(among=2)
+            scene.wait_until_assigned(among=2)
             scene.wait_until_all_grow()
             assert scene.group.leader is not leader
             time.sleep(max(0.0, frozen_s + LONGER_S - time.monotonic()))
@@ -138,7 +138,7 @@ def test_a_leader_that_freezes_through_an_election_has_no_effect_when_it_wakes(p
                 "it comes back",
                 deadline_s=BEGIN_S,
             )
-            scene.wait_until_shared()
+            scene.wait_until_assigned()
             scene.wait_until_all_grow()
             assert was in scene.evicted()
         assert len(scene.evicted()) == rounds(2)
@@ -169,10 +169,10 @@ def test_a_blocked_event_loop_costs_a_membership_and_no_record(pair: Pair, tmp_p
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "blocked", workers=2) as scene:
         blocked = scene.group.start_another(environment=failpoint.environment)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         was = scene.group.member_of(blocked)
         failpoint.strike(blocked, f"block {LONGER_S}")
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         again(scene, blocked)
         assert scene.evicted() == [was]
@@ -186,11 +186,11 @@ def test_a_machine_that_slept_for_seven_hours_wakes_without_a_lease(pair: Pair, 
         sleeper = scene.group.start_another(environment=failpoint.environment)
         sleeper.wait_for_event("member.joined")
         scene.group.start_another()
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         assert scene.group.leader is sleeper
         sleeper.signal(signal.SIGSTOP)
         failpoint.set_clocks(boot_s=7 * HOUR_S)  # its wall clock is right again when it wakes
-        scene.wait_until_shared(among=1)
+        scene.wait_until_assigned(among=1)
         scene.wait_until_all_grow()
         sleeper.signal(signal.SIGCONT)
         again(scene, sleeper)
@@ -209,7 +209,7 @@ def test_clocks_that_jump_and_differ_evict_no_worker(pair: Pair, tmp_path: Path)
     with SharedScene(pair, "clocks", workers=1) as scene:
         for failpoint in (ahead, behind):
             scene.group.start_another(environment=failpoint.environment)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         for wall_s in (HOUR_S, -HOUR_S):
             ahead.set_clocks(wall_s=wall_s)
             time.sleep(LONGER_S)
@@ -229,7 +229,7 @@ def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_correct(pair: Pair
         starved = scene.follower
         with limited(starved, "cpu", {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 5_000}):
             time.sleep(20)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         print(f"evicted {len(scene.evicted())} times")
         assert len(scene.evicted()) <= 2
@@ -241,11 +241,11 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_replaced_by_the_others
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "memory", workers=2) as scene:
         greedy = scene.group.start_another(environment=failpoint.environment)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         with limited(greedy, "memory", {"memory.limit_in_bytes": 128 << 20}):
             failpoint.strike(greedy, f"fill {1 << 30}")
             assert greedy.wait() == -signal.SIGKILL
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         assert scene.evicted() == [scene.group.member_of(greedy)]
         scene.conclude()
@@ -261,19 +261,19 @@ def test_a_worker_that_may_open_no_socket_retries_slowly_and_returns(pair: Pair)
         poor = scene.group.start_another(
             **{"A.bootstrap.servers": source.bootstrap, "B.bootstrap.servers": target.bootstrap}
         )
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         _, most = resource.prlimit(poor.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(poor.pid, resource.RLIMIT_NOFILE, (3, most))
         source.reset_all()
         target.reset_all()
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         used_s, begun_s = cpu_s(poor), time.monotonic()
         time.sleep(5)
         share = (cpu_s(poor) - used_s) / (time.monotonic() - begun_s)
         assert poor.alive
         resource.prlimit(poor.pid, resource.RLIMIT_NOFILE, (most, most))
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         print(f"{share:.0%} of a processor without descriptors")
         assert share < 0.5
@@ -286,11 +286,11 @@ def test_a_worker_that_can_write_no_log_and_no_file_copies_its_partitions(pair: 
     with SharedScene(pair, "full-disk", workers=2) as scene, open("/dev/full", "wb") as full:
         environment = {"TMPDIR": "/proc", "HOME": "/proc"}
         silent = scene.group.start_another(environment=environment, popen={"stderr": full})
-        scene.wait_until_shared(among=3)
+        scene.wait_until_assigned(among=3)
         scene.wait_until_all_grow()
         assert silent.alive
         assert silent.terminate() == 0
-        scene.wait_until_shared(among=2)
+        scene.wait_until_assigned(among=2)
         assert scene.evicted() == []
         scene.conclude()
 
@@ -323,7 +323,7 @@ def test_a_rolling_upgrade_and_back_costs_no_record_and_no_fence(pair: Pair, tmp
             for leaving in [worker for worker in scene.workers if worker.alive]:
                 scene.group.start_another(environment=environment)
                 assert leaving.terminate() == 0
-                scene.wait_until_shared()
+                scene.wait_until_assigned()
                 scene.wait_until_all_grow()
         assert scene.evicted() == scene.group.records(Fenced) == []
         scene.conclude()
@@ -351,10 +351,10 @@ def test_a_defect_in_one_worker_ends_only_its_flow_which_restarts(pair: Pair, tm
     failpoint = Failpoint(tmp_path)
     with SharedScene(pair, "defect", workers=2) as scene:
         struck = scene.group.start_another(environment=failpoint.environment)
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         failpoint.strike(struck, "raise")
         crashed = wait_until(lambda: planted(struck), "it tells of the defect")
-        scene.wait_until_shared()
+        scene.wait_until_assigned()
         scene.wait_until_all_grow()
         assert crashed
         for worker in scene.workers:
