@@ -1,4 +1,4 @@
-"""The record batch, version 2: its header, the records inside, and what is changed when a batch is passed as bytes.
+"""The record batch, version 2: its header, its records, and the changes when a batch is passed as bytes.
 
 ::
 
@@ -12,10 +12,9 @@
 Attributes: bits 0 to 2 codec, 3 log append time, 4 transactional, 5 control, 6 the base timestamp is a delete horizon.
 Everything is big-endian; inside the records, numbers are zigzag varints. Kafka's ``DefaultRecordBatch``.
 
-Which batches of a fetched stretch belong to aborted transactions: Kafka's consumer's rule for ``read_committed``.
-
-A broker sends, beside the batches, the (producer id, first offset) of every aborted transaction in reach. A transaction
-is open from its first offset to the abort marker of its producer; what its producer wrote in between is not to be read.
+``AbortedTransactions`` has the rule of Kafka's consumer for ``read_committed``. With the batches a broker sends the
+(producer id, first offset) of every aborted transaction among them. Batches of that producer from the first offset to
+its abort marker are not to be read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The five compression codecs of record batches, in Java's framings, decompressed under a limit.
 
-A batch says nothing reliable about the size of what it holds, and a fetched batch may have been made by anybody who may
-write to the source topic. So everything here first finds an upper bound in the compressed bytes' own block headers, or
-hands the codec an output buffer that ends at the limit. Kafka's ``CompressionType``.
+A batch does not say reliably how large its content is, and any writer to the source topic may have made it. So each
+codec first finds an upper bound in the block headers of the compressed bytes, or gets an output buffer that ends at the
+limit. Answers to Kafka's ``CompressionType``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mm2py.errors import Mm2Error
 Bytes = bytes | bytearray | memoryview
 
 DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
-"""What one batch may hold when nobody says otherwise: 64 times Kafka's default for a whole compressed batch."""
+"""The default limit of one batch: 64 times Kafka's default for a whole compressed batch."""
 
 
 class Codec(IntEnum):

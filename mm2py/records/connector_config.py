@@ -1,21 +1,21 @@
 """``mm2-configs.A.internal``: Kafka Connect's records of its connectors' settings, and ours beside them. Pure.
 
-Connect keeps ``connector-<name>`` with ``{"properties":{...}}``, no value for a connector that was deleted; beside it
+Connect keeps ``connector-<name>`` with ``{"properties":{...}}``, or null for a deleted connector. Beside it are
 ``task-<name>-<n>``, ``commit-<name>``, ``target-state-<name>``, ``tasks-fencing-<name>``, ``session-key``,
 ``restart-connector-<name>`` and ``logger-cluster-<name>``. In MM2's dedicated mode the names are those of three
 classes.
 
-What mm2py's workers share stands under a key of our own, ``mm2py-flow``, with who wrote it and what stood there before;
-Connect passes over a key that it does not know, with a line in its log. In front of it, in one batch, the same settings
-stand under Connect's keys, as MM2 would write them, so that Connect's readers find them. So whatever stands under
-Connect's key of the source connector *behind* ours in the log was written by somebody else: by MM2.
+The settings that mm2py's workers share are under our own key, ``mm2py-flow``, with their author and their previous
+version. Connect skips an unknown key with a line in its log. Before it, in the same batch, the same settings are
+written under Connect's keys, as MM2 would write them, for Connect's readers. So a record under Connect's key of the
+source connector *behind* ours in the log was written by MM2.
 
-With them go its tasks: MM2 makes tasks anew only if what a connector wants differs from what is stored. The story: MM2
-ran two tasks, then mm2py ran the flow for a week. MM2 comes back, and starts the two at once, before it has put its own
-settings in place of ours; they fail, and as it wants just these two, it never starts them again.
+The batch also says that the connectors have no tasks. MM2 creates tasks again only if what a connector wants differs
+from what is stored. The story: MM2 ran two tasks, then mm2py ran the flow for a week. MM2 comes back, and starts the
+two tasks before it has replaced our settings. They fail, and as it wants just these two, it never starts them again.
 
-One that MM2 has switched off (``enabled=false``) is no configuration of the flow: MM2 only emits heartbeats by it. It
-is never overwritten, because such an MM2 may run beside us, and would begin to copy, or fail, by what it read.
+A source connector that MM2 has switched off (``enabled=false``) is no configuration of the flow: MM2 only emits
+heartbeats by it. We never overwrite it, because such an MM2 may run beside us, and would copy or fail by our settings.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
 """
 
@@ -53,10 +53,10 @@ WRITES_KEPT_MOST: Final = 100
 
 
 class Writer(StrEnum):
-    """Who decided what a flow's settings are."""
+    """Who decided the settings of a flow."""
 
     MM2 = "mm2"
-    """MirrorMaker 2, or whoever else writes under Connect's keys."""
+    """MirrorMaker 2, or another writer under Connect's keys."""
     FILE = "file"
     """A worker, from its own file."""
     APPLY = "apply"
@@ -69,7 +69,7 @@ class MalformedConfig(ValueError):
 
 
 class ConfigTooNew(Mm2Error):
-    """A younger mm2py has stored settings that this one must not act on."""
+    """A newer mm2py has stored settings that this one must not apply."""
 
     def __init__(self, topic: str, written_by: str) -> None:
         super().__init__(
@@ -80,32 +80,32 @@ class ConfigTooNew(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class FlowConfig:
-    """The settings that the workers of a flow share, as somebody has stored them."""
+    """The stored settings that the workers of a flow share."""
 
     properties: Mapping[str, str]
     by: Writer
     version: int
     """Goes up by one with each change; 0 is what MM2 wrote."""
     write_id: str = ""
-    """Unique for each write: whoever reads it back knows its own."""
+    """Unique for each write, so that a writer recognises its own."""
     based_on: str = ""
-    """The write_id of what the writer had read; whoever reads another one in between knows of two writers at once."""
+    """The write_id that the writer had read. Another write in between shows that two wrote at once."""
     written_by: str = ""
     """The version of mm2py."""
     worker: str = ""
     at_ms: int = 0
     seen: tuple[str, ...] = ()
-    """Digests of workers' files, as they were while this was decided or since: they count as unchanged."""
+    """Digests of workers' files during this decision or since. Such files count as unchanged."""
     decided: tuple[str, ...] = ()
-    """Digests of what operators have decided since a file was taken: a file that says so is none that has changed."""
+    """Digests of operators' decisions since a file was taken. A file with the same content counts as unchanged."""
     previous: FlowConfig | None = None
-    """What stood there before, one step back."""
+    """The previous settings, one step back."""
 
 
 def encode_connectors(properties: Mapping[str, str], source_alias: str, target_alias: str) -> dict[bytes, bytes]:
-    """Return Connect's records of a flow's connectors, as MM2 writes them but for addresses and credentials.
+    """Return Connect's records of a flow's connectors, as MM2 writes them, without addresses and credentials.
 
-    MM2 does not configure a checkpoint connector that would have nothing to do: it would only be shown as failed.
+    Like MM2, leave out a checkpoint connector with nothing to do: it would be shown as failed.
     """
     return {
         _CONNECTOR + name.encode(): _json(
@@ -125,9 +125,9 @@ def encode_connectors(properties: Mapping[str, str], source_alias: str, target_a
 
 
 def encode_no_tasks(tasks: Mapping[str, int]) -> dict[bytes, bytes]:
-    """Return Connect's records that say that those of a flow's connectors which have tasks have none.
+    """Return Connect's records that set the tasks of a flow's connectors to none, where there are any.
 
-    Others may be there, where the topic is also that of a Kafka Connect cluster: their tasks are not ours to end.
+    The topic may belong to a Kafka Connect cluster with other connectors. Their tasks are left alone.
 
     Args:
         tasks: by the connector's name, as ``ConfigRecords.tasks``.
@@ -184,7 +184,7 @@ def decode_flow(value: bytes, topic: str) -> FlowConfig:
 
     Raises:
         MalformedConfig: it is not as mm2py writes it.
-        ConfigTooNew: a younger mm2py wrote it, in a way that this one must not pass over.
+        ConfigTooNew: a newer mm2py wrote it, and this one must not ignore it.
     """
     fields = _object(value)
     readable_from = fields.get("readable_from")
@@ -199,7 +199,7 @@ def decode_flow(value: bytes, topic: str) -> FlowConfig:
 
 
 def _plain(version: object) -> str:
-    """What others wrote must not steer a terminal."""
+    """Return a version without characters that could control a terminal."""
     text = version if isinstance(version, str) else "of a later version"
     return "".join(char for char in text[:40] if char.isprintable())
 
@@ -229,7 +229,7 @@ def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
 
 
 def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Connect leaves a setting without a value out of what a connector sees."""
+    """Return settings as a connector sees them: Connect omits those without a value."""
     found = {name: value for name, value in properties.items() if value is not None}
     if not all(isinstance(value, str) for value in found.values()):
         raise MalformedConfig("a setting is no text")
@@ -247,30 +247,30 @@ def _object(value: bytes) -> dict[str, Any]:
 
 
 class ConfigRecords:
-    """What the records of a configs topic come to, taken one after the other in the order of the log."""
+    """The result of the records of a configs topic, taken in the order of the log."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.flow: FlowConfig | None = None
-        """What stands under our own key."""
+        """The settings under our own key."""
         self.foreign: Mapping[str, str] | None = None
-        """The source connector's settings under Connect's key, where somebody else wrote them behind our own."""
+        """The source connector's settings under Connect's key, if another writer wrote them behind ours."""
         self.connectors: dict[str, Mapping[str, str]] = {}
-        """All under Connect's keys, by the connector's name, whoever wrote them."""
+        """All settings under Connect's keys, by the connector's name."""
         self.tasks: dict[str, int] = {}
-        """How many tasks each of them has by Connect's records."""
+        """How many tasks each connector has by Connect's records."""
         self.skipped: Counter[str] = Counter()
-        """Records that say nothing about a flow's settings, by kind."""
+        """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
-        """What could not be understood, the first few since somebody last looked."""
+        """The first records that could not be understood since this list was last emptied."""
         self.writes = 0
-        """How many under our own key were taken in."""
+        """How many records under our own key were taken."""
         self._latest_writes: deque[FlowConfig] = deque(maxlen=WRITES_KEPT_MOST)
         self.too_new: ConfigTooNew | None = None
-        """Set while a younger mm2py's record counts that this one must not act on."""
+        """Set while the current record of a newer mm2py must not be applied."""
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take the next record in. One that cannot be understood is noted and changes nothing."""
+        """Take the next record. One that cannot be understood is noted and changes nothing."""
         try:
             if key == FLOW_KEY:
                 self._take_flow(value)
@@ -286,19 +286,19 @@ class ConfigRecords:
                 self.malformed.append(f"{self.topic}-0 at offset {offset}, {shown}: {error}")
 
     def writes_behind(self, count: int) -> list[FlowConfig]:
-        """Return those under our own key that came behind the first ``count``, in the order of the log."""
+        """Return the records under our own key after the first ``count``, in the order of the log."""
         newer = self.writes - count
         return list(self._latest_writes)[-newer:] if newer > 0 else []
 
     @property
     def is_beside_mm2(self) -> bool:
-        """Whether MM2 may run beside us for heartbeats alone, so that Connect's keys are left to it."""
+        """Whether MM2 may run beside us only for heartbeats, so that Connect's keys are left to it."""
         found = self.connectors.get(CONNECTORS[0])
         return found is not None and found.get("enabled", "").strip().lower() == "false" and self._is_of_mm2(found)
 
     @staticmethod
     def _is_of_mm2(properties: Mapping[str, str]) -> bool:
-        """MM2 cannot do without the addresses; we never write them."""
+        """Whether MM2 wrote settings: it always writes addresses, and we never do."""
         return any(name.startswith(("source.cluster.", "target.cluster.")) for name in _beyond_aliases(properties))
 
     def _take_flow(self, value: bytes | None) -> None:

@@ -5,7 +5,7 @@ Answers to Heartbeat of Apache Kafka's Connect, mirror. Written so that Java rea
     key    STRING source alias, STRING target alias     STRING: i16 length in bytes, UTF-8
     value  i16 version, always 0; i64 timestamp in epoch milliseconds
 
-Like Java's, the reader ignores what follows the last field, and the version.
+Like Java's reader, ours ignores the version and what follows the last field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STRING_MAX_BYTES: Final = 2**15 - 1
 
 
 class MalformedHeartbeat(Mm2Error):
-    """The bytes are not what a heartbeat looks like."""
+    """The bytes are no heartbeat."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -35,17 +35,17 @@ class MalformedHeartbeat(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Who emitted it, the pair of clusters ``flow``, and when, by the clock of the emitter."""
+    """The flow that emitted it, and when, by the clock of the emitter."""
 
     flow: Flow
     timestamp_ms: int
 
 
 def encode(heartbeat: Heartbeat) -> NewRecord:
-    """Return the record of a heartbeat; the record's own timestamp is that of the value.
+    """Return the record of a heartbeat. Its timestamp is that of the value.
 
     Raises:
-        ValueError: an alias is longer than 32767 bytes; settings do not let such a one pass.
+        ValueError: an alias is longer than 32767 bytes, which settings refuse.
     """
     key = _string(heartbeat.flow.source) + _string(heartbeat.flow.target)
     return NewRecord(key, _VALUE.pack(VERSION, heartbeat.timestamp_ms), heartbeat.timestamp_ms)

@@ -1,8 +1,7 @@
-"""The records of a batch of magic 2, laid open: checked one by one, and copied with other offset deltas.
+"""Records as bytes: those of a batch of magic 2 are checked and renumbered, messages of magic 0 and 1 converted.
 
-Answers to DefaultRecord of Apache Kafka's clients. Records stay the bytes they are but for the deltas.
-
-Messages of magic 0 and 1, as brokers before 0.11 stored them, turned into the records of a batch of magic 2.
+Answers to DefaultRecord and AbstractLegacyRecordBatch of Apache Kafka's clients. Records of magic 2 keep their bytes
+except for the offset deltas. Brokers before 0.11 stored messages of magic 0 and 1:
 
 ::
 
@@ -12,9 +11,8 @@ Messages of magic 0 and 1, as brokers before 0.11 stored them, turned into the r
     16 magic i8                       .. value: likewise
 
 A compressed message is a wrapper: its value holds a message set. In magic 1 the wrapper has the offset of its last
-inner message, and inner offsets are relative; in magic 0 they are absolute. Brokers from 0.11 on write batches of magic
-2, but serve what lies on disk as it is: a compacted topic of a 3.x cluster may still hold such messages. Kafka's
-``AbstractLegacyRecordBatch``.
+inner message, and inner offsets are relative; in magic 0 they are absolute. Later brokers serve such messages as they
+are on disk, so a compacted topic of a 3.x cluster may still hold them.
 """
 
 from __future__ import annotations
@@ -253,7 +251,7 @@ _MIN_BYTES: Final = (26, 34)
 
 
 class CorruptMessage(Exception):
-    """A message is not laid out as its magic says; ``str`` tells where. Turned into a fault by whoever plans."""
+    """A message is not laid out as its magic says; ``str`` tells where. The planner turns it into a fault."""
 
 
 class WrongCrc(CorruptMessage):

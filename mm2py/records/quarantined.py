@@ -1,15 +1,15 @@
-"""A record in quarantine: what the target refused, whole, with where it came from. Pure.
+"""A record in quarantine: a record that the target refused, with its origin. Pure.
 
 MirrorMaker 2 has no such record. One record of ``mm2-quarantine.A.internal`` is one source record:
 
-- **key**: ``["orders",3,17]``, topic, partition and source offset. What is stored twice has the same key twice.
-- **value**: the source record's value, unchanged, null as null: any consumer shows it, and nothing grows by encoding.
-- **timestamp**: when it was put here. The source's may be what the target refused, so it stands in the provenance.
+- **key**: ``["orders",3,17]``, topic, partition and source offset. A record stored twice has the same key twice.
+- **value**: the source record's value, unchanged, null as null. Any consumer shows it, and no encoding makes it larger.
+- **timestamp**: when it was put here. The source's, which may be what the target refused, is in the provenance.
 - **headers**: first ``mm2py-quarantined`` (the provenance, as JSON), then ``mm2py-key`` (the source record's key
   unchanged, null as null), then the source record's own headers, unchanged and in order.
 
-Ours are told from the record's own by their place, not by their name: a source record may carry headers of the same
-names, having been in quarantine on another cluster before.
+Our headers are known by their place and not by their name: a source record that was in quarantine on another cluster
+may have headers of the same names.
 
 A record whose first header is ``mm2py-replayed`` is a *mark*: the record of its key was appended to the remote topic.
 One with ``mm2py-replaying`` is a *claim*: a run of ``mm2py replay`` is about to append it.
@@ -31,7 +31,7 @@ REPLAYED_HEADER: Final = "mm2py-replayed"
 
 
 class NotQuarantined(Mm2Error):
-    """A record of the quarantine topic is none that mm2py wrote."""
+    """A record of the quarantine topic was not written by mm2py."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class NotQuarantined(Mm2Error):
 
 
 class Origin(NamedTuple):
-    """Which source record it is. ``topic_id`` tells apart two lives of a topic; None where brokers have none."""
+    """Which source record it is. ``topic_id`` differs if the topic was recreated; None if brokers have no topic ids."""
 
     topic: str
     partition: int
@@ -59,7 +59,7 @@ class Provenance:
     timestamp_ms: int
     """The source record's."""
     error_code: int
-    """What the target answered, by Kafka's codes; or would have, where the record was not even sent."""
+    """The Kafka error code that the target answered, or would have answered."""
     error_text: str
     quarantined_at_ms: int
 
@@ -81,7 +81,7 @@ class Replayed:
 
 
 def encode_quarantined(kept: Quarantined) -> NewRecord:
-    """Return the record to be written. Key, value and headers of the source record are not looked into."""
+    """Return the record to be written."""
     origin, record, provenance = kept.provenance.origin, kept.record, kept.provenance
     fields = {
         "mm2py": FORMAT_VERSION,
@@ -108,10 +108,10 @@ def encode_replayed(mark: Replayed) -> NewRecord:
 
 
 def decode(record: Record | NewRecord) -> Quarantined | Replayed:
-    """Return what a record of the quarantine topic says.
+    """Return the meaning of a record of the quarantine topic.
 
     Raises:
-        NotQuarantined: somebody else wrote it, or a version whose layout is not known here.
+        NotQuarantined: mm2py did not write it, or in a layout that is unknown here.
     """
     headers = list(record.headers)
     if not headers or headers[0][0] not in {PROVENANCE_HEADER, REPLAYED_HEADER}:

@@ -1,8 +1,8 @@
 """Positions as MM2 keeps them: the source entries of ``mm2-offsets.A.internal``. Pure.
 
-Connect's format, schemas off: the key is ``[connector, source partition]``, the value an object of primitives whose
-``offset`` is that of the last record copied. Our own fields stand beside it; Connect's reader passes them over, but it
-refuses nested values, so they are flat. Fields that we do not know are kept.
+Connect's format without schemas: the key is ``[connector, source partition]``, the value an object of primitives whose
+``offset`` is that of the last copied record. Our own fields are beside it. Connect's reader ignores them, but refuses
+nested values, so they are flat. Fields that we do not know are kept.
 Source: MirrorUtils.wrapOffset, OffsetUtils.validateFormat, JsonConverter; Apache Kafka, connect.
 """
 
@@ -18,7 +18,7 @@ CONNECTOR: Final = "MirrorSourceConnector"
 FORMAT_VERSION: Final = 1
 OFFSET_MOST: Final = (1 << 63) - 1
 BY_OPERATOR: Final = "operator"
-"""``by`` of a position that somebody set: copy from here, whatever stands on the target."""
+"""``by`` of a position that an operator set: copy from here, whatever the target holds."""
 
 _OWN_FIELDS: Final = frozenset(
     {
@@ -47,7 +47,7 @@ class MalformedPosition(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourcePartition:
-    """Whose position it is."""
+    """The partition that a position belongs to."""
 
     cluster: str
     topic: str
@@ -56,9 +56,9 @@ class SourcePartition:
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """Where the copying of a partition stood, and who may have written to the remote partition last.
+    """Where the copying of a partition stood, and the last producer that may have written to the remote partition.
 
-    ``None`` stands for what the writer could not know: everything but ``next_source`` in a position that MM2 wrote.
+    None stands for what the writer could not know: everything but ``next_source`` in a position of MM2.
     """
 
     next_source: int
@@ -74,23 +74,23 @@ class StoredPosition:
     by: str | None = None
     skipped: tuple[tuple[int, int], ...] = ()
     drained: bool = False
-    """Everything that the producer sent to the partition was answered, and it sent nothing more: it needs no fence."""
+    """Everything that the producer sent was answered, and it sends nothing more. It needs no fence."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def is_of_mm2(self) -> bool:
-        """MM2 wrote it: it names neither who copied nor an operator."""
+        """MM2 wrote it: it names no producer and no operator."""
         return self.by is None and self.producer_id is None
 
 
 def encode_key(partition: SourcePartition, connector: str = CONNECTOR) -> bytes:
-    """Return the key byte for byte as Java writes it: compaction goes by its bytes."""
+    """Return the key exactly as Java writes it, because compaction compares bytes."""
     inner = {"cluster": partition.cluster, "partition": partition.partition, "topic": partition.topic}
     return _dump([connector, inner])
 
 
 def decode_key(key: bytes | None, connector: str = CONNECTOR) -> SourcePartition | None:
-    """Return whose position a record holds; None for entries of other connectors.
+    """Return the partition of a key; None for entries of other connectors.
 
     Raises:
         MalformedPosition: it is no key of the offsets topic.
@@ -109,7 +109,7 @@ def decode_key(key: bytes | None, connector: str = CONNECTOR) -> SourcePartition
 
 
 def encode_value(position: StoredPosition) -> bytes:
-    """Return the value: ``offset`` for MM2, the rest for us."""
+    """Return the value: ``offset`` for MM2, the other fields for us."""
     fields = {
         **position.unknown,
         "offset": position.next_source - 1,
@@ -132,7 +132,7 @@ def encode_value(position: StoredPosition) -> bytes:
 
 
 def decode_value(value: bytes | None) -> StoredPosition | None:
-    """Return the position; None where there is none (a tombstone, or a negative offset that MM2 holds for none).
+    """Return the position; None for a tombstone, or for a negative offset, which MM2 takes for none.
 
     Raises:
         MalformedPosition: it is no value of the offsets topic.
