@@ -26,6 +26,8 @@ from tests.fakes.record_batch import HEADER_BYTES
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = {"batch.num.messages": 2, "linger.ms": 0}
 PARTITIONS = 2
+PER_SECOND = 200
+"""Records of each topic under load, in requests of two at most, which is what such a load costs brokers."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def change_mode(run: Mm2py, properties: Mapping[str, Value]) -> None:
 
 
 @contextmanager
-def loads(source: KafkaCluster, stems: Mapping[str, str], *, per_second: int = 600) -> Iterator[list[Load]]:
+def loads(source: KafkaCluster, stems: Mapping[str, str], *, per_second: int = PER_SECOND) -> Iterator[list[Load]]:
     """Keep topics under load, small batches of one codec each and of all in turn."""
     with ExitStack() as stack:
         yield [
@@ -176,7 +178,7 @@ def test_kills_and_a_target_that_goes_and_comes_back_lose_and_reorder_nothing(
             wait_for_copies(target, run, topics, 200)
         for topic in topics:
             report = assert_copied(
-                source, target, topic, f"A.{topic}", run=run, max_rewinds=5, max_rewound_records=5 * 10 * 600
+                source, target, topic, f"A.{topic}", run=run, max_rewinds=5, max_rewound_records=5 * 10 * PER_SECOND
             )
             print(report)
         assert run.terminate() == 0

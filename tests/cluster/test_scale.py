@@ -11,6 +11,7 @@ import pytest
 from deploy.local.kafka import KafkaCluster
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, bounds_of, new_topic
+from tests.cluster.kafka_client import delete_topic
 from tests.cluster.raw_batches import append_rows
 from tests.cluster.running import Mm2py, one_way_properties
 from tests.fakes.record_batch import CODECS, Batch, Record, build_batch, parse_batch, rewrite
@@ -67,6 +68,8 @@ def test_a_million_records_in_200_partitions_are_copied_exactly(
         _wait_for_records(run, target_cluster, remote, 200, 1_000_000)
         assert_copied(source_cluster, target_cluster, topic, remote, run=run)
         assert run.terminate() == 0
+    delete_topic(source_cluster, topic)  # other tests look at all topics of these clusters, many times a second
+    delete_topic(target_cluster, remote)
 
 
 @pytest.mark.slow
