@@ -18,7 +18,7 @@ PYTEST := $(PY) -m pytest
 FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/test_%.py,crash foreign_writers gaps proxy_faults quarantine)
 USUAL := -m "not slow and not compat"
 ON_ALL_CORES := --numprocesses auto
-TWO_AT_A_TIME := --numprocesses 2 --dist loadfile
+THREE_AT_A_TIME := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Kept apart from the variable of the same name that some shells export: only `make demo SECONDS=30` counts.
 ifeq ($(origin SECONDS),command line)
@@ -76,14 +76,16 @@ jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
-# The first half needs no Java and may have all cores. The second waits for brokers and time-outs most of the time: two
-# files of it run at a time, each beside brokers of its own. Both halves are told of.
+# The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
+# files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
+# as long there. Both halves are told of.
 test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; \
 	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars || exit 1; \
-	$(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) $(TWO_AT_A_TIME) || failed=1; \
+	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
+	  $(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) $(THREE_AT_A_TIME) || failed=1; \
 	exit $$failed
 
 test-unit: venv ## the unit tests alone: under a minute

@@ -18,6 +18,17 @@ settings.register_profile("ordinary", max_examples=30, deadline=None, derandomiz
 settings.register_profile("long", max_examples=200, deadline=None, database=None)
 settings.load_profile("ordinary")  # the long one: --hypothesis-profile long
 
+LONGEST_FIRST = tuple(
+    f"test_{name}.py"
+    for name in (
+        *("group", "mm2_positions", "repack", "starter", "crash", "quarantine", "isolation", "security", "gaps"),
+        *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
+        *("zookeeper", "bad_input", "foreign_writers", "limits", "remote_topics", "policies_parity", "apply"),
+        *("checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
+    )
+)
+"""Of the tests on real brokers, which a worker of pytest-xdist takes file by file (make test)."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=seeds_of, help="the seeds of all random walks, in place of their few: 1000-1009")
@@ -32,6 +43,12 @@ def seeds_of(text: str) -> range:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest begin first: whoever gets a long one last keeps everybody waiting."""
+    rank = {name: at for at, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

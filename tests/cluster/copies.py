@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     NewPartitions,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -194,8 +195,18 @@ def dump(
 
 def bounds_of(cluster: KafkaCluster, topic: str, partitions: Iterable[int] = (0,)) -> dict[int, Bounds]:
     """Return log start and log end of the partitions."""
+    numbers, client = list(partitions), admin(cluster)
+
+    def asked(spec: OffsetSpec) -> dict[int, int]:
+        wanted = {TopicPartition(topic, number): spec for number in numbers}
+        answers = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_S)
+        return {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
+
+    with suppress(KafkaException):  # a kept client may know a leader of old: then a new one is asked
+        starts, ends = asked(OffsetSpec.earliest()), asked(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {number: Bounds(starts[number], ends[number]) for number in numbers}
     with Reader(cluster.internal_bootstrap, read_committed=False) as reader:
-        return answered(lambda: reader.bounds(topic, partitions))
+        return answered(lambda: reader.bounds(topic, numbers))
 
 
 def partitions_of(cluster: KafkaCluster, topic: str) -> int:

@@ -32,6 +32,8 @@ from deploy.local.guardian import guard
 from deploy.local.kafka import KafkaCluster
 
 ROOT: Final = Path(__file__).parents[2]
+OWN_PATH: Final = os.pathsep.join([str(Path(__file__).parent / "without"), str(ROOT)])
+"""The ``PYTHONPATH`` of a process under test."""
 PATIENCE: Final = float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
 """By what all deadlines are multiplied, where many others use the machine."""
 DEADLINE_S: Final = 30.0 * PATIENCE
@@ -127,12 +129,7 @@ class Mm2py:
         self._command += ["--log-format", "json", "--log-level", log_level]
         if clusters is not None:
             self._command += ["--clusters", *clusters]
-        own = {
-            "PYTHONPATH": str(ROOT),
-            # kio loads hypothesis where it is installed; in a new directory that would cost it a second at each start.
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
-        }
-        wanted = {**os.environ, **own, **(environment or {}), **guard().environment()}
+        wanted = {**os.environ, "PYTHONPATH": OWN_PATH, **(environment or {}), **guard().environment()}
         self._environment = {name: value for name, value in wanted.items() if value is not None}
         self._working_directory = working_directory or self.directory
         self._popen = {"stdin": subprocess.DEVNULL, **(popen or {})}
@@ -255,7 +252,7 @@ class Mm2py:
             capture_output=True,
             timeout=90,
             check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
         assert ended.stdout, ended.stderr.decode()
         return ended.returncode, json.loads(ended.stdout)
@@ -267,7 +264,7 @@ class Mm2py:
             capture_output=True,
             timeout=90,
             check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
         assert ended.stdout, ended.stderr.decode()
         return ended.returncode, json.loads(ended.stdout)

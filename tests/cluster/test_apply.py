@@ -16,7 +16,7 @@ from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values, write
-from tests.cluster.running import ROOT, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import OWN_PATH, Mm2py, Value, one_way_properties, wait_until
 
 BEAT_S = 0.5
 
@@ -31,7 +31,7 @@ def run_apply(file: Path, properties: Mapping[str, Value], *arguments: str) -> t
         text=True,
         timeout=90,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": OWN_PATH},
     )
     return ended.returncode, ended.stdout, ended.stderr
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import admin, create_topic, new_name, record_count, values, write
-from tests.cluster.running import DEADLINE_S, ROOT, Event, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import DEADLINE_S, OWN_PATH, Event, Mm2py, one_way_properties, wait_until
 from tests.cluster.strangers import closed_port, door, strangers
 
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
@@ -425,11 +425,7 @@ def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -
         (["--version"], 0),
         (["--help"], 0),
     ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),  # as in running.py
-    }
+    environment = {**os.environ, "PYTHONPATH": OWN_PATH}
 
     def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mm2py", *arguments]

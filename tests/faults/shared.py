@@ -31,7 +31,7 @@ from tests.cluster.copies import COPY_DEADLINE_S, bounds_of
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import new_name
 from tests.cluster.loads import PARTITIONS, Loads
-from tests.cluster.running import PATIENCE, ROOT, Mm2py, Value, wait_until
+from tests.cluster.running import OWN_PATH, PATIENCE, Mm2py, Value, wait_until
 from tests.faults.scene import BEGIN_S, OWN_TOPICS, REPLICAS, Pair, three_node_properties
 
 PER_SECOND: Final = 200
@@ -197,7 +197,7 @@ class Failpoint:
 
     def __init__(self, folder: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(dir=folder))
-        path = os.pathsep.join([str(Path(__file__).parent / "failpoint"), str(ROOT)])
+        path = os.pathsep.join([str(Path(__file__).parent / "failpoint"), OWN_PATH])
         self.environment = {"PYTHONPATH": path, "MM2PY_FAILPOINT": str(self._folder)}
 
     def set_clocks(self, *, wall_s: float = 0.0, boot_s: float = 0.0) -> None:
