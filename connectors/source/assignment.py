@@ -1,20 +1,15 @@
-"""Positions of partitions that other workers may have copied: what they stored is read before a partition begins here.
+"""What the group's assignment of partitions means for one attempt of a flow: positions, releases, and measured loads.
 
-Answers to nothing in MM2, whose tasks read all their offsets when they start, and are all begun anew when one moves.
+In Connect a rebalance stops whole tasks, and a task that starts reads all its offsets. Here each partition moves by
+itself. The worker that gets it first reads the position that the previous owner stored (``AssignedPositions``). The
+worker that loses it releases it when all its requests are answered (``Releases``). How many bytes per second each
+partition carries decides where it goes (``Loads``); MM2 spreads partitions by their number.
 
-What each partition of a task carries, in bytes/s: by that the group spreads partitions over its workers.
+The story: a broker of the target freezes, and a worker joins. That broker leads one of the twenty partitions that move,
+and draining that one takes half a minute. The nineteen others drain in milliseconds, and are released at once.
 
-Answers to nothing in MM2, which spreads partitions by their number.
-
-Partitions of one flow go to other workers: each is let go by itself, once all that was sent for it is answered.
-
-Answers to what Connect does with tasks that a rebalance takes away: they are stopped as wholes, all their partitions
-together. The story that is told here: a broker of the target freezes, and a worker joins. Of twenty partitions that
-move one is led by that broker, and its drain takes half a minute. The nineteen others have drained in milliseconds;
-waited they for the one, nobody would copy them meanwhile.
-
-What is not answered in time is in doubt, and never let go: this life of the flow ends then, and who goes on with such a
-partition shuts it out (M7 of docs/broker-facts.md).
+A partition whose requests are not answered in time is not released. The attempt ends instead, and the next owner fences
+it before it continues (docs/broker-facts.md#m7).
 """
 
 from __future__ import annotations
@@ -46,7 +41,10 @@ from mm2py.replication.position_store import PositionTable
 
 
 class AssignedPositions:
-    """Of one life of a flow. What this life itself has begun, and not let go since, it knows better than the topic."""
+    """The stored positions of partitions as they are assigned.
+
+    Of a partition that this attempt copies it knows the position itself; the topic may be behind.
+    """
 
     def __init__(
         self, context: FlowContext, starting_offsets: StartingOffsets, gaps: GapKeeper, previous: PreviousProducers
@@ -59,11 +57,8 @@ class AssignedPositions:
         self._held: set[TopicPartition] = set()
 
     async def receive(self, keys: Collection[TopicPartition]) -> None:
-        """Learn where partitions stand that are ours now, and what their earlier owners met there.
-
-        Raises:
-            KafkaError: nothing is known of those that were not known before; call it again.
-        """
+        """Read the positions and gaps of partitions that are assigned to this worker now. Raises: KafkaError; call it
+        again."""
         new = [key for key in keys if key not in self._held]
         if not new:
             return
@@ -74,12 +69,12 @@ class AssignedPositions:
                 self._starting_offsets.positions[key] = self._table.positions[key]
             else:
                 del self._starting_offsets.positions[key]
-        for key in new:  # an operator's word may replace the position, and nobody would know any more whom it named
+        for key in new:  # before an operator's position replaces the one that names the previous producer
             self._previous.learn_asked(self._starting_offsets.positions.get(key))
         self._held.update(new)
 
     async def positions_of(self, topics: Collection[str]) -> dict[str, dict[int, StoredPosition]]:
-        """Return what anybody has stored of topics. Raises: KafkaError."""
+        """Return the positions that any worker has stored of topics. Raises: KafkaError."""
         await self._read()
         found: dict[str, dict[int, StoredPosition]] = {name: {} for name in topics}
         for (name, number), stored in self._table.positions.items():
@@ -95,8 +90,8 @@ class AssignedPositions:
             raise BrokerRefused(f"Reading {name}", code)
         await self._table.read(target, topic)
 
-    def let_go(self, keys: Iterable[TopicPartition]) -> None:
-        """These are no longer ours."""
+    def release(self, keys: Iterable[TopicPartition]) -> None:
+        """Forget partitions that are released."""
         keys = list(keys)
         self._held.difference_update(keys)
         self._gaps.forget(keys)
@@ -105,28 +100,28 @@ class AssignedPositions:
 BEFORE_COPYING: Final = (Reconciling, Storing)
 MEASURE_EVERY_S: Final = 5.0
 HALF_LIFE_S: Final = 30.0
-"""A burst counts half after so long: partitions are not to follow every wave."""
+"""After so long a burst counts half: partitions are not to move with every wave."""
 SETTLED_S: Final = HALF_LIFE_S / math.log(2)
-"""Over so many seconds goes what has been measured for ever: with their weight, which fades, they add up to this."""
+"""The sum of all weights when a partition has been measured for ever, in seconds."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What a partition carried: ``carried`` bytes in ``over_s`` seconds, of which both fade alike."""
+    """A partition carried ``carried`` bytes in ``over_s`` seconds; both fade alike."""
 
     carried: float = 0.0
     over_s: float = 0.0
     part: CopiedPartition | None = None
     copied: int = 0
-    """What of ``part`` was copied when it was looked at last."""
+    """How many bytes of ``part`` had been copied at the last look."""
 
 
 class Loads:
-    """Measures until cancelled.
+    """Measures what each partition carries, in bytes per second, and tells the group.
 
-    The story: of two equal workers one gives half of its partitions to a third. Did these begin with nothing carried,
-    they would look idle for a minute: the next worker that joins would relieve the wrong one. So a partition begins
-    with what its last owner told of it; one of which nobody has told is measured over its own time only.
+    The story: one of two equal workers gives half of its partitions to a third one. If their loads started at zero,
+    they would look idle for a minute, and the next worker that joins would relieve the wrong worker. So a partition
+    starts with the load that its previous owner told.
     """
 
     def __init__(
@@ -146,51 +141,51 @@ class Loads:
             before_s = now_s
 
     def measure(self, passed_s: float) -> None:
-        """Take in what was copied in the last ``passed_s`` seconds, and tell the group."""
+        """Add what was copied in the last ``passed_s`` seconds, and tell the group."""
         keeps = math.exp2(-passed_s / HALF_LIFE_S)
         measured: dict[TopicPartition, _Measured] = {}
         for key, part in self._partitions.items():
             copied = part.copier.tally.bytes
-            one = measured[key] = self._measured.get(key) or self._begun(key)
+            one = measured[key] = self._measured.get(key) or self._first(key)
             was_copied = not isinstance(part.copier.state, BEFORE_COPYING)
-            if one.part is part and was_copied:  # else it was not copied all that time
+            if one.part is part and was_copied:  # otherwise it was not copied all that time
                 one.carried = one.carried * keeps + copied - one.copied
                 one.over_s = one.over_s * keeps + passed_s
             one.part, one.copied = part, copied
         self._measured = measured
         self._ownership.measure({key: one.carried / one.over_s for key, one in measured.items() if one.over_s})
 
-    def _begun(self, key: TopicPartition) -> _Measured:
+    def _first(self, key: TopicPartition) -> _Measured:
         told = self._ownership.load_of(key)
         return _Measured() if told is None else _Measured(told * SETTLED_S, SETTLED_S)
 
 
 LOOK_FIRST_S: Final = 0.005
 LOOK_MOST_S: Final = 0.05
-"""How often it is looked which partitions have drained: those that do together are let go in one record."""
+"""How often drained partitions are looked for: those that drain together are released in one record."""
 
 
 class ReleaseOutcomeUnknown(Mm2Error):
-    """Partitions are to go to another worker, and something sent for them was not answered."""
+    """Partitions move to another worker, and the target has not answered all requests for them."""
 
     def __init__(self, flow: Flow, partitions: int) -> None:
         super().__init__(
-            f"Flow {flow} is begun anew: {partitions} partition(s) are to go to another worker, and the target did not"
-            " answer for all of them in time.",
-            remedy="Nothing is lost: who goes on shuts this one out, and looks up what has arrived.",
+            f"Flow {flow} restarts: {partitions} partition(s) move to another worker, and the target did not answer all"
+            " requests for them in time.",
+            remedy="Nothing is lost: their next owner fences this producer and looks up what was stored.",
         )
 
 
 @dataclass(slots=True)
 class _Leaving:
     until_s: float
-    """When what it waits for now has taken too long."""
+    """The deadline of its present step."""
     is_drained: bool = False
-    """It waits for its last position to be stored."""
+    """It waits until its last position is stored."""
 
 
 class Releases:
-    """Of one life of a flow. ``run`` it."""
+    """Releases the partitions of one attempt that the group gives to other workers."""
 
     def __init__(
         self,
@@ -216,26 +211,26 @@ class Releases:
         self._pause_s = LOOK_FIRST_S
 
     async def run(self) -> None:
-        """Hand partitions over that are to go to other workers until cancelled; also while the task is drained.
+        """Release partitions until cancelled, also while the task is drained.
 
         Raises:
-            ReleaseOutcomeUnknown: something that was sent was not answered; this life ends.
-            KafkaError: the group could not be told, which is tried for as long as this worker is part of it.
+            ReleaseOutcomeUnknown: a request was not answered; this attempt ends.
+            KafkaError: this worker is not a member of the group any more.
         """
         group, task = self._ownership, self._task
         ours, was_coordinator = set(group.mine()), group.is_coordinator
-        is_news = True  # what goes through all partitions is done for news only: there may be 50,000
+        is_news = True  # there may be 50,000 partitions: they are all looked at for news only
         while True:
             async with task.settling:
                 if is_news:
                     group.changed.clear()
-                    self._begin()
+                    self._start_leaving()
                 try:
-                    is_waiting = await self._let_go()
+                    is_waiting = await self._release()
                 except KafkaError:
                     if not task.is_draining:
                         raise
-                    return  # the worker has left, or says by its leaving how it stands with all of them
+                    return  # the worker has left, or its last record says which partitions are settled
             if is_news:
                 before, ours = (ours, was_coordinator), set(group.mine())
                 task.lanes.take_part_of_rate(len(ours) / max(1, sum(group.listed.values())))
@@ -244,8 +239,8 @@ class Releases:
                     self._gained()
             is_news = await self._news(is_waiting)
 
-    def _begin(self) -> None:
-        """Stop copying what is not ours any more."""
+    def _start_leaving(self) -> None:
+        """Stop copying partitions that are not assigned to this worker any more."""
         partitions = self._task.partitions.items()
         leaving = [part for key, part in partitions if part not in self._leaving and not self._ownership.may_copy(key)]
         if leaving:
@@ -255,12 +250,13 @@ class Releases:
             self._task.start_draining(leaving)
             self._pause_s = LOOK_FIRST_S
 
-    async def _let_go(self) -> bool:
-        """Let go of what has drained, and of what is awaited of us and was not copied here. Returns whether to look
-        again soon.
+    async def _release(self) -> bool:
+        """Release drained partitions, and those that the group waits for and that are not copied here.
 
-        The story: w2 joins, and while w1 drains what goes there w3 joins. What goes to w3 is awaited of w1 by now, and
-        still being copied: said w1 that it has let that go as well, two would write there.
+        Returns whether to look again soon.
+
+        The story: w2 joins. While w1 drains the partitions for w2, w3 joins, and the group waits for further partitions
+        of w1. Those are still being copied: if w1 released them too, two workers would write there.
         """
         task = self._task
         drained = self._take_drained()
@@ -273,45 +269,45 @@ class Releases:
         released = [key for key in dict.fromkeys([*drained, *awaited]) if key not in kept]
         if released:
             await self._gaps.written()
-            self._assigned_positions.let_go(released)
+            self._assigned_positions.release(released)
         await self._ownership.release(released)
         if drained:
             name, number = drained[0]
-            self._log.info("partitions.handed_over", partitions=len(drained), first=f"{name}-{number}")
+            self._log.info("partitions.released", partitions=len(drained), first=f"{name}-{number}")
         return bool(self._leaving or owed)
 
     def _take_drained(self) -> list[TopicPartition]:
-        """Forget the partitions of which all is answered and stored, and return them.
+        """Forget the partitions whose requests are answered and whose positions are stored, and return them.
 
         Raises:
-            ReleaseOutcomeUnknown: of all that are left something is not, and will not be for now.
+            ReleaseOutcomeUnknown: all that are left have an unanswered request or position.
         """
         task, now_s = self._task, self._clock.monotonic()
         gone: list[CopiedPartition] = []
-        doubtful: list[CopiedPartition] = []
+        unanswered: list[CopiedPartition] = []
         for part, leaving in list(self._leaving.items()):
             if task.partitions.get(part.key) is not part:
-                del self._leaving[part]  # its topic was deleted meanwhile: it was drained for that
+                del self._leaving[part]  # its topic was deleted meanwhile, and it was drained for that
                 continue
             if not leaving.is_drained and isinstance(part.copier.state, Drained):
                 leaving.is_drained, leaving.until_s = True, now_s + FINAL_POSITIONS_S
                 task.positions.owe_final([part])
             if leaving.is_drained and part.copier.is_unsettled:
-                doubtful.append(part)
+                unanswered.append(part)
             elif leaving.is_drained and not task.positions.owes(part.key):
                 gone.append(part)
             elif now_s >= leaving.until_s:
-                doubtful.append(part)
+                unanswered.append(part)
         for part in gone:
             del self._leaving[part]
         task.forget(gone)
-        if doubtful and len(doubtful) == len(self._leaving) and not gone and not task.is_draining:
-            task.settle_gaps(doubtful)
-            raise ReleaseOutcomeUnknown(self._flow, len(doubtful))
+        if unanswered and len(unanswered) == len(self._leaving) and not gone and not task.is_draining:
+            task.settle_gaps(unanswered)
+            raise ReleaseOutcomeUnknown(self._flow, len(unanswered))
         return [part.key for part in gone]
 
     async def _news(self, is_waiting: bool) -> bool:
-        """Until the group says something (returns True), or until it is time to look what has drained since."""
+        """Wait for news of the group (returns True), or until it is time to look for drained partitions."""
         pause_s = self._pause_s if is_waiting else None
         self._pause_s = min(2 * self._pause_s, LOOK_MOST_S) if is_waiting else LOOK_FIRST_S
         try:

@@ -1,14 +1,15 @@
-"""The source connector of a flow: one life of it, from its preparation to its drain, and the watch over both clusters.
+"""The source connector of a flow: one attempt, from its preparation to its drain, and the watch over both clusters.
 
 Answers to MirrorSourceConnector of Apache Kafka's Connect, mirror. One metadata request every
 ``topics.watch.interval.ms`` shows new topics, new partitions and moved leaders; nothing else is asked while nothing
-changes. What follows from it for the topics is decided in ``discovery.py``.
+changes. ``discovery/`` decides what follows from it for the topics.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from connectors.source.assignment import AssignedPositions, Loads, Releases
@@ -36,19 +37,19 @@ from mm2py.replication.position_store import PositionStore
 from mm2py.settings.flow_config import Part
 
 LEADERLESS_AGAIN_S: Final = 1.0
-"""How soon the next round comes while a partition that is copied has no leader, on either side."""
+"""How soon the next round comes while a copied partition has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
 SHOWN_MOST: Final = 3
-"""So many topics stand in a guarantee."""
+"""How many topics the guarantee names."""
 
 
 class _Parts(NamedTuple):
-    """What works for a flow once it has been prepared."""
+    """What a prepared flow runs."""
 
     task: SourceTask
-    starting_offsets: StartingOffsets
-    assigned_positions: AssignedPositions
+    resumption: Resumption
     discovery: Discovery
+    releases: Releases
     schedules: Schedules
 
 
@@ -64,9 +65,8 @@ class SourceConnector:
         self._log = context.log
         self._gaps = GapKeeper(context)
         self._gained = asyncio.Event()
-        """Since the last round partitions have become ours, others are to be copied, or there is another head: all is
-        looked at, also what was refused not long ago."""
-        self._keep_alive = KeepAlive(context)
+        """Partitions were assigned, other topics are selected, or there is another flow coordinator: the next round
+        looks at all topics, also those that were refused a moment ago."""
         self._restart_state = RestartState(context)
         self._previous: PreviousProducers | None = None
         self.task: SourceTask | None = None
@@ -76,43 +76,32 @@ class SourceConnector:
         self._say_failing_at_s = 0.0
         self._draining = self._drained = False
 
-    # Life
-
     async def run(self) -> None:
         """Copy the flow until cancelled.
 
         Raises:
             FlowRefused: the flow must not run; the error names the way out.
-            Fenced, BrokerRefused and other Mm2Errors: it cannot go on as it is, but may when begun anew.
+            Fenced, BrokerRefused and other Mm2Errors: this attempt is over; another one may succeed.
         """
         prepared = await Preparation(self._context, self._gaps).run()
-        task, starting_offsets, assigned_positions, discovery, schedules = self._parts = self._assemble(prepared)
-        self.task = task
-        releases = Releases(
-            self._context,
-            task,
-            assigned_positions=assigned_positions,
-            restart_state=self._restart_state,
-            gaps=self._gaps,
-            gained=self._look_at_gained,
-        )
-        resumption = Resumption(self._context, self._gaps, task, starting_offsets, self._restart_state)
+        parts = self._parts = self._assemble(prepared)
+        self.task = parts.task
+        loads = Loads(parts.task.partitions, self._ownership, self._clock)
         self._state.run()
         try:
             async with FirstErrorGroup() as tasks:
-                tasks.create_task(task.run(), name=f"{self._flow} source task")
-                tasks.create_task(self._watch(task, resumption, discovery, prepared), name=f"{self._flow} watch")
-                tasks.create_task(releases.run(), name=f"{self._flow} hand-over")
-                tasks.create_task(schedules.run(), name=f"{self._flow} syncs")
-                loads = Loads(task.partitions, self._ownership, self._clock)
+                tasks.create_task(parts.task.run(), name=f"{self._flow} source task")
+                tasks.create_task(self._watch(parts, prepared), name=f"{self._flow} watch")
+                tasks.create_task(parts.releases.run(), name=f"{self._flow} releases")
+                tasks.create_task(parts.schedules.run(), name=f"{self._flow} syncs")
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
                 tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
-                tasks.create_task(self._keep_alive.run(), name=f"{self._flow} keepalive")
+                tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
 
     async def drain(self) -> None:
-        """Settle what is on its way and store final positions; nothing new is begun meanwhile."""
+        """Settle what is in flight and store final positions; nothing new starts meanwhile."""
         self._draining = True
         if self.task is not None:
             await self.task.drain()
@@ -120,7 +109,7 @@ class SourceConnector:
             await self._gaps.close()
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
-        """Take other settings up while copying goes on; ``parts``, in-place ones all, are those that they concern."""
+        """Use other settings while copying goes on; they concern ``parts``, which can all change in place."""
         self._state.settings = settings
         if self._parts is None:
             return  # it is being prepared
@@ -175,12 +164,20 @@ class SourceConnector:
             restart_state=self._restart_state,
             assigned_positions=assigned_positions,
         )
-        return _Parts(
-            task, starting_offsets, assigned_positions, discovery, Schedules(context, task, starting_offsets, discovery)
+        releases = Releases(
+            context,
+            task,
+            assigned_positions=assigned_positions,
+            restart_state=self._restart_state,
+            gaps=gaps,
+            gained=self._look_at_gained,
         )
+        schedules = Schedules(context, task, starting_offsets, discovery)
+        resumption = Resumption(context, gaps, task, starting_offsets, self._restart_state)
+        return _Parts(task, resumption, discovery, releases, schedules)
 
     def _guarantee(self) -> str:
-        """Say in words how often a record is there after crashes, and why not once, if so."""
+        """Return in words how often a record may be in the copy after crashes, and the reason if that is not once."""
         if self._context.settings.many_to_one:
             return "at-least-once, several flows in one topic"
         unfenced = (self._previous is not None and self._previous.unfenced) or self._ownership.known_producers.unfenced
@@ -196,7 +193,8 @@ class SourceConnector:
 
     # Watching
 
-    async def _watch(self, task: SourceTask, resumption: Resumption, discovery: Discovery, prepared: Prepared) -> None:
+    async def _watch(self, parts: _Parts, prepared: Prepared) -> None:
+        task, discovery = parts.task, parts.discovery
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=5.0)
         discovering = True
         was_coordinator = False
@@ -224,7 +222,7 @@ class SourceConnector:
                     missing = await discovery.look(metadata)
                     discovering = interval_s is not None or missing > 0
                     pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await resumption.carry_out():
+                if not self._draining and await parts.resumption.carry_out():
                     discovery.look_again()
                     discovering = True
                     self._state.metadata_wanted.set()
@@ -241,7 +239,7 @@ class SourceConnector:
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
             leaderless = any(None in {part.source_leader, part.target_leader} for part in task.partitions.values())
-            if leaderless or resumption.is_waiting:
+            if leaderless or parts.resumption.is_waiting:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(pause_s)
 
@@ -250,25 +248,22 @@ class SourceConnector:
         self._state.metadata_wanted.set()
 
     async def _wait_for_news(self, pause_s: float | None) -> None:
-        """Until the next round is due, or a copier asks for fresh metadata: of those never two within a tenth of a
-        second. Partitions that are ours now begin at once.
+        """Wait until the next round is due, a part asks for fresh metadata, or partitions are assigned.
+
+        Requests for metadata start at most ten rounds a second; assigned partitions start at once.
         """
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(0.1):
                 await self._gained.wait()
                 return
-        except TimeoutError:
-            pass
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(None if pause_s is None else max(0.0, pause_s - 0.1)):
                 await self._state.metadata_wanted.wait()
-        except TimeoutError:
-            pass
 
     async def _look_at_remotes(self, task: SourceTask, discovery: Discovery, *, asked: bool) -> bool:
-        """Learn who leads the remote partitions; stop copying into remote topics that were deleted under us.
+        """Learn who leads the remote partitions; stop copying into remote topics that were deleted meanwhile.
 
-        Returns whether there were any: policy may want them copied anew.
+        Returns whether there were any: policy may want them copied from their start.
         """
         now_s = self._clock.monotonic()
         leaderless = any(part.target_leader is None for part in task.partitions.values())
@@ -289,7 +284,7 @@ class SourceConnector:
             await discovery.end(GapKind.TARGET_DELETED, name, why)
         return bool(lost)
 
-    # Saying so
+    # Log and status
 
     def _say_topic_ids(self) -> None:
         for side in (self._context.source, self._context.target):

@@ -1,4 +1,4 @@
-"""The schedules that keep remote topics in step with their upstream topics, beside the copying: settings, ACLs.
+"""The schedules that keep settings and ACLs of remote topics in step with their upstream topics.
 
 Answers to the schedules that MM2's MirrorSourceConnector starts.
 """
@@ -22,7 +22,7 @@ from mm2py.settings.flow_config import Part
 
 
 class Schedules:
-    """The schedules of one flow; ``run`` them. One whose settings change is begun anew, the other one goes on."""
+    """The schedules of one flow. Changed settings restart the schedule that they concern."""
 
     def __init__(
         self,
@@ -37,22 +37,20 @@ class Schedules:
         self._discovery = discovery
         self._ownership = context.ownership
         self._looked_at = 0
-        """How much was copied when ACLs were looked at last."""
+        """How many partitions were listed when ACLs were synced last."""
         self._was_coordinator = context.ownership.is_coordinator
         self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
 
     def change(self, parts: Collection[Part]) -> None:
-        """Those of the schedules that ``parts`` name begin anew at once, by other settings."""
+        """Restart the schedules that ``parts`` name, by their new settings."""
         for part in self._changed.keys() & set(parts):
             self._changed[part].set()
 
     async def run(self) -> None:
-        """Run until cancelled. They begin when the first topics are copied.
+        """Run until cancelled. They start when the first topics are copied.
 
-        Where several workers copy the flow its head does all of it, for what it has listed; the others only look what
-        has changed for what they copy.
-
-        Nothing is set or granted on remote topics of topics that are refused: they may be somebody else's.
+        The flow coordinator does all of it, for the topics that it has listed. The other workers only read the settings
+        that decide how they write. Nothing is changed on remote topics of refused topics: another flow may own them.
         """
         await self._discovery.made.wait()
         name = self._context.flow
@@ -95,7 +93,7 @@ class Schedules:
             if self._was_coordinator:
                 await configs.run_once()
             else:
-                await changed({remote: {} for remote in self._copied().values()})
+                await changed({part.target_topic: {} for part in self._task.partitions.values()})
 
         await repeat(
             sync,
@@ -130,18 +128,15 @@ class Schedules:
         )
 
     def _is_coordinator_now(self) -> bool:
-        """What the head before us had not looked at yet need not wait for the interval."""
+        """A new coordinator does not wait for the interval: the previous one may have left topics out."""
         return self._ownership.is_coordinator and not self._was_coordinator
 
     def _is_more_copied(self) -> bool:
-        """Nothing is granted on a topic before it is copied: one that is new need not wait for the interval."""
+        """ACLs of a new topic do not wait for the interval; none is granted before the topic is copied."""
         return self._ownership.is_coordinator and self._width() > self._looked_at
 
     def _width(self) -> int:
         return sum(self._ownership.listed.values())
-
-    def _copied(self) -> dict[str, str]:
-        return {part.source_topic: part.target_topic for part in self._task.partitions.values()}
 
     def _topics(self) -> dict[str, str]:
         policy, source = self._context.settings.policy, self._context.flow.source
