@@ -1,8 +1,8 @@
-"""Which topics a flow copies, round by round: what is new begins, what is gone or is another topic by now ends.
+"""Which topics a flow copies. Each round starts new topics and stops topics that were deleted or created again.
 
 Answers to refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
-tasks when a topic comes or goes, and only warns of what it cannot create. Here the rest goes on undisturbed, and what
-must not be copied is refused with its way out, and looked at again now and then.
+tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are copied on
+undisturbed. A topic that must not be copied is refused with a remedy, and looked at again now and then.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ from mm2py.topics.filters import PatternTooSlow, should_replicate
 from mm2py.topics.names import remote_name_problem
 
 LOOK_AGAIN_MOST_S: Final = 30.0
-"""How often, at least, refused topics are looked at again: the way out may have been taken."""
+"""How often, at least, refused topics are looked at again: an operator may have acted."""
 INCOMPLETE_AGAIN_S: Final = 0.25
-"""How soon the next round comes while a topic that was just made has no leader yet."""
+"""How soon the next round comes while a new topic has no leader yet."""
 INCOMPLETE_REPORT_S: Final = 5.0
-"""How long topics may wait for their leaders before that is worth a line in the log."""
-
+"""How long topics may wait for their leaders before that is logged."""
 UNLISTED_AFTER_S: Final = 60.0
-"""A topic that is not copied any more is shared out for so long all the same."""
+"""How long the group keeps the partitions of a topic assigned that is not copied any more."""
 
 
 def look_again_s(settings: FlowSettings) -> float:
-    """Return how often topics that are refused, and remote topics, are looked at again."""
+    """Return how often refused topics and remote topics are looked at again."""
     return min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
 
 
 class Discovery:
-    """Owned by the flow's connector, whose watch calls ``look`` with what each round of metadata shows."""
+    """The rounds of discovery. The connector's watch calls ``look`` with fresh metadata of the source."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Discovery:
         assigned_positions: AssignedPositions,
     ) -> None:
         self.made = asyncio.Event()
-        """The first round has been looked at: what could begin has begun."""
+        """Set after the first round: all that could start has started."""
         self.refused_configs = RefusedConfigs(context)
         self._context = context
         self._flow = context.flow
@@ -92,12 +91,12 @@ class Discovery:
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
         self._unseen_since_s: dict[str, float] = {}
-        """As the head: topics that are listed and are not to be copied any more."""
+        """Kept by the flow coordinator: listed topics that are not to be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Begin what is new. Returns how much was found that has to wait, for a leader or for a remote topic.
+        """Start what is new. Returns how many partitions wait for a leader or for a remote topic.
 
-        Raises: FlowRefused, where the group copies another cluster.
+        Raises: FlowRefused, if the group copies the flow from another cluster.
         """
         self._refuse_another_source()
         wanted = self._select(metadata)
@@ -106,9 +105,9 @@ class Discovery:
         await self._drop_passed_over()
         self._say_once_at_start(wanted, metadata)
         try:
-            missing = await self._begin_new(wanted)
+            missing = await self._start_new(wanted)
         except Mm2Error:
-            self.look_again()  # what was refused has not been looked at
+            self.look_again()  # refused topics were not looked at
             raise
         await self._unlist(wanted)
         self.made.set()
@@ -119,15 +118,15 @@ class Discovery:
         return self._refused.shown()
 
     def look_again(self) -> None:
-        """Look at refused topics in the next round: what was in their way may be gone."""
+        """Look at refused topics in the next round: their obstacle may be gone."""
         self._look_again_at_s = 0.0
 
     def pause_after(self, missing: int, interval_s: float | None) -> float | None:
-        """Return when to look again: soon, then less soon, while partitions that were found cannot begin yet."""
+        """Return when to look again: soon, then less often, while partitions cannot start yet."""
         now_s = self._clock.monotonic()
         if not missing:
             if self._incomplete_said:
-                self._log.info("partitions.begun")
+                self._log.info("partitions.started")
             self._incomplete_since_s, self._incomplete_said = None, False
             return interval_s
         if self._incomplete_since_s is None:
@@ -136,20 +135,20 @@ class Discovery:
         if waited_s >= INCOMPLETE_REPORT_S and not self._incomplete_said:
             self._incomplete_said = True
             self._log.warning(
-                "partitions.not_begun",
+                "partitions.not_started",
                 partitions=missing,
-                why="they, or partitions of their remote topics, are not there yet or have no leader. What has begun is"
+                why="they, or partitions of their remote topics, are not there yet or have no leader. The others are"
                 " copied.",
                 remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
             )
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
 
     async def end(self, kind: GapKind, name: str, why: str) -> None:
-        """Stop copying a topic that is not what was copied, on either side; what is there of it is kept."""
+        """Stop copying a topic that is not what was copied, on either side; its copy is kept."""
         await self._stop_copying({name})
         self._meet_gap(kind, name, why)
 
-    # What is new
+    # Start
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
@@ -174,7 +173,7 @@ class Discovery:
                 self._passed_over.add(name)
         return wanted
 
-    async def _begin_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
+    async def _start_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
         settled = self._settled_refusals()
         fresh = {
             name: topic
@@ -186,26 +185,26 @@ class Discovery:
         refused: dict[str, TopicRefused] = {}
         checked = self._check_names(fresh, refused)
         if checked:
-            await self._begin(checked, refused)
+            await self._start(checked, refused)
         self._refused.note(refused, fresh)
         return self._not_seen(wanted) + sum(
             self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
 
     def _still_missing(self, name: str, topic: TopicMetadata) -> int:
-        """Return how many partitions of a topic have to begin, or to be listed once its remote topic can be seen."""
-        return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_begun(name, topic))
+        """Return how many partitions of a topic have to start, or to be listed once its remote topic is there."""
+        return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_started(name, topic))
 
-    def _not_begun(self, name: str, topic: TopicMetadata) -> list[TopicPartition]:
+    def _not_started(self, name: str, topic: TopicMetadata) -> list[TopicPartition]:
         keys = [(name, number) for number in topic.partitions]
         return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
 
     def _fits(self, name: str, topic: TopicMetadata) -> bool:
-        """Whether something of a topic could begin whose remote topic is too narrow for all of it.
+        """Whether a partition could start of a topic whose remote topic is too narrow for all of them.
 
-        The story: the head finds that out in its first round, and partitions become its own only after it.
+        The story: the flow coordinator finds that out in its first round, and gets its partitions only afterwards.
         """
-        return any(number < self._refused.width(name) for _, number in self._not_begun(name, topic))
+        return any(number < self._refused.width(name) for _, number in self._not_started(name, topic))
 
     def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
         group = self._ownership
@@ -214,12 +213,12 @@ class Discovery:
         return group.listed.get(name, 0) < len(topic.partitions) or group.claim(name) != self._claim_on(name)
 
     def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
-        """Return how many partitions are ours of topics that the head has seen, and this worker's broker not yet."""
+        """Return how many partitions are assigned here of topics that this worker's broker does not show yet."""
         seen = wanted.keys() | self._passed_over
         return sum(name not in seen and name not in self._refused for name, _ in self._ownership.mine())
 
     def _settled_refusals(self) -> set[str]:
-        """Return the topics that need not be looked at in this round: refused before, and not long ago."""
+        """Return the refused topics that need not be looked at in this round."""
         now_s = self._clock.monotonic()
         if now_s < self._look_again_at_s:
             return self._refused.names()
@@ -229,7 +228,7 @@ class Discovery:
     def _check_names(
         self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
     ) -> dict[str, tuple[str, TopicMetadata]]:
-        """Return the topics whose remote topics may be written to, as far as names tell, with the remote names."""
+        """Return the topics whose remote names are legal and free, with those names."""
         checked: dict[str, tuple[str, TopicMetadata]] = {}
         for name, topic in topics.items():
             remote = self._remote(name)
@@ -242,7 +241,7 @@ class Discovery:
                 checked[name] = (remote, topic)
         return checked
 
-    async def _begin(
+    async def _start(
         self,
         topics: Mapping[str, tuple[str, TopicMetadata]],
         refused: dict[str, TopicRefused],
@@ -262,15 +261,16 @@ class Discovery:
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
         await self._list(pairs, refused)
         async with self._task.settling:
-            refused |= await self._begin_pairs({name: pair for name, pair in pairs.items() if name not in refused})
+            refused |= await self._start_pairs({name: pair for name, pair in pairs.items() if name not in refused})
         refused |= {name: error for name, error in found.too_narrow.items() if name not in refused}
 
     async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
-        """Let the group share out partitions of topics whose remote topics are there. Where the flow has no position of
-        the remote topic that is there, all of it must be empty.
+        """List partitions of topics whose remote topics exist, so that the group assigns them.
+
+        If the flow has no position of such a remote topic, all of it must be empty.
 
         The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
-        its own partitions: one of two would copy into the empty half, and the other would refuse the topic.
+        its own partitions: one of two would copy into the empty half, and the other one would refuse the topic.
         """
         new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
         if not new:
@@ -286,42 +286,42 @@ class Discovery:
         new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
         if new:
             widths = {name: self._starting_offsets.width_at_first(topic, stored[name]) for name, topic in new.items()}
-            listed = self._ownership.listed  # of more, where this metadata is older: then only the lead is news
+            listed = self._ownership.listed  # has more if this metadata is older: then only the claim is new
             partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
             claims = {name: self._claim_on(name) for name in new}
             await self._ownership.list_partitions(partitions, widths, claims, source_cluster=self._source_id)
 
-    async def _begin_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
+    async def _start_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
         ours = {
-            name: pair for name, pair in pairs.items() if self._not_begun(name, pair[0]) and self._leads_there(name)
+            name: pair for name, pair in pairs.items() if self._not_started(name, pair[0]) and self._claims_same(name)
         }
         if not ours:
             return {}
-        self._refuse_another_source()  # whoever listed them may have been first only now
+        self._refuse_another_source()  # the source cluster may have become known with the list
         await self._assigned_positions.receive(
-            [key for name, pair in ours.items() for key in self._not_begun(name, pair[0])]
+            [key for name, pair in ours.items() for key in self._not_started(name, pair[0])]
         )
-        begun = await self._starting_offsets.begin(
+        started = await self._starting_offsets.start(
             ours, self._task.partitions, await self._restart_state.identity_for(ours)
         )
-        self._restart_state.begun(begun.partitions)
-        self._gaps.started(begun.partitions, self._starting_offsets)
+        self._restart_state.started(started.partitions)
+        self._gaps.started(started.partitions, self._starting_offsets)
         self._task.add(
-            begun.partitions,
-            [job for job in begun.jobs if not isinstance(job.part.copier.state, Stalled)],
-            [part for part in begun.behind_mm2 if not isinstance(part.copier.state, Stalled)],
+            started.partitions,
+            [job for job in started.jobs if not isinstance(job.part.copier.state, Stalled)],
+            [part for part in started.behind_mm2 if not isinstance(part.copier.state, Stalled)],
         )
-        if begun.partitions:
-            names = sorted({part.source_topic for part in begun.partitions})
+        if started.partitions:
+            names = sorted({part.source_topic for part in started.partitions})
             self._task.learn_source(await fetch_metadata(self._context.source.brokers, names, channel="watch"))
             self._log.info(
                 "topics.copying",
                 topics=len(names),
-                partitions=len(begun.partitions),
-                resumed=begun.resumed,
+                partitions=len(started.partitions),
+                resumed=started.resumed,
                 first=names[0],
             )
-        return begun.refused
+        return started.refused
 
     def _refuse_another_source(self) -> None:
         there = self._ownership.source_cluster
@@ -335,18 +335,18 @@ class Discovery:
         others = self._ownership.conflicting_flows(topic, self._claim_on(topic))
         return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
 
-    def _leads_there(self, topic: str) -> bool:
-        """Whether the group knows that a topic is copied to where we would copy it; older workers do not say."""
+    def _claims_same(self, topic: str) -> bool:
+        """Whether the group copies a topic to the same remote topic as this worker; older workers do not say."""
         group = self._ownership
         return topic in group.listed and group.claim(topic) in {None, self._claim_on(topic)}
 
     def _claim_on(self, topic: str) -> TopicClaim:
         return TopicClaim.of(topic, self._remote(topic), mixes=self._context.settings.many_to_one)
 
-    # What is gone
+    # Stop
 
     async def _drop_vanished(self, metadata: ClusterMetadata) -> None:
-        """Stop copying topics that are gone or were made anew upstream; the remote topic is kept."""
+        """Stop copying topics that were deleted or created again upstream; the remote topic is kept."""
         vanished = self._vanished.look(self._task.partitions.values(), metadata.topics)
         for name, made_anew in vanished.items():
             kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
@@ -354,8 +354,8 @@ class Discovery:
         say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
 
     async def _drop_passed_over(self) -> None:
-        """Stop copying topics that are not to be copied any more. Nothing is missing: should they be again, they go on
-        where they stand."""
+        """Stop copying topics that are not selected any more. If they are selected again, they continue where they
+        stopped."""
         names = sorted({name for name, _ in self._task.partitions} & self._passed_over)
         if names:
             async with self._task.settling:
@@ -370,7 +370,7 @@ class Discovery:
         self._starting_offsets.positions.update(stood)
 
     def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
-        """Refuse a topic that is not what was copied, unless policy lets it begin anew in the next round."""
+        """Refuse a topic that is not what was copied, unless policy lets it start again in the next round."""
         done = self._context.gap_policy(kind)
         if done in {Done.STOPPED, Done.KEPT}:
             self._gaps.met_topic(kind, name, self._positions_of(name), why)
@@ -382,8 +382,8 @@ class Discovery:
         return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
 
     async def _unlist(self, wanted: Collection[str]) -> None:
-        """As the head, take topics from the list that have been gone for so long that every worker has seen it, and has
-        said what becomes of their partitions."""
+        """As the flow coordinator, unlist topics that have been gone for so long that every worker has seen it and has
+        reported its partitions."""
         listed = self._ownership.listed if self._ownership.is_coordinator else {}
         now_s = self._clock.monotonic()
         gone = [name for name in listed if name not in wanted]
@@ -392,10 +392,10 @@ class Discovery:
         if ended:
             await self._ownership.list_partitions(ended, {}, {})
 
-    # Saying so
+    # Log
 
     def _say_once_at_start(self, wanted: Collection[str], metadata: ClusterMetadata) -> None:
-        """Say which topics ``--allow-recopy`` names in vain (a slip of the pen), and which went while we were down."""
+        """Log topics that ``--allow-recopy`` names by mistake, and topics that were deleted while mm2py was down."""
         if self.made.is_set():
             return
         for name in sorted(self._context.allow_recopy - set(wanted)):
@@ -425,8 +425,8 @@ class Discovery:
 
 
 def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:
-    """Tell whether some position is of this remote topic, and not of one that had its name before or another name.
+    """Return whether some position is of this remote topic, and not of an earlier one or one of another name.
 
-    Old brokers have no topic ids, and MirrorMaker 2's positions name none: those count as being of it.
+    A position without a topic id counts: old brokers have none, and MirrorMaker 2 stores none.
     """
     return any(remote.topic_id is None or at.target_topic_id in {None, remote.topic_id} for at in positions)

@@ -1,8 +1,8 @@
-"""From where new partitions are copied: from their position, or from the start where that is safe or allowed.
+"""Where partitions start: at their position, or at the start of the log where that is safe or allowed.
 
-MirrorMaker 2 starts again from the earliest record whenever it finds no offset, and takes any offset it finds, whatever
-topic it was stored for. Here a position must fit the topics it speaks of, and without one the remote partition must be
-empty; ``--allow-recopy`` is the operator's word that it need not be.
+MirrorMaker 2 starts at the earliest record whenever it finds no offset, and takes any offset that it finds, whatever
+topic it was stored for. Here a position must fit its topics. Without a position the remote partition must be empty,
+unless the operator allows a second copy (``--allow-recopy``).
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ Pair = tuple[TopicMetadata, TopicMetadata]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """What a round may start: partitions with their copiers, and topics that must not be copied."""
+class Started:
+    """The partitions that a round starts, with their copiers, and the topics that it refuses."""
 
     partitions: Sequence[CopiedPartition]
     jobs: Sequence[Job]
-    """Those of them behind whose positions an earlier life of ours may have written."""
+    """Partitions behind whose positions a previous incarnation of the flow may have written."""
     behind_mm2: Sequence[CopiedPartition]
-    """Those behind whose positions MirrorMaker 2 may have written."""
+    """Partitions behind whose positions MirrorMaker 2 may have written."""
     resumed: int
-    """How many of them go on from a stored position."""
+    """How many partitions continue at a stored position."""
     refused: Mapping[str, TopicRefused]
 
 
 class StartingOffsets:
-    """Decides where each new partition of one flow begins. ``positions`` is what was stored when the flow started."""
+    """Decides where each new partition of a flow starts. ``positions`` are the stored ones, by source partition."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class StartingOffsets:
         """Make one.
 
         Args:
-            store: stores positions, soon if the target takes them (``PositionKeeper.store``).
-            met_gap: takes in a topic that is not what was copied (``GapKeeper.met_topic``), and says what to do.
+            store: stores positions (``PositionKeeper.store``).
+            met_gap: takes in a topic that is not what was copied, and returns what to do (``GapKeeper.met_topic``).
         """
         self.positions = prepared.positions
         self._context = context
@@ -82,20 +82,20 @@ class StartingOffsets:
         self._ownership = context.ownership
         self._met_gap = met_gap
         self._wished: set[TopicPartition] = set()
-        """What policies want copied from its start, until that is stored."""
+        """Partitions that policies want copied from their start, until that is stored."""
         self._recopied: set[TopicPartition] = set()
-        """For what ``--allow-recopy`` was used: it works once each."""
+        """Partitions for which ``--allow-recopy`` was used: it works once for each."""
         self._width_at_first: dict[str, int] = {}
-        """Partitions of a topic from this number on came after it was first copied: they begin at their start."""
+        """How many partitions a topic had when it was first copied. Later ones are copied from their start."""
         self._log = context.log
         self._rules = RemoteRules(context)
 
-    async def begin(
+    async def start(
         self, pairs: Mapping[str, Pair], running: Mapping[TopicPartition, object], identity: ProducerIdentity
-    ) -> Begun:
+    ) -> Started:
         """Return the partitions of ``pairs`` (by source topic) that may be copied and are not ``running`` yet.
 
-        Partitions without a leader are left out; a later round begins them.
+        Partitions without a leader are left out; a later round starts them.
         """
         refused: dict[str, TopicRefused] = {}
         stored: dict[str, dict[int, StoredPosition]] = {}
@@ -118,50 +118,53 @@ class StartingOffsets:
         self._say_unused_recopies(new)
         without = {key: pair for key, pair in new.items() if key not in self.positions}
         undecided = await self.refuse_filled(without, refused)
-        begun = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
-        starts = await self._start_offsets({key: without[key] for key in without if key in begun}, refused)
+        started = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
+        starts = await self._start_offsets({key: without[key] for key in without if key in started}, refused)
         recopied = {key: start for key, start in starts.items() if self._recopies(key)}
-        unproven = await self._record_recopies(recopied, begun)
+        unproven = await self._record_recopies(recopied, started)
         starts = {key: start for key, start in starts.items() if key not in unproven}
-        begun = {
-            key: pair for key, pair in begun.items() if key[0] not in refused and (key not in without or key in starts)
+        started = {
+            key: pair
+            for key, pair in started.items()
+            if key[0] not in refused and (key not in without or key in starts)
         }
-        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in begun.values()})
-        fresh = {key: pair for key, pair in begun.items() if not self._is_looked_up(key)}
+        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in started.values()})
+        fresh = {key: pair for key, pair in started.items() if not self._is_looked_up(key)}
         unproven = await self._restart_state.fence_and_prove({key: remote for key, (_, remote) in fresh.items()})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
-        begun = {key: pair for key, pair in begun.items() if key in ends or self._is_looked_up(key)}
+        started = {key: pair for key, pair in started.items() if key in ends or self._is_looked_up(key)}
         copied = [
             self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
-            for key, pair in begun.items()
+            for key, pair in started.items()
         ]
         behind_mm2 = [part for part in copied if self._is_behind_mm2(part.key)]
         jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
-        return Begun(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
+        return Started(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
 
     def width_at_first(self, upstream: TopicMetadata, stored: Mapping[int, StoredPosition]) -> int:
         """Return how many partitions a topic had when it was first copied.
 
-        The story: with ``auto.offset.reset=latest`` a new topic's partitions go to two workers. The second of them
-        finds positions that the first has stored a moment ago, and takes its own for partitions that came later. So it
-        is the head's word that counts.
+        The story: with ``auto.offset.reset=latest`` the partitions of a new topic go to two workers. The second one
+        finds positions that the first one has just stored, and takes its own partitions for later ones. So all workers
+        use the number that the flow coordinator has listed.
         """
         said = self._ownership.width(upstream.name)
         return _known_width(stored, len(upstream.partitions)) if said is None else said
 
     def _has_grown_by(self, key: TopicPartition) -> bool:
-        """Tell whether a partition came later than its topic, while we ran or while we were down."""
+        """Return whether a partition was added after its topic was first copied."""
         return key[1] >= self._width_at_first.get(key[0], 0)
 
     def _is_continued(self, key: TopicPartition) -> bool:
-        """Tell whether a partition goes on where one of our lives was, and not where an operator said."""
+        """Return whether a partition continues where a previous incarnation was, not where an operator said."""
         stored = self.positions.get(key)
         if stored is None or stored.by == BY_OPERATOR:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
 
     def _is_behind_mm2(self, key: TopicPartition) -> bool:
-        """Tell whether a partition goes on behind MirrorMaker 2. Among records of other flows nothing is found."""
+        """Return whether a partition continues behind MirrorMaker 2. Among records of other flows its records cannot be
+        found."""
         stored = self.positions.get(key)
         return stored is not None and stored.is_of_mm2 and not self._context.settings.many_to_one
 
@@ -175,7 +178,7 @@ class StartingOffsets:
         return Job(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
 
     async def _target_ends(self, partitions: Mapping[TopicPartition, Pair]) -> dict[TopicPartition, int]:
-        """Return where remote partitions end just now: there the first batch is expected."""
+        """Return the ends of remote partitions: the first batch is expected there."""
         leaders = {(pair[1].name, key[1]): pair[1].partitions[key[1]].leader for key, pair in partitions.items()}
         ends = await find_offsets(self._target, leaders, LATEST)
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
@@ -192,7 +195,7 @@ class StartingOffsets:
             )
 
     async def _drop_cut_back(self, partitions: Mapping[TopicPartition, Pair]) -> None:
-        """Where ``--allow-recopy`` allows it, forget positions behind which the source log was cut back."""
+        """Forget the positions of these partitions if the source log now ends before them (``--allow-recopy``)."""
         for key, (upstream, _) in partitions.items():
             position, leader = self.positions.get(key), upstream.partitions[key[1]].leader
             if position is None or leader is None:
@@ -212,12 +215,10 @@ class StartingOffsets:
         stored: Mapping[int, StoredPosition],
         refused: dict[str, TopicRefused],
     ) -> None:
-        """A position speaks of one source topic and one remote topic, by id where there are ids.
+        """Refuse a topic whose stored positions are of another source topic or another remote topic.
 
-        Of partitions that are not for us to speak of their owners say what becomes of them: we do not hear of it.
-
-        Partitions of a topic only become more. Fewer than there are positions for mean another topic, also where no id
-        can say so; unless a position of the topic as it is now is among them, which was stored after a recopy.
+        Topic ids tell, on clusters that have them. Otherwise fewer partitions than positions mean another topic, as a
+        topic never loses partitions. Only partitions that this worker decides about are looked at.
         """
         name = upstream.name
         stale: dict[TopicPartition, tuple[GapKind, str]] = {}
@@ -256,9 +257,9 @@ class StartingOffsets:
     async def refuse_filled(
         self, partitions: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
     ) -> set[TopicPartition]:
-        """Without a position, only an empty remote partition may be written to, unless an operator said otherwise.
+        """Refuse topics without positions whose remote partitions are not empty, unless an operator allows it.
 
-        Returns the partitions whose remote partition has no leader to tell; a later round decides on them.
+        Returns the partitions whose remote partition has no leader; a later round decides about them.
         """
         if self._context.settings.many_to_one:
             return set()
@@ -279,8 +280,7 @@ class StartingOffsets:
         return undecided
 
     def refuse_unplaced(self, partitions: Iterable[TopicPartition], refused: dict[str, TopicRefused]) -> bool:
-        """Without a position, ``auto.offset.reset=none`` lets nothing begin that an operator has not named. Returns
-        whether that is set."""
+        """Refuse partitions without positions if ``auto.offset.reset=none``. Returns whether that is set."""
         if self._context.settings.auto_offset_reset != "none":
             return False
         refused |= {key[0]: NoPosition(self._flow, key[0]) for key in partitions if not self._recopies(key)}
@@ -291,10 +291,10 @@ class StartingOffsets:
         partitions: Mapping[TopicPartition, Pair],
         refused: dict[str, TopicRefused],
     ) -> dict[TopicPartition, int]:
-        """Return where to begin partitions that have no position.
+        """Return where to start partitions that have no position.
 
-        ``auto.offset.reset`` is about records that were there before the topic was copied. A partition by which a topic
-        has grown since has none: it is copied from its start, as is what ``--allow-recopy`` names.
+        ``auto.offset.reset`` is about records from before the topic was copied. A partition that was added later has
+        none: it is copied from its start, like a partition that is copied once more.
         """
         reset = self._context.settings.auto_offset_reset
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
@@ -311,11 +311,11 @@ class StartingOffsets:
         starts: Mapping[TopicPartition, int],
         pairs: Mapping[TopicPartition, Pair],
     ) -> set[TopicPartition]:
-        """Keep what ``--allow-recopy`` allowed as an operator's position: given again, the flag does nothing.
+        """Store the start of a second copy as an operator's position, so that the flag does nothing when given again.
 
-        Returns those for which that must wait: earlier lives are not shut out yet.
+        Returns the partitions that must wait because previous producers are not fenced there yet.
         """
-        # Once an operator's position is stored, nobody knows of them any more.
+        # An operator's position replaces the one that names the previous producer.
         unproven = await self._previous.fence_and_prove_each({key: pairs[key][1] for key in starts})
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
@@ -338,7 +338,7 @@ class StartingOffsets:
     def operators_position(
         self, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
     ) -> StoredPosition:
-        """Return a position that says: copy from here, whatever stands on the target."""
+        """Return a position that says: copy from here, whatever the remote partition holds."""
         return StoredPosition(
             next_source=at,
             source_cluster=self._source_id,
@@ -348,26 +348,26 @@ class StartingOffsets:
         )
 
     async def set_positions(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
-        """Store operator's positions for partitions that are not being copied; they begin there."""
+        """Store operator's positions for partitions that are not being copied; they start there."""
         await self._store(positions)
         self.positions.update(positions)
 
     async def log_starts(self, leaders: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        """Return where source partitions begin; those whose leaders do not answer are left out."""
+        """Return the starts of source logs; partitions whose leaders do not answer are left out."""
         return await find_offsets(self._source, leaders, EARLIEST)
 
     async def restart(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, TopicMetadata | str]:
-        """Let partitions that a gap stops begin at the start of the source topics as they are now.
+        """Let partitions that a gap has stopped start again at the beginning of their present source topics.
 
         Returns:
-            The source topic of each, or why it cannot be done.
+            The source topic of each, or why that is not possible.
         Raises: KafkaError.
         """
         names = sorted({name for name, _ in keys})
         upstreams = (await fetch_metadata(self._source, names)).topics
         remotes = (await fetch_metadata(self._target, sorted(map(self._remote_name, names)))).topics
         upstreams = {name: topic for name, topic in upstreams.items() if not topic.error_code}
-        # The topic may have fewer partitions than before: should it grow, that is where such a one begins.
+        # The topic may have fewer partitions than before; one that is added later starts at 0.
         starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
         there = [key for key in keys if key[0] in upstreams and key not in starts]
         starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
@@ -388,20 +388,20 @@ class StartingOffsets:
                 answers[key] = upstreams[key[0]]
             elif key in unproven:
                 place = f"{self._remote_name(key[0])}-{key[1]} on {self._flow.target}"
-                answers[key] = f"earlier lives are not shut out of {place} yet; accept it again later."
+                answers[key] = f"previous producers are not fenced in {place} yet; accept it again later."
             else:
                 place = f"{key[0]}-{key[1]}"
                 answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
         return answers
 
     async def fence_and_prove(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Shut earlier lives out of the remote partitions of partitions that are to get an operator's position.
+        """Fence previous producers in the remote partitions of partitions that are to get an operator's position.
 
-        The story: w1 freezes with a request on its way, and the remote partition loses its end. w2 stops there, and has
-        put up no fence. An operator lets it go on; from then on no position names w1, whose request is stored.
+        The story: w1 freezes with a request in flight, and the remote partition loses its end. w2 stops there before it
+        has fenced w1. An operator accepts the gap, and no position names w1 any more; then its request is stored.
 
         Returns:
-            Those where it is not proven yet: try once more.
+            The partitions where the fence is not proven yet: try again.
         Raises: as ``PreviousProducers.fence_and_prove``.
         """
         keys = list(keys)
@@ -421,7 +421,7 @@ class StartingOffsets:
         rules: TargetRules,
         identity: ProducerIdentity,
     ) -> CopiedPartition:
-        """``offsets`` are where the source and the target begin if no position says so."""
+        """``offsets`` are the source and target offsets to start at if no position says so."""
         start, target_end = offsets
         upstream, remote = pair
         name, number = key
@@ -466,11 +466,11 @@ class StartingOffsets:
 
 
 def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
-    """Return how many partitions a topic had when it was first copied: those beyond came later.
+    """Return how many partitions a topic had when it was first copied.
 
-    mm2py stores a position for each partition that it begins, an idle one too; so beside one of its own, a partition
-    without a position is new. MM2 stores none for a partition that it never got a record of: there only those beyond
-    the last position may be new. Those that are idle as well as last look the same, and are copied from their start.
+    mm2py stores a position for each partition that it starts, so a partition without one beside it is new. MM2 stores
+    none for a partition without records, so only those after the last position count as new. Idle last partitions look
+    the same, and are copied from their start.
     """
     if not stored:
         return partitions

@@ -57,7 +57,7 @@ class RestartState:
         for part in parts:
             self._written_under.setdefault(part.key, set()).add(part.copier.identity)
 
-    def begun(self, parts: Iterable[CopiedPartition]) -> None:
+    def started(self, parts: Iterable[CopiedPartition]) -> None:
         """These begin again; one that is reconciled first has not come so far yet."""
         for part in parts:
             if part.copier.owns_position:

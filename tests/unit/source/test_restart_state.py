@@ -42,7 +42,7 @@ def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_writte
         third = await stopped.identity_for(["s"])
         assert third == await incarnation.next_identity(second)
         assert await stopped.identity_for(["other"]) == first
-        stopped.begun([copied(0, third), copied(1, third)])
+        stopped.started([copied(0, third), copied(1, third)])
         assert await stopped.identity_for(["s"]) == first
 
     run_virtual(scenario())
@@ -85,10 +85,10 @@ def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> No
         stopped.add([copied(0, first)])
         second = await stopped.identity_for(["s"])
         again = copied(0, second, reconciling=True)
-        stopped.begun([again])
+        stopped.started([again])
         stopped.add([again])
         assert await stopped.identity_for(["s"]) == await incarnation.next_identity(second)
-        stopped.begun([copied(0, second)])
+        stopped.started([copied(0, second)])
         assert await stopped.identity_for(["s"]) == first
 
     run_virtual(scenario())
