@@ -2,7 +2,7 @@
 
 Answers to KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here old records are deleted,
 and a joiner reads back only to the last snapshot. All workers must see the same records in the same order. So a log
-that was cut back or recreated (docs/broker-facts.md#h7) is never read on: its readers have to join again.
+that was cut back or recreated is never read on: its readers have to join again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ APPEND_BYTES: Final = 600 << 10
 """Of records in one batch: below every broker's default ``max.message.bytes``, and more than one part of a record."""
 APPEND_RECORDS: Final = 500
 QUIET_S: Final = 5.0
-"""A log that brings nothing for so long may be led by another broker by now: a leader that was cut off tells nobody."""
+"""A log that brings nothing for so long may have another leader by now: a leader that was cut off does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Opening:
     """``entries`` begin here: at the first record that is not in ``state``."""
     entries: Sequence[Entry]
     log_start_offset: int
-    """Above 0 without a snapshot: older records are gone, and nobody can tell what they said."""
+    """Above 0 without a snapshot: older records are gone, and what they said is unknown."""
 
 
 class ControlLog:
@@ -78,7 +78,7 @@ class ControlLog:
                 timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.
-            only_reads: for somebody who looks on; it may be asked for nothing but ``open`` and ``read``.
+            only_reads: only ``open`` and ``read`` are used, and no topic is created.
         """
         self.topic = str(topic.name)
         self.skipped = 0
@@ -115,7 +115,7 @@ class ControlLog:
 
     @property
     def trouble(self) -> str:
-        """Why the target does not let us open or read the log just now; empty while it does."""
+        """Why the target does not let us open or read the log now; empty while it does."""
         return self._opening.why or self._reading.why
 
     async def open(self) -> Opening:
@@ -158,7 +158,7 @@ class ControlLog:
         return opening
 
     async def _find_beginning(self, leader: ControlLeader, log_start: int, end: int) -> tuple[Opening, Place]:
-        """Read back from the end, twice as far each time, until a snapshot is whole, or to the start."""
+        """Read back from the end, twice as far each time, until a snapshot is complete, or to the start."""
         items: list[Item] = []
         begin, window, place = end, FIRST_WINDOW_RECORDS, Place(end, -1)
         void: set[str] = set()
@@ -206,7 +206,7 @@ class ControlLog:
         """Return the next records, without a gap; none if there are none soon, or if the target does not answer.
 
         Raises:
-            ControlLogLost: the log was cut back or made anew.
+            ControlLogLost: the log was cut back or recreated.
             ControlLogUnusable: its settings were changed, or it is damaged.
             Mm2Error: the next record must not be passed over, and this version does not know it.
             After any of them it is over until the log is opened again.
@@ -374,11 +374,11 @@ def _batches(records: Sequence[ControlRecord]) -> Iterator[list[tuple[ControlRec
 
 
 async def open_with_history(control_log: ControlLog, session_timeout_s: float, log: FilteringBoundLogger) -> Opening:
-    """Return where to begin; without a snapshot of what is gone, wait for one while somebody there knows more.
+    """Return where to start. If older records are gone and no snapshot covers them, wait for a worker to write one.
 
-    The story: an operator deletes the log's records. w1 and w2 have read them, and go on; w3 joins, finds nobody, and
-    would lead a group of its own among theirs. Their leader writes a snapshot each minute. Where nobody writes for a
-    session time-out nobody is there who could.
+    The story: an operator deletes the log's records. w1 and w2 have read them, and go on; w3 joins, finds no
+    member, and would lead a group of its own among theirs. Their leader writes a snapshot each minute. If no record is
+    written for a session time-out, no worker is left that could write one.
 
     Raises:
         ControlLogUnusable, Mm2Error: as ``ControlLog.open``.
@@ -394,7 +394,7 @@ async def open_with_history(control_log: ControlLog, session_timeout_s: float, l
                 "control_log.beginning_gone",
                 topic=control_log.topic,
                 before=opening.log_start_offset,
-                effect="who knows what stood there is waited for, a session time-out at most",
+                effect="a worker that has read them is waited for, a session time-out at most",
             )
         last = end
         await asyncio.sleep(session_timeout_s)

@@ -2,8 +2,7 @@
 
 Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic or check its cleanup policy,
 and to the Fetcher and Sender of Kafka's clients. A topic is refused if readers would judge differently because of its
-settings. Each request is sent once; ControlLogLost says that an answer is about another log than the one that was read
-(docs/broker-facts.md#h7).
+settings. Each request is sent once; ControlLogLost says that an answer is about another log than the one that was read.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ DAMAGED_READS_MOST: Final = 4
 
 
 class ControlLogLost(Mm2Error):
-    """The log that was read is not there any more: what was concluded from it holds no longer, join anew."""
+    """The log that was read is gone, and so is all that was concluded from it: the worker joins again."""
 
     def __init__(self, topic: str, why: str) -> None:
         super().__init__(
             f"{topic} is another log than before: {why}.",
-            remedy="Its workers join anew by themselves; records are safe. Find out what the target cluster has lost.",
+            remedy="Its workers join again by themselves; records are safe. Find out what the target cluster has lost.",
         )
 
 
 def no_append_time(topic: str) -> ControlLogUnusable:
-    """Return what to raise when a record's time is its writer's: nobody can be called silent by that."""
+    """Return what to raise when a record's time is its writer's: no session can expire by that."""
     return ControlLogUnusable(
         f"{topic} does not have message.timestamp.type=LogAppendTime any more: silence cannot be judged.",
         remedy=f"Set it again: kafka-configs.sh --alter --topic {topic} --add-config"
@@ -70,7 +69,7 @@ def no_append_time(topic: str) -> ControlLogUnusable:
 
 
 class ControlLeader:
-    """Of one life of the topic. ``fetch`` is for one task, ``append`` for any number."""
+    """The leader of one incarnation of the topic. ``fetch`` is for one task, ``append`` for any number."""
 
     def __init__(self, brokers: Brokers, found: TopicMetadata, *, rights: str, clock: Clock) -> None:
         """Make one.
@@ -90,7 +89,7 @@ class ControlLeader:
         self._fetch_bytes = READ_BYTES
 
     def forget(self) -> None:
-        """Ask the cluster who leads before the next request."""
+        """Ask the cluster for the leader before the next request."""
         self._leader = None
 
     async def ends(self) -> tuple[int, int]:
@@ -165,7 +164,7 @@ class ControlLeader:
         return BrokerRefused(f"{what} {self.topic}", code, message=message, remedy=remedy)
 
     def _came_damaged(self, place: Place, fault: str) -> None:
-        """Count a read that brought nothing whole. What comes damaged may come whole the next time."""
+        """Count a read that brought no intact batch. The next one may be intact."""
         if not fault:
             self._fetch_bytes = min(2 * self._fetch_bytes, READ_BYTES_MOST)  # its first batch was cut
             return
@@ -174,7 +173,7 @@ class ControlLeader:
             raise ControlLogUnusable(
                 f"{self.topic} cannot be read at offset {place.offset}: {fault}.",
                 remedy="Look at it with kafka-dump-log.sh. If the disk is at fault, stop all workers and delete the"
-                " topic: mm2py makes it anew.",
+                " topic: mm2py creates it again.",
             )
 
     async def _who_leads(self) -> tuple[BrokerId, int]:
@@ -192,7 +191,7 @@ class ControlLeader:
             if found.error_code:  # it then has no id either
                 raise self._refused("Finding the leader of", found.error_code)
             if found.topic_id != self.topic_id:
-                raise ControlLogLost(self.topic, "the topic was deleted and made anew")
+                raise ControlLogLost(self.topic, "the topic was deleted and recreated")
             self._leader = leader_of(found)
         return self._leader
 
@@ -209,7 +208,7 @@ class ControlLogUnusable(Mm2Error):
 
 
 class ControlLogMissing(Mm2Error):
-    """There is no such topic, and it is not for us to make it."""
+    """There is no such topic, and this worker only reads."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"There is no {topic}: no worker of this group has run yet.", remedy="")
@@ -251,7 +250,7 @@ class ControlTopic:
         Raises:
             ControlLogUnusable: it cannot be made, or is no control log.
             ControlLogMissing: it is not there, and we only read.
-            BrokerRefused: it has no leader yet, or the target cannot tell just now: ask again.
+            BrokerRefused: it has no leader yet, or the target cannot tell now: ask again.
             KafkaError: as ``Brokers.send``.
         """
         metadata = await fetch_metadata(self._brokers, [self.name], channel=CHANNEL)
@@ -264,7 +263,7 @@ class ControlTopic:
         if len(found.partitions) != 1:
             raise ControlLogUnusable(
                 f"{self.name} has {len(found.partitions)} partitions: workers would not see the same order.",
-                remedy="Stop all workers and delete the topic, mm2py makes it anew; or set another mm2py.group.",
+                remedy="Stop all workers and delete the topic, and mm2py creates it again; or set another mm2py.group.",
             )
         if self._only_reads:
             return found
@@ -342,10 +341,10 @@ class ControlTopic:
 
 
 def leader_of(topic: TopicMetadata) -> tuple[BrokerId, int]:
-    """Return who leads the log, and in which epoch.
+    """Return the broker that leads the log, and its leader epoch.
 
     Raises:
-        BrokerRefused: nobody does, or the cluster does not tell us.
+        BrokerRefused: no broker does, or the cluster does not tell us.
     """
     part = topic.partitions.get(PARTITION)
     if topic.error_code or part is None or part.leader is None:

@@ -119,7 +119,7 @@ def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 def _lead(view: View, me: MemberId, now: Situation) -> list[Action]:
     actions: list[Action] = [Fence(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing]
-    if expired := [name for name in view.members if name != me and view.is_silent(name)]:
+    if expired := [name for name in view.members if name != me and view.is_expired(name)]:
         # Their tasks are assigned once they are evicted: a moment later.
         return [*actions, *(Append(Evicted(me, view.leader_epoch, name)) for name in expired)]
     if _is_plan_due(view, now.plan):

@@ -68,10 +68,10 @@ class Member:
     writers: dict[int, Writer] = field(default_factory=dict)
     """By producer id."""
     heard: dict[MemberId, int] = field(default_factory=dict)
-    """When each other one wrote its first record after this one's last."""
-    silent: bool = False
+    """When each other member wrote its first record after this one's last."""
+    expired: bool = False
     outages: int = 0
-    """How many times since its last record the log took nothing from anybody for half of its session time-out."""
+    """How many times since its last record the log accepted nothing at all for half of its session time-out."""
 
 
 class GroupState:
@@ -79,9 +79,9 @@ class GroupState:
 
     def __init__(self) -> None:
         self.log_time_ms = 0
-        """The clock by which all is judged: it goes on with append times, and stays where they step back."""
+        """The clock by which all is judged: it advances with append times, and never steps back."""
         self.append_time_ms = 0
-        """Of the last record, by the clock of the broker that led the log then: only this compares with clocks."""
+        """Of the last record, by the clock of the log's leader then. Only this compares with other clocks."""
         self.next_offset = 0
         self.members: dict[MemberId, Member] = {}
         self.leader: MemberId | None = None
@@ -91,23 +91,23 @@ class GroupState:
         self.generation = 0
         self.revocations = Revocations()
         self.topics: dict[Flow, dict[str, int]] = {}
-        """How many partitions of which source topic are copied, as the flows' heads listed them."""
+        """How many partitions of which source topic are copied, as the flows' coordinators listed them."""
         self.sources: dict[Flow, str] = {}
-        """The id of each flow's source cluster, as its first head said: as long as anybody alive runs the flow."""
+        """The id of each flow's source cluster, as its first coordinator said, while a live member runs the flow."""
         self.topic_claims = TopicClaims()
         """Where these topics are copied to."""
         self.widths: dict[Flow, dict[str, int]] = {}
-        """How many partitions each of these topics had when its flow first copied it, as heads said."""
+        """How many partitions each of these topics had when its flow first copied it, as coordinators said."""
         self.loads: dict[TaskName, int] = {}
         """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
         self.to_fence: dict[MemberId, dict[int, Writer]] = {}
-        """Members that were evicted or left in doubt, and what they wrote under, until all of it is fenced."""
+        """Members that were evicted or left in doubt, with their producers, until all of these are fenced."""
         self.gone: dict[MemberId, int] = {}
         """Members that were fenced whole or left drained, and since when; oldest first."""
         self.drained: dict[MemberId, None] = {}
-        """Those of ``gone`` of which nothing may come any more by themselves: all that they sent was answered."""
+        """Those of ``gone`` that left drained: all that they sent was answered."""
         self.retired: dict[int, tuple[Writer, int]] = {}
-        """By producer id, under what members were writing that ended, and since when; oldest first."""
+        """By producer id, the producers of former members, and since when; oldest first."""
         self.fences: dict[int, tuple[int, int]] = {}
         """The highest fence epoch of a producer id, and since when; oldest first."""
         self.unfenced: dict[int, str] = {}
@@ -125,9 +125,9 @@ class GroupState:
         self.other_changes = 0
         self._wanted: dict[TaskName, None] | None = None
         self.flows: frozenset[Flow] = frozenset()
-        """Those that somebody alive may copy."""
+        """Those that a live member may copy."""
         self.undivided: Mapping[Kind, frozenset[Flow]] = {}
-        """Those of which somebody alive may run a task that is not divided, by kind."""
+        """By kind, those of which a live member may run the undivided task."""
 
     @property
     def owners(self) -> Mapping[TaskName, Owned]:
@@ -140,22 +140,22 @@ class GroupState:
 
     @property
     def plan_changes(self) -> int:
-        """Grows when anything changed that a plan of who owns what rests on, but loads and owners."""
+        """Grows when anything changed on which an assignment rests, except loads and owners."""
         return self.listings + self.joins
 
-    def is_silent(self, member: MemberId) -> bool:
-        """Whether another member wrote two records at least a session time-out of this one apart, with none of it since
-        before the first: the log could be written to all that time. An outage of the log makes nobody silent, see
-        ``View``.
+    def is_expired(self, member: MemberId) -> bool:
+        """Whether its session has expired: another member wrote two records at least this one's session time-out apart,
+        and this one wrote none since before the first. So the log could be written to all that time; an outage of the
+        log expires no session, see ``View``.
         """
         found = self.members.get(member)
-        return found is not None and found.silent
+        return found is not None and found.expired
 
     def can_be_claimed(self) -> bool:
-        return self.leader is None or self.is_silent(self.leader)
+        return self.leader is None or self.is_expired(self.leader)
 
     def can_be_fenced(self, member: MemberId) -> bool:
-        """Whether others can shut a member out, as far as is known: by its transactional ids, which worked so far."""
+        """Whether other members can fence this one, as far as is known: by transactional ids, which worked so far."""
         writers = self.members[member].writers.values()
         return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
 
@@ -176,7 +176,7 @@ class GroupState:
         return self.revocations.awaited_of(member)
 
     def tasks(self) -> Collection[TaskName]:
-        """What should be owned by somebody: all that members which are alive run between them."""
+        """All tasks that the live members may run: each should have an owner."""
         if self._wanted is None:
             self._wanted = dict.fromkeys(TaskName(flow, Kind.SOURCE) for flow in sorted(self.flows))
             for kind, flows in self.undivided.items():
@@ -188,7 +188,7 @@ class GroupState:
         return self._wanted.keys()
 
     def is_wanted(self, task: TaskName) -> bool:
-        """Whether it is among ``tasks``."""
+        """Whether it is one of ``tasks``."""
         flow, kind, topic, partition = task
         if task.is_partition:
             return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
@@ -209,7 +209,7 @@ class GroupState:
         self._wanted = None
 
     def to_json(self) -> str:
-        """Return all of it: whoever reads this and takes the records from ``next_offset`` on judges as all others."""
+        """Return all of it: a reader of this that takes the records from ``next_offset`` on judges as all others."""
         places = {name: place for place, name in enumerate(self.members)}
         fields: dict[str, Any] = {
             "format": FORMAT_VERSION,
@@ -227,11 +227,11 @@ class GroupState:
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "a snapshot") -> Self:
-        """Return the state that was written. The counters of changes begin anew.
+        """Return the state that was written. The counters of changes restart.
 
         Raises:
             NewerFormat: a younger mm2py wrote it.
-            MalformedControlRecord: nobody's ``to_json`` wrote it.
+            MalformedControlRecord: no ``to_json`` wrote it.
         """
         found = cls()
         try:
@@ -252,7 +252,7 @@ class GroupState:
             by_flow(member.applied),
             [writer_fields(writer) for writer in member.writers.values()],
             [number for pair in heard for number in pair],
-            member.silent,
+            member.expired,
             member.outages,
         ]
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from mm2py.group.member import Member
 
 SIDE_BY_SIDE: Final = 16
-"""So many producers are shut out at once: each takes some round trips, and who fenced itself often leaves dozens."""
+"""So many producers are fenced at once: each takes some round trips, and a member may leave dozens."""
 PROOF_S: Final = 6.0
-"""How long markers are waited for at first before all is looked at anew; each time twice as long."""
+"""How long markers are waited for before all is looked at again; each time twice as long."""
 PROOF_MOST_S: Final = 300.0
 SAID_AFTER_S: Final = 3.0
 SAID_EVERY_S: Final = 60.0
@@ -80,7 +80,7 @@ class Outcome:
     epochs: Mapping[int, int]
     """The fence epoch of each, by producer id."""
     unfenced: Mapping[int, str]
-    """Why some could not be shut out."""
+    """Why some could not be fenced."""
 
 
 class EvictedWriters:
@@ -95,7 +95,7 @@ class EvictedWriters:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``topics_of`` returns the internal topics of a flow in which somebody dead must change nothing."""
+        """``topics_of`` returns the internal topics of a flow in which an evicted member must change nothing."""
         self._brokers = brokers
         self._topics_of = topics_of
         self._clock = clock
@@ -109,13 +109,13 @@ class EvictedWriters:
 
         Args:
             told: by producer id, to what epoch another leader has raised it already.
-        Cancelling loses nothing: it can be begun anew by whoever leads then.
+        Cancelling loses nothing: the next leader can start again.
         """
         epochs: dict[int, int] = {}
         unfenced: dict[int, str] = {}
         waiting = iter(sorted(writers, key=lambda writer: writer.producer_id))
 
-        async def take_turns() -> None:
+        async def fence_next() -> None:
             for writer in waiting:
                 try:
                     epochs[writer.producer_id] = await self._until_fenced(writer, told.get(writer.producer_id))
@@ -131,7 +131,7 @@ class EvictedWriters:
 
         async with asyncio.TaskGroup() as tasks:
             for number in range(min(SIDE_BY_SIDE, len(writers))):
-                tasks.create_task(take_turns(), name=f"shutting out a dead member {number}")
+                tasks.create_task(fence_next(), name=f"fencing an evicted member {number}")
         for producer_id in (*epochs, *unfenced):
             self._producers.pop(producer_id, None)
         return Outcome(epochs, unfenced)
@@ -180,7 +180,7 @@ class EvictedWriters:
             await asyncio.sleep(backoff.next_s())
 
     async def _find(self, flow: Flow) -> list[TopicMetadata]:
-        """Return those of a flow's internal topics that are there; nobody can write to others.
+        """Return those of a flow's internal topics that exist; no producer can write to others.
 
         Raises:
             BrokerRefused: one of them has a partition without a leader, or may not be seen.
@@ -201,11 +201,11 @@ class EvictedWriters:
 
 
 CLAIM_SPREAD: Final = 0.3
-"""Members that see a silent leader claim within this part of a heartbeat interval: few in vain, none late."""
+"""Members that see a leader with an expired session claim within this part of a heartbeat interval."""
 
 
 class LeaderLoop:
-    """Of one member. ``run`` it; set ``news`` when there may be something to do."""
+    """The leader loop of one member. ``run`` it; set ``news`` when there may be something to do."""
 
     def __init__(self, member: Member, joined: Joined, candidate: Candidate, context: GroupContext) -> None:
         self.joined = joined
@@ -229,7 +229,7 @@ class LeaderLoop:
         self._fencing: dict[MemberId, asyncio.Task[None]] = {}
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
-        """Do what ``decide`` wants, one thing after the other: each decision knows what came of the one before.
+        """Do what ``decide`` wants, one thing after the other: each decision knows the outcome of the one before.
 
         A leader that takes part no more resigns.
 
@@ -239,24 +239,24 @@ class LeaderLoop:
         while self._member.takes_part:
             self.news.clear()
             self._drop_fences()
-            await self._while_state_lasts(self._take_a_turn(tasks))
+            await self._while_state_lasts(self._act(tasks))
         if self._leads:
             await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
 
-    async def _take_a_turn(self, tasks: asyncio.TaskGroup) -> None:
+    async def _act(self, tasks: asyncio.TaskGroup) -> None:
         await self._carry_out(tasks)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._tick_s):
                 await self.news.wait()
 
-    async def _while_state_lasts(self, turn: Coroutine[Any, Any, None]) -> None:
-        """Do something until it is done, or our candidate state is another.
+    async def _while_state_lasts(self, action: Coroutine[Any, Any, None]) -> None:
+        """Act until that is done, or the candidate state changes.
 
         The story: w1 claims leadership while its znode is the first, and the append waits for the control log's next
         leader. Meanwhile w1's session ends, and w2's znode is the first. If the append were retried, w1 would be
-        elected by a permission that it has lost.
+        elected although it may not lead any more.
         """
-        doing = asyncio.create_task(turn, name=f"{self._member.id} acting in turn")
+        doing = asyncio.create_task(action, name=f"{self._member.id} acting")
         falling = asyncio.create_task(self._candidate.changed(self._candidate.state), name="candidate state")
         try:
             await asyncio.wait([doing, falling], return_when=asyncio.FIRST_COMPLETED)
@@ -321,15 +321,15 @@ class LeaderLoop:
                         "member.evicted",
                         dead=dead,
                         silent_s=round(silent_ms / 1000, 1),
-                        effect="it is fenced, and others copy its partitions on",
+                        effect="it is fenced, and other workers copy its partitions",
                     )
                 case _:
                     pass
 
     def _drop_fences(self) -> None:
-        """End fences that are done, or that we may not go on with. The leader begins them again.
+        """Cancel fences that this member may not go on with, and forget those that are done.
 
-        A fence that begins again goes on with the epoch that was raised before.
+        The next leader starts them again, with the epoch that was raised before.
         """
         for dead, task in list(self._fencing.items()):
             if task.done() or not self._may_act or dead not in self._member.view.to_fence:
@@ -337,7 +337,7 @@ class LeaderLoop:
                 del self._fencing[dead]
 
     async def _fence(self, dead: MemberId, writers: Mapping[int, Writer]) -> None:
-        """Fence a member in the positions, and say so. If we lead no more by then, what we say is void."""
+        """Fence a member in the internal topics, and say so. If this member leads no more, that is void."""
         leader_epoch = self._member.view.leader_epoch
         told = {
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers

@@ -26,7 +26,7 @@ class Place(NamedTuple):
     offset: int
     """Of the next record."""
     leader_epoch: int
-    """Of the record before it; -1 if nobody knows."""
+    """Of the record before it; -1 if unknown."""
 
 
 class Read(NamedTuple):
@@ -51,8 +51,8 @@ class Stretch(NamedTuple):
 def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
     """Return the records from ``place`` on, as far as the batches are whole and fit together.
 
-    A batch that nobody can decompress is there as one record without content: its checksum is right, so every reader
-    sees the same.
+    A batch that cannot be decompressed is returned as one record without content: its checksum is right, so every
+    reader sees the same.
 
     Args:
         highest_epoch: the leader epoch under which this was read; no batch has a higher one.
@@ -108,12 +108,12 @@ class Item(NamedTuple):
     time_ms: int
     record: ControlRecord | None
     error: Mm2Error | None = None
-    """Why nobody may read over it."""
+    """Why no reader may skip it."""
     history: str = ""
 
 
 class Found(NamedTuple):
-    """A whole snapshot."""
+    """A snapshot of which all parts were found."""
 
     snapshot_id: str
     covers: int

@@ -2,8 +2,8 @@
 
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
-A record that its writer had no right to is void for every reader, so a leader that slept may wake and write without
-harm. ``revocations.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
+A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and write
+without harm. ``claims.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class View(GroupState):
             case Left(in_doubt=in_doubt):
                 self._end(record.member, in_doubt=in_doubt)
             case _ if record.member != self.leader or record.leader_epoch != self.leader_epoch:
-                pass  # an old leader that has not heard of its successor yet
+                pass  # an old leader that has not read of its successor yet
             case Resigned():
                 self._lose_leader()
             case Assigned():
                 self._collect(record)
             case Evicted(dead=dead):
-                # It may have woken while the leader wrote this. A leader cannot evict itself: it is not silent.
-                if self.is_silent(dead):
+                # It may have woken meanwhile. A leader cannot evict itself: its session has not expired.
+                if self.is_expired(dead):
                     self._end(dead, in_doubt=True)
             case Fenced():
                 self._fence(record)
@@ -95,20 +95,21 @@ class View(GroupState):
                     self.snapshot_ms = self.log_time_ms
 
     def _pass_time(self, time_ms: int) -> None:
-        """Move the clock of the log on. Time in which nobody wrote anything does not count as anybody's silence.
+        """Advance the clock of the log. Time in which no member could write expires no session.
 
-        The story of the outage: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again w2
-        happens to be first, and has two records 20 s apart with none of w1 between. Everybody beats several times in
-        its session time-out: after half of w1's without any record, w1 gets a whole one, from the next record on.
+        The story of the outage: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again, w2
+        happens to be first, and has two records 20 s apart with none of w1 between. Every member sends several
+        heartbeats in its session time-out. So after half of w1's without any record, w1 gets a whole one, from the next
+        record on.
 
-        The story of the slow survivor: w1 dies, and w2, whose session is longer or whose appends take long, beats every
-        3 s. To w1, which had 3 s, each of these gaps looks like an outage. That cannot be told from outages which end
-        for a moment each; but through several of them in a row a living w1 would have written.
+        The story of the slow survivor: w1 dies. w2, whose session is longer or whose appends are slow, sends a
+        heartbeat every 3 s. To w1, whose session is 3 s, each of these gaps looks like an outage. They cannot be told
+        from short outages; but a live w1 would have written between several of them.
 
-        The story of the broker's clock: one append is stamped an hour ahead, the next ones are not. Were log time the
-        highest append time, it would stand still for an hour, and whoever died in it would stay a member. So it is
-        made of the steps forward. A step of weeks must not make the group forget whom it fenced: none counts for more
-        than an hour.
+        The story of the broker's clock: one append is stamped an hour ahead, the next ones are not. If log time were
+        the highest append time, it would stand still for an hour, and a member that died then would stay a member. So
+        log time adds up the steps forward. A step of weeks must not make the group forget its fences: no step counts
+        for more than an hour.
         """
         if not self.append_time_ms:
             self.log_time_ms = self.append_time_ms = time_ms
@@ -123,13 +124,13 @@ class View(GroupState):
                 member.heard.clear()
 
     def _hear(self, member: Member, offset: int) -> None:
-        """Keep the rule of silence, see ``is_silent``. What was silent once is so until it writes again."""
+        """Keep the rule of expiry, see ``is_expired``. An expired session stays so until its member writes again."""
         name, now = member.joined.member, self.log_time_ms
         for other in self.members.values():
             if now - other.heard.setdefault(name, now) >= other.joined.session_timeout_ms:
-                other.silent = True
+                other.expired = True
         member.heard.clear()
-        member.silent = False
+        member.expired = False
         member.outages = 0
         member.last_offset, member.last_time_ms = offset, now
 
@@ -171,7 +172,7 @@ class View(GroupState):
             self.other_changes += 1
 
     def _measure(self, loads: Loads) -> None:
-        """Only its owner knows a task's load: what another one says is late."""
+        """Only its owner knows a task's load: another member's record is late."""
         for task, bytes_per_s in loads.bytes_per_s.items():
             if self.owner(task) == loads.member and self.is_wanted(task):
                 self.loads[task] = round(bytes_per_s)
@@ -179,8 +180,8 @@ class View(GroupState):
     def _list(self, listed: Listed) -> None:
         """Owners stay owners of partitions that are copied no more, until the leader takes them away.
 
-        The story: a late duplicate says that a topic has one partition, its head lists two again. Were the second one
-        nobody's in between, it could be given to another worker while its owner never heard that it had lost it.
+        The story: a late duplicate says that a topic has one partition, its coordinator lists two again. If the second
+        one had no owner in between, it could go to another worker, and its owner would never hear of that.
         """
         if not self.may_run(TaskName(listed.flow, Kind.SOURCE), listed.member) or listed.flow not in self.flows:
             return
@@ -206,10 +207,10 @@ class View(GroupState):
                 widths.setdefault(topic, width)
 
     def _lead(self, listed: Listed, topic: str, partitions: int) -> int:
-        """Take in where a topic is copied to, and return how many of its partitions are: none of another flow's.
+        """Take in where a topic is copied to, and return how many of its partitions are: none if a flow conflicts.
 
-        The story: A->B and C->B keep the names of topics, and both sources have ``orders``. Each flow's head has found
-        it at the same time, on other workers. The log tells them who was first.
+        The story: A->B and C->B keep the names of topics, and both sources have ``orders``. The flows'
+        coordinators find it at the same time, on two workers. The log tells which of them was first.
         """
         lead = listed.claims.get(topic)
         if not partitions:
@@ -235,14 +236,14 @@ class View(GroupState):
         if ownership.generation != self.generation + 1:
             return
         if any(part.parts != ownership.parts for part in self.parts.values()):
-            self.parts = {}  # the leader has made up its mind anew
+            self.parts = {}  # the leader has decided again
         self.parts[ownership.part] = ownership
         if len(self.parts) < ownership.parts:
             return
         self.generation += 1
         for _, part in sorted(self.parts.items()):
             for task, name in part.owners.items():
-                # Who ended just before the leader wrote this, or what is not listed any more, is given to nobody.
+                # A member that has just ended gets nothing, and a task that is not listed any more has no owner.
                 to = name if name in self.members and self.is_wanted(task) else None
                 self.revocations.give(task, to, self.generation)
         self.parts = {}
@@ -275,7 +276,7 @@ class View(GroupState):
             del self.fences[next(iter(self.fences))]
 
     def _note_members(self) -> None:
-        """What nobody alive runs is not copied: its topics are listed anew by whoever runs it next."""
+        """Forget flows that no live member runs. The next coordinator lists their topics again."""
         self.index_flows()
         self.sources = {flow: cluster for flow, cluster in self.sources.items() if flow in self.flows}
         if not self.topics.keys() <= self.flows:

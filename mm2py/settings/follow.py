@@ -153,7 +153,7 @@ class Runners:
         Args:
             since: an offset of the log; members that wrote nothing from there on are ``unheard``.
         """
-        members = {name: one for name, one in view.members.items() if name != me and not one.silent}
+        members = {name: one for name, one in view.members.items() if name != me and not one.expired}
         told = frozenset(name for name, one in members.items() if one.applied.get(flow))
         before = itertools.takewhile(lambda name: name != me, view.members)
         untold = frozenset(

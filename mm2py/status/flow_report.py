@@ -143,7 +143,7 @@ def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
         state: of the group that runs the flow; None if no worker does.
     """
     flow, stored = facts.settings.flow, facts.stored
-    members = {} if state is None else {name: one for name, one in state.members.items() if not one.silent}
+    members = {} if state is None else {name: one for name, one in state.members.items() if not one.expired}
     versions = {name: one.applied.get(flow) for name, one in members.items() if flow in one.joined.flows}
     late = set(behind(0 if stored is None else stored.version, {name: said or 0 for name, said in versions.items()}))
     applied = [AppliedReport(name, said, name in late) for name, said in sorted(versions.items())]

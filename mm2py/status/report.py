@@ -231,7 +231,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
             member.joined.name,
             member.joined.runs,
             _without_user(member.joined.url),
-            MemberState.STOPPED if not runs else MemberState.EXPIRED if member.silent else MemberState.ALIVE,
+            MemberState.STOPPED if not runs else MemberState.EXPIRED if member.expired else MemberState.ALIVE,
             name == state.leader,
             age_ms + state.log_time_ms - member.last_time_ms,
             tuple(sorted({*member.joined.flows, *chain(*member.joined.undivided.values())})),

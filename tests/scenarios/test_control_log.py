@@ -798,7 +798,7 @@ def test_a_recreated_topic_is_lost_for_its_readers(records: int, by_topic_id: bo
         scene.cluster.produce_by_topic_id = by_topic_id
         scene.cluster.recreate_topic(NAME)
         scene.fill(beats(*range(records)))
-        assert "made anew" in (await read_until_lost(log)).what
+        assert "recreated" in (await read_until_lost(log)).what
         assert len((await log.open()).entries) == records
 
     run(scenario())

@@ -52,10 +52,10 @@ S0, S1 = share(0), share(1)
 def test_whoever_writes_nothing_while_another_writes_for_a_session_timeout_is_silent() -> None:
     log = group_of(W1, W2)
     log.beat([W2], for_ms=500 + SESSION_TIMEOUT_MS - 500)
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
     log.beat([W2], for_ms=500)
-    assert log.view.is_silent(W1)
-    assert not log.view.is_silent(W2)
+    assert log.view.is_expired(W1)
+    assert not log.view.is_expired(W2)
 
 
 def test_silence_is_measured_between_two_records_of_one_other_member() -> None:
@@ -64,9 +64,9 @@ def test_silence_is_measured_between_two_records_of_one_other_member() -> None:
     log.beat([W2], for_ms=2000)
     log.now_ms += 1500
     log.beat([W3], for_ms=2000)
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
     log.beat([W3], for_ms=1500)
-    assert log.view.is_silent(W1)
+    assert log.view.is_expired(W1)
 
 
 def test_an_outage_of_the_control_log_makes_nobody_silent() -> None:
@@ -74,13 +74,13 @@ def test_an_outage_of_the_control_log_makes_nobody_silent() -> None:
     log = group_of(W1, W2, W3)
     log.now_ms += 9000
     log.add(Beat(W2))
-    assert not any(map(log.view.is_silent, (W1, W2, W3)))
+    assert not any(map(log.view.is_expired, (W1, W2, W3)))
     log.now_ms += SESSION_TIMEOUT_MS - 1
     log.add(Beat(W2))
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
     log.add(Beat(W1), Beat(W3))
     log.beat([W1, W2, W3], for_ms=10_000)
-    assert not any(map(log.view.is_silent, (W1, W2, W3)))
+    assert not any(map(log.view.is_expired, (W1, W2, W3)))
 
 
 def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_others_silent() -> None:
@@ -90,31 +90,31 @@ def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_oth
     log.add(Beat(W2), Beat(W3))
     log.now_ms += 20_000
     log.add(Beat(W2), Beat(W3))
-    assert not any(map(log.view.is_silent, (W1, W2, W3)))
+    assert not any(map(log.view.is_expired, (W1, W2, W3)))
     log.beat([W2, W3], for_ms=SESSION_TIMEOUT_MS - 500)
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
     log.beat([W2, W3], for_ms=500)
-    assert log.view.is_silent(W1), "it had a whole time-out since"
+    assert log.view.is_expired(W1), "it had a whole time-out since"
 
 
 def test_one_record_of_any_kind_ends_the_silence() -> None:
     for record in (Beat(W1), joined(W1), Claim(W1, 99, "void"), Skipped(W1, "Mood", "3.1.0"), Evicted(W1, 0, W2)):
         log = group_of(W1, W2)
         log.beat([W2], for_ms=2 * SESSION_TIMEOUT_MS)
-        assert log.view.is_silent(W1)
+        assert log.view.is_expired(W1)
         log.add(record)
-        assert not log.view.is_silent(W1)
+        assert not log.view.is_expired(W1)
         log.beat([W2], for_ms=SESSION_TIMEOUT_MS)
-        assert not log.view.is_silent(W1)
+        assert not log.view.is_expired(W1)
         log.beat([W2], for_ms=500)
-        assert log.view.is_silent(W1)
+        assert log.view.is_expired(W1)
 
 
 def test_members_that_only_write_to_a_dead_one_are_no_evidence_and_void_records_neither() -> None:
     log = group_of(W1, W2)
     log.add(Left(W2, in_doubt=False))
     log.beat([W2, MemberId("stranger")], for_ms=3 * SESSION_TIMEOUT_MS)
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
 
 
 def test_a_member_alone_is_never_silent() -> None:
@@ -122,16 +122,16 @@ def test_a_member_alone_is_never_silent() -> None:
     log.beat([W1], for_ms=5000)
     log.now_ms += 50_000
     log.add(Beat(W1))
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
 
 
 def test_each_member_has_the_session_timeout_it_joined_with() -> None:
     log = group_of(W1, W2)
     log.add(joined(W3, session_timeout_ms=6000))
     log.beat([W1], for_ms=500 + SESSION_TIMEOUT_MS)
-    assert (log.view.is_silent(W2), log.view.is_silent(W3)) == (True, False)
+    assert (log.view.is_expired(W2), log.view.is_expired(W3)) == (True, False)
     log.beat([W1], for_ms=3000)
-    assert log.view.is_silent(W3)
+    assert log.view.is_expired(W3)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_a_dead_member_is_noticed_by_others_that_beat_slower_than_it_did(
     for at_ms, name in sorted((at_ms, name) for name, times in beats_ms.items() for at_ms in times):
         log.now_ms = begun_ms + at_ms
         log.add(Beat(name))
-        if log.view.is_silent(W1):
+        if log.view.is_expired(W1):
             break
     assert SESSION_TIMEOUT_MS <= log.now_ms - begun_ms <= (OUTAGES_MOST + 2) * slowest_ms + SESSION_TIMEOUT_MS
-    assert not any(map(log.view.is_silent, beats_ms))
+    assert not any(map(log.view.is_expired, beats_ms))
 
 
 @pytest.mark.parametrize("timeouts_ms", [(3000, 3000, 3000), (3000, 10_000, 10_000), (3000, 10_000, 30_000)])
@@ -177,13 +177,13 @@ def test_outages_of_the_log_however_often_make_nobody_silent_and_who_died_is_fou
             log.now_ms, name = at
             log.add(Beat(name))
             due_ms[name] = log.now_ms + members[name] // 3
-            assert not any(map(log.view.is_silent, members))
+            assert not any(map(log.view.is_expired, members))
         back_ms = up_until_ms + rng.randrange(500, 60_000)
         due_ms = {name: back_ms + rng.randrange(900) if due < back_ms else due for name, due in due_ms.items()}
         log.now_ms = up_until_ms
     dead = rng.choice(list(members))
     died_ms = log.now_ms
-    while not log.view.is_silent(dead):
+    while not log.view.is_expired(dead):
         log.now_ms, name = min((due, name) for name, due in due_ms.items() if name != dead)
         log.add(Beat(name))
         due_ms[name] = log.now_ms + members[name] // 3
@@ -196,7 +196,7 @@ def test_a_record_of_a_member_makes_the_next_outages_count_anew() -> None:
         for _ in range(OUTAGES_MOST):
             log.now_ms += 9000
             log.add(Beat(W2))
-        assert not log.view.is_silent(W1)
+        assert not log.view.is_expired(W1)
         log.add(Beat(W1))
 
 
@@ -210,7 +210,7 @@ def test_a_reader_of_a_snapshot_counts_the_same_outages_and_goes_on_from_the_sam
             view.take(log.entries[-1])
         read.append(View.from_json(log.view.to_json()))
         assert {view.to_json() for view in read} == {log.view.to_json()}
-    assert log.view.is_silent(W1)
+    assert log.view.is_expired(W1)
 
 
 def test_a_clock_that_steps_back_stops_log_time_for_one_record_and_one_that_leaps_is_an_outage() -> None:
@@ -224,7 +224,7 @@ def test_a_clock_that_steps_back_stops_log_time_for_one_record_and_one_that_leap
     assert log.view.log_time_ms == at + 200
     log.now_ms += 100_000
     log.add(Beat(W2), Beat(W1), Beat(W2))
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
 
 
 @pytest.mark.parametrize("leap_ms", [2000, 3_600_000, 20 * 24 * 3_600_000])
@@ -237,9 +237,9 @@ def test_who_dies_after_one_append_was_stamped_far_ahead_is_noticed_all_the_same
     log.now_ms -= leap_ms
     log.beat([W1, W2], for_ms=1000)
     log.beat([W2], for_ms=SESSION_TIMEOUT_MS - 500)
-    assert not log.view.is_silent(W1)
+    assert not log.view.is_expired(W1)
     log.beat([W2], for_ms=500)
-    assert log.view.is_silent(W1)
+    assert log.view.is_expired(W1)
 
 
 def test_the_silence_of_a_hundred_members_takes_no_more_room_the_longer_it_lasts() -> None:
