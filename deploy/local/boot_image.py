@@ -1,8 +1,8 @@
-"""What every new broker of one version has in common, made once: a formatted log directory, and a class archive.
+"""The common part of every new broker of one version, made once: a formatted log directory, and a class archive.
 
-Formatting with Kafka's own StorageTool costs each node a JVM, and reading a broker's classes out of its jars costs
-half of its start. Both come out the same every time, so the first broker of a version makes them for all: its
-formatted directory, in which only the ids change, and the JVM's archive of the classes that it loaded.
+Formatting with Kafka's own StorageTool costs each node a JVM, and reading a broker's classes out of its jars costs half
+of its start. Both results are always equal, so the first broker of a version makes them for all: its formatted
+directory, in which only the ids change, and the JVM's archive of the classes that it loaded.
 """
 
 import base64
@@ -36,7 +36,7 @@ class BootImage:
 
     @property
     def jvm_options(self) -> tuple[str, ...]:
-        """What makes a JVM use the class archive; a JVM that cannot goes on without it."""
+        """The options with which a JVM uses the class archive; a JVM that cannot use it runs without."""
         archive = self.directory / "classes.jsa"
         return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
 
@@ -61,7 +61,7 @@ def with_ids(meta_properties: str, *, node_id: int, cluster_id: str) -> str:
 
 
 def boot_image(jars: Path) -> BootImage:
-    """Return the boot image for these jars and this machine's Java, made when there is none yet.
+    """Return the boot image for these jars and this machine's Java; make it if there is none yet.
 
     Raises:
         StarterError: StorageTool refused, or the first broker did not start.
@@ -118,7 +118,7 @@ def _make(jars: Path, draft: Path) -> None:
         try:
             broker.start()
             _await_ready(broker, leases[1].port)
-            broker.stop(timeout_s=LONGEST_FIRST_START_S)  # the archive is written on the way out
+            broker.stop(timeout_s=LONGEST_FIRST_START_S)  # the archive is written at the end of the process
         finally:
             broker.kill()
     finally:

@@ -1,7 +1,7 @@
-"""The properties of one broker: small defaults for a laptop, the caller's settings over them. Pure.
+"""The properties of one broker: small defaults for a laptop, overridden by the caller's settings. Pure.
 
-Who overrides whom, weakest first: the defaults here, the cluster's settings, the node's settings. Node id, ports,
-voters and directories belong to the starter: a caller who sets one is told so.
+In rising precedence: the defaults here, the cluster's settings, the node's settings. Node id, ports, voters and
+directories belong to the starter: a caller who sets one gets an error.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ COMPACT_AT_ONCE: Mapping[str, Setting] = {
 def all_listeners(listeners: Mapping[str, str]) -> dict[str, str]:
     """Return the listeners of a broker, name to protocol, with a plaintext one among them.
 
-    Brokers talk to each other in plaintext, and so does the starter when it asks whether they are ready: with none
-    asked for, ``INTERNAL`` is added. Under an authorizer its principal is ``User:ANONYMOUS``.
+    Brokers talk to each other in plaintext, and so does the starter when it asks whether they are ready: if no such
+    listener is wanted, ``INTERNAL`` is added. Under an authorizer its principal is ``User:ANONYMOUS``.
 
     Raises:
         ValueError: no listener, or one with the name of the starter's own.
@@ -47,12 +47,12 @@ def plaintext_listener(listeners: Mapping[str, str]) -> str:
 
 
 def small_defaults(nodes: int) -> dict[str, Setting]:
-    """Return what a cluster of that many nodes needs to start fast and to hold its internal topics."""
+    """Return the settings with which a cluster of that many nodes starts fast and can hold its internal topics."""
     copies = min(3, nodes)
     return {
         "auto.create.topics.enable": False,
         "broker.heartbeat.interval.ms": 500,
-        "broker.session.timeout.ms": 3_000,  # a killed broker may not come back before its last session ends
+        "broker.session.timeout.ms": 3_000,  # a killed broker may not return before its last session expires
         "group.initial.rebalance.delay.ms": 0,
         "log.cleaner.dedupe.buffer.size": 8_388_608,  # Kafka's own default takes a quarter of our heap
         "offsets.topic.num.partitions": 5,

@@ -36,7 +36,7 @@ DAY = datetime.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A certificate with its key, in the forms that files have."""
+    """A certificate with its key, in the formats of files."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -59,7 +59,7 @@ class Certified:
 
 
 class Authority:
-    """Signs certificates; its own signature is its own."""
+    """Signs certificates, its own included."""
 
     def __init__(self, name: str = "mm2py test authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -83,8 +83,8 @@ class Authority:
 
         Args:
             name: its common name, which Kafka takes for the principal ``User:CN=name``.
-            hosts: names and addresses that it is for.
-            valid_days: from when to when, in days from now.
+            hosts: its names and addresses.
+            valid_days: its first and last day, in days from now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         return Certified(self._sign(_builder(_named(name), self._name, key, valid_days), hosts), key)
@@ -96,7 +96,7 @@ class Authority:
 
 
 def self_signed(name: str, hosts: Sequence[str] = LOOPBACK) -> Certified:
-    """Return a certificate that nobody but itself vouches for."""
+    """Return a certificate that is signed only by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_named(name), _named(name), key, valid_days=(-1, 30)).add_extension(
         _names(hosts), critical=False
@@ -129,7 +129,7 @@ def tls_listener(
 
 
 def write_private(path: Path, content: bytes) -> Path:
-    """Write a file that only its owner may read, in one step for whoever looks at it, and return its name."""
+    """Write a file that only its owner may read, in one step, and return its name."""
     beside = path.with_name(f"{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -170,7 +170,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The three files of a small secured world."""
+    """The three files of a test's authority, broker and client."""
 
     authority: Path
     broker: Path
@@ -178,7 +178,7 @@ class Files:
 
     @classmethod
     def write(cls, directory: Path) -> Self:
-        """Make an authority, a broker's and a client's certificate, and write them as PEM."""
+        """Create an authority, a broker's and a client's certificate, and write them as PEM."""
         directory.mkdir(parents=True, exist_ok=True)
         authority = Authority()
         return cls(

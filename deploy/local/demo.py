@@ -2,7 +2,7 @@
 
 ``python -m deploy.local.demo`` runs until Ctrl-C; with ``--seconds N`` it ends by itself, compares both sides record by
 record, and exits with 1 on any difference. It leaves no process and no file behind. mm2py runs inside this process, so
-that the table shows what its herder knows. Answers to nothing in MirrorMaker 2.
+that the table can show the state of its herder. MirrorMaker 2 has no counterpart.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ INTERRUPTED: Final = 130
 SHOW_EVERY_S: Final = 0.5
 CAUGHT_UP_S: Final = 30.0
 STILL_S: Final = 1.5
-"""A read waits at most half a second for records: whoever is not behind after three of them has seen every end."""
+"""A read waits at most half a second for records: a topic that is not behind after three of them has been read to its
+end.
+"""
 LOG_BYTES_SHOWN: Final = 4_000
 
 PROPERTIES: Final = """\
@@ -78,7 +80,7 @@ Expected = Mapping[tuple[Flow, str], int | None]
 
 
 class Demo:
-    """One run, on clusters that are up: makes the topics, writes, mirrors, shows, and compares in the end."""
+    """One run on running clusters: creates the topics, writes, mirrors, shows, and compares in the end."""
 
     def __init__(
         self, clusters: Sequence[KafkaCluster], directory: Path, console: Console, seconds: float | None
@@ -101,13 +103,13 @@ class Demo:
         """Do it all. Returns the exit code.
 
         Raises:
-            LoadFailed, DumpFailed, KafkaException, StarterError, Mm2Error: what the demo needs does not work.
-            KeyboardInterrupt: while topics are made, or while both sides are compared.
+            LoadFailed, DumpFailed, KafkaException, StarterError, Mm2Error: the demo cannot do its work.
+            KeyboardInterrupt: while topics are created, or while both sides are compared.
         """
         self._prepare()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(self._mirror())
-        install_handlers()  # the loop had its own
+        install_handlers()  # the event loop had its own
         if code == DONE and self._seconds is not None:
             code = self._compare()
         if code == FAILED:
@@ -122,7 +124,7 @@ class Demo:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _prepare(self) -> None:
-        """Write the file, make the topics, and give the compacted ones a history with holes in it."""
+        """Write the file, create the topics, and give the compacted ones a history with holes in it."""
         self._say("Making sample topics; the compacted ones are written and cleaned before mm2py starts.")
         first, second = self._clusters.values()
         names = {"first": first.name, "second": second.name}
@@ -134,7 +136,7 @@ class Demo:
                 for each in made:
                     each.result()
             except BaseException:
-                self._halt.set()  # the others need not finish either
+                self._halt.set()  # then the others need not finish either
                 raise
 
     async def _mirror(self) -> int:
@@ -183,7 +185,7 @@ class Demo:
         with Screen(self._console, self._facts()) as screen:
 
             async def show(heading: str, until: Callable[[], bool], watched: set[asyncio.Future[Any]]) -> None:
-                """Show the table until something is so, or something ends that should not."""
+                """Show the table until a condition holds, or something ends that should not."""
                 while not until() and not any(task.done() for task in watched):
                     text = heading.format(f"{time.monotonic() - begun_s:.0f}")
                     await asyncio.to_thread(screen.show, herder.status(), text)
@@ -211,7 +213,7 @@ class Demo:
         if stop.done():
             self._say("Stopped; mm2py has drained.")
             return DONE if self._seconds is None else INTERRUPTED
-        for text in caught_up.behind:  # how much that is, and whether it is all, is for the comparison to say
+        for text in caught_up.behind:  # the comparison will tell how many records, and whether all
             self._say(f"{CAUGHT_UP_S:g} s after the last record was written: {text}")
         return DONE
 
@@ -220,7 +222,7 @@ class Demo:
         return [addresses, f"settings and log of mm2py: {self._directory}"]
 
     def _expected(self) -> Expected:
-        """How many records each topic must have been copied; of a compacted one nobody can tell."""
+        """The number of records that each topic must have been copied; of a compacted one it is unknown."""
         return {
             (flow, writer.sample.topic): None if writer.sample.compacted else writer.committed()
             for flow, writer in self._writers
@@ -245,12 +247,12 @@ class Demo:
 
 
 class CaughtUp:
-    """Whether everything that was written has been copied, as far as a status can tell."""
+    """Whether all written records have been copied, as far as a status can tell."""
 
     def __init__(self, expected: Expected) -> None:
-        """``expected`` tells for each topic how many records it takes, None where nobody can know."""
+        """``expected`` is the number of records for each topic, None where it is unknown."""
         self.behind: list[str] = []
-        """What is missing, as of the last status."""
+        """What was missing in the last status."""
         self._expected = expected
         self._copied: dict[tuple[Flow, str], int] = {}
         self._still_since_s = 0.0
@@ -278,7 +280,7 @@ class CaughtUp:
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """A directory for the demo's files, gone with the ``with`` block and never later than this process."""
+    """A directory for the demo's files, removed with the ``with`` block, at the latest with this process."""
     directory = guard().new_directory("demo")
     try:
         yield directory
@@ -310,7 +312,7 @@ def install_handlers() -> None:
 
 def run(seconds: float | None, console: Console) -> int:
     """Start the clusters, run the demo on them, and end them. Returns the exit code."""
-    boot_image(jar_directory())  # here and not in two threads: it may take a while, and Ctrl-C should be heard
+    boot_image(jar_directory())  # here and not in two threads: it may take a while, and Ctrl-C should work
     begun_s = time.monotonic()
     console.print(f"Starting two Kafka clusters, {' and '.join(SAMPLES)}.", markup=False, highlight=False)
     with start_clusters([KafkaCluster(alias, settings=COMPACT_AT_ONCE) for alias in SAMPLES]) as clusters:
@@ -320,7 +322,7 @@ def run(seconds: float | None, console: Console) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Return a positive number of seconds; argparse tells what a ValueError says."""
+    """Return a positive number of seconds; argparse prints the text of a ValueError."""
     seconds = float(text)
     if not 0 < seconds < float("inf"):
         raise ValueError("not a number of seconds")

@@ -1,8 +1,8 @@
-"""The demo's sample topics, and the traffic on them: what a mirror meets in real clusters, at a steady rate.
+"""The demo's sample topics, and the traffic on them: the variety of real clusters, at a steady rate.
 
-What is sent, and the ledger of what was acknowledged, are the tests' own. Among the topics are all codecs, one topic a
-cluster that is written in transactions of which some are aborted, and one that is compacted. Each has a history before
-the mirror begins, in the compacted ones with the holes that the cleaner leaves.
+The traffic, and the ledger of acknowledged records, are those of the tests. Among the topics are all codecs, one topic
+a cluster with transactions of which some are aborted, and one that is compacted. Each has a history before the mirror
+starts, in the compacted ones with the holes that compaction leaves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SAMPLES: Mapping[str, Sequence[Sample]] = {
 
 
 class TrafficOfNow(Traffic):
-    """Traffic whose records bear the time at which they are sent: lag in seconds then means something."""
+    """Traffic whose records carry the time of their sending, so that lag in seconds has a meaning."""
 
     def records(self) -> Iterator[Planned]:
         for record in super().records():
@@ -79,17 +79,17 @@ class Writer:
     """Writes one sample topic on one cluster: ``prepare`` once, then ``run``."""
 
     def __init__(self, bootstrap: str, sample: Sample, ledger: Ledger | None) -> None:
-        """``ledger`` gets what is acknowledged; an endless demo, which compares nothing, has none."""
+        """``ledger`` gets the acknowledged records; an endless demo, which compares nothing, has none."""
         self.sample = sample
         self._bootstrap = bootstrap
         self._ledger = ledger
         self._traffic: Load | None = None
 
     def prepare(self, halt: threading.Event) -> None:
-        """Make the topic and its history; a compacted one has been cleaned when this returns.
+        """Create the topic and its history; a compacted one has been cleaned when this returns.
 
         Raises:
-            LoadFailed, KafkaException: the cluster does not take the records, or its cleaner does not come.
+            LoadFailed, KafkaException: the cluster does not take the records, or its cleaner does not run.
         """
         sample = self.sample
         create_topic(self._bootstrap, sample.topic, sample.partitions, sample.configs(endless=self._ledger is None))
@@ -109,7 +109,7 @@ class Writer:
             self._traffic.run(stop=halt)
 
     def committed(self) -> int:
-        """Return how many records were written and not aborted, as far as the ledger knows."""
+        """Return the number of records that were written and not aborted, by the ledger."""
         if self._ledger is None:
             return 0
         entries = (self._ledger.of(self.sample.topic, number) for number in range(self.sample.partitions))
@@ -137,12 +137,12 @@ class Writer:
         )
 
     def _await_cleaning(self, halt: threading.Event) -> None:
-        """Wait until the cleaner has worked on every partition. Only a new record lets it at the ones before."""
+        """Wait until the cleaner has run on every partition. It reaches the earlier records only after a new one."""
         more = self._load(seed=3)
         late_s = time.monotonic() + CLEANED_S
         numbers = range(self.sample.partitions)
         with Reader(self._bootstrap, read_committed=True) as reader:
-            while not halt.wait(0.25):  # nothing announces what a cleaner does
+            while not halt.wait(0.25):  # a cleaner announces nothing
                 if time.monotonic() > late_s:
                     raise LoadFailed(f"{self.sample.topic} was not cleaned within {CLEANED_S:g} s.")
                 more.run(records=4 * self.sample.partitions)

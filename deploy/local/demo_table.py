@@ -1,7 +1,7 @@
-"""The demo's table: what every topic of every flow does just now, from the status that a worker reports.
+"""The demo's table: the present state of every topic of every flow, from the status that a worker reports.
 
-Rates are taken over the last few seconds; in the last frame, over the whole run. Answers to nothing in MirrorMaker 2,
-which shows such numbers through JMX only.
+Rates are taken over the last few seconds; in the last frame, over the whole run. MirrorMaker 2 shows such numbers only
+through JMX.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAIN_EVERY_S: Final = 5.0
 
 TopicKey = tuple[Flow, str]
 Sample = tuple[float, int, int]
-"""When it was seen, in seconds, and how many records and bytes there were by then."""
+"""The time in seconds, and the records and bytes until then."""
 
 
 class Rates:
@@ -37,7 +37,7 @@ class Rates:
         self._recent: deque[dict[TopicKey, Sample]] = deque()
 
     def add(self, statuses: Sequence[FlowStatus], now_s: float) -> None:
-        """Take in a status. What is kept is the window, the status just before it, and each topic's first."""
+        """Add a status. The window is kept, the status just before it, and each topic's first."""
         samples = {
             (flow.flow, topic.topic): (now_s, topic.records, topic.bytes) for flow in statuses for topic in flow.topics
         }
@@ -57,7 +57,7 @@ class Rates:
 
 
 def _rates(first: Sample, last: Sample) -> tuple[float, float]:
-    """Return the two rates between two samples: zero where no time has passed, or a flow was begun anew."""
+    """Return the two rates between two samples: zero where no time has passed, or a flow was restarted."""
     (first_s, records, size), (last_s, last_records, last_size) = first, last
     if last_s <= first_s or last_records < records:
         return 0.0, 0.0
@@ -73,7 +73,7 @@ NUMBERS: Final = frozenset(HEADINGS[2:-1])
 def rows_of(
     statuses: Sequence[FlowStatus], rates_of: Callable[[TopicKey], tuple[float, float]] = lambda _: (0.0, 0.0)
 ) -> list[Row]:
-    """Return a line for each topic; a flow that copies none yet has one that tells its state."""
+    """Return a line for each topic; a flow that copies none yet has one with its state."""
     rows: list[Row] = []
     for flow in statuses:
         rows += [_row(flow, topic, *rates_of((flow.flow, topic.topic))) for topic in flow.topics]
@@ -83,7 +83,7 @@ def rows_of(
 
 
 def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
-    """Return a sentence for whatever keeps something from being copied; topics with the same problem share one."""
+    """Return a sentence for each problem that prevents copying; topics with the same problem share one."""
     found: list[str] = []
     for flow in statuses:
         topics: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
 
 
 def paths_of(statuses: Sequence[FlowStatus]) -> str:
-    """Return what heartbeats prove of each flow, in one line; empty while none has come."""
+    """Return in one line what heartbeats prove of each flow; empty while none has come."""
     found = []
     for flow in statuses:
         if flow.heartbeat_age_s is not None:
@@ -112,7 +112,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for heading in HEADINGS:
         number = heading in NUMBERS
-        # what does not fit is wrapped in the last column; numbers never are
+        # texts that do not fit are wrapped in the last column; numbers never are
         table.add_column(heading, justify="right" if number else "left", no_wrap=heading != HEADINGS[-1])
     above = ""
     for flow, *rest in rows:
@@ -160,7 +160,7 @@ class Screen:
             self._live.stop()
 
     def show(self, statuses: Sequence[FlowStatus], heading: str, *, last: bool = False) -> None:
-        """Show a status; ``last`` is what stays on the screen, with the averages of the whole run."""
+        """Show a status; ``last`` stays on the screen, with the averages of the whole run."""
         now_s = time.monotonic()
         self._rates.add(statuses, now_s)
         frame: list[RenderableType] = [Text(heading, style="bold")]

@@ -1,4 +1,4 @@
-"""What the demo says in the end: a line for each topic from the checker's reports, and the exit code that follows."""
+"""The demo's result: a line for each topic from the checker's reports, and the exit code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.checker.check import Report, TopicReport
 EQUAL: Final = 0
 DIFFERENT: Final = 1
 FINDINGS_SHOWN: Final = 5
-"""Of one topic; the first ones tell most."""
+"""Findings shown of one topic; the first ones tell most."""
 
 
 def conclude(reports: Sequence[Report]) -> tuple[list[str], int]:
-    """Return what to print, and the exit code: 0 only if every topic was compared and is what it should be."""
+    """Return the text to print, and the exit code: 0 only if every topic was compared and is correct."""
     topics = [topic for report in reports for topic in report.topics]
     widths = max((len(topic.topic) for topic in topics), default=0), max((len(t.remote) for t in topics), default=0)
     lines = []

@@ -1,10 +1,10 @@
-"""What the starter raises: always with the one thing to do about it. Answers to nothing in MirrorMaker 2."""
+"""The errors of the starter, each with its remedy. MirrorMaker 2 has no counterpart."""
 
 from pathlib import Path
 
 
 class StarterError(Exception):
-    """A server could not be had on this machine. ``remedy`` says what to do."""
+    """A server could not be started on this machine. ``remedy`` says what to do."""
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(f"{what} {remedy}".strip())
@@ -13,7 +13,7 @@ class StarterError(Exception):
 
 
 class MissingTool(StarterError):
-    """Java, Maven or a jar is absent and could not be installed."""
+    """Java, Maven or a jar is missing and could not be installed."""
 
 
 class MachineTooSmall(StarterError):
@@ -29,7 +29,7 @@ class ServerNotReady(StarterError):
 
 
 class PortTaken(ServerNotReady):
-    """Another process took the port between choosing and binding. Other ports will do."""
+    """Another process took the port between choice and binding. Other ports will do."""
 
 
 def tail(log_path: Path, *, max_bytes: int = 6_000) -> str:

@@ -1,10 +1,10 @@
-"""The guardian: a small process that ends the servers of a starter that died, and removes their directories.
+"""The guardian: a small process that ends the servers of a dead starter, and removes their directories.
 
-It answers to nothing in MirrorMaker 2. A test run that is SIGKILLed runs no ``finally`` and no ``atexit``, so the
-clean-up lives in a process of its own: it reads the names of directories from a pipe whose other end the starter
-holds, and the end of that pipe, however it comes, is the order to clean up. Servers are known by a token in their
-environment and not by process id: a server that was started one instant before the starter died is found as well.
-(The kernel's own death signal would do less: it fires when the *thread* that started a server ends.)
+MirrorMaker 2 has no counterpart. A test run that is SIGKILLed runs no ``finally`` and no ``atexit``, so the clean-up
+runs in a process of its own. It reads the names of directories from a pipe whose other end the starter holds; when that
+pipe ends for any reason, it cleans up. It finds servers by a token in their environment and not by process id, so it
+also finds a server that was started an instant before the starter died. (The kernel's own death signal is no
+substitute: it fires when the *thread* that started a server ends.)
 """
 
 import atexit
@@ -24,7 +24,7 @@ LONGEST_CLEANUP_S = 20.0
 
 
 class Guard:
-    """The starter's end of the pipe. One to a process, made with the first server; see ``guard()``."""
+    """The starter's end of the pipe. One for each process, made with the first server; see ``guard()``."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -35,7 +35,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             cwd="/",
-            start_new_session=True,  # Ctrl-C in a terminal is for the starter; it decides what ends when
+            start_new_session=True,  # Ctrl-C in a terminal is for the starter, which decides what ends when
         )
         atexit.register(self.close)
 
@@ -44,7 +44,7 @@ class Guard:
         return {MARK: self.token}
 
     def new_directory(self, name: str) -> Path:
-        """Return a new temporary directory that outlives neither this process nor ``remove_directory``."""
+        """Return a new temporary directory that lasts until ``remove_directory`` or the end of this process."""
         directory = Path(tempfile.mkdtemp(prefix=f"mm2py-{name}-"))
         assert self._guardian.stdin is not None  # noqa: S101
         with self._lock:
@@ -53,11 +53,13 @@ class Guard:
         return directory
 
     def remove_directory(self, directory: Path) -> None:
-        """Remove a directory; the guardian minds no directory that is gone."""
+        """Remove a directory; the guardian ignores a missing one."""
         shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Have everything cleaned up, and wait for it. In a forked child this does nothing: the servers are not its."""
+        """Let the guardian clean up everything, and wait for it. In a forked child this does nothing: the servers are
+        its parent's.
+        """
         if os.getpid() == self.owner and self._guardian.stdin is not None:
             self._guardian.stdin.close()
             self._guardian.wait()
@@ -68,7 +70,7 @@ _guard_lock = threading.Lock()
 
 
 def guard() -> Guard:
-    """Return this process's guard; a forked child gets one of its own."""
+    """Return this process's guard; a forked child gets its own."""
     global _guard  # noqa: PLW0603
     with _guard_lock:
         if _guard is None or _guard.owner != os.getpid():
@@ -87,7 +89,7 @@ def processes_with(token: str) -> list[int]:
                     if wanted in environ.read().split(b"\0"):
                         found.append(int(entry.name))
             except OSError:
-                continue  # it ended meanwhile, or belongs to someone else
+                continue  # it ended meanwhile, or belongs to another user
     return found
 
 
@@ -107,7 +109,9 @@ def _clean_up(token: str, directories: list[str]) -> None:
 def main(token: str) -> None:
     """Wait for the end of the pipe, then clean up."""
     for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(polite, signal.SIG_IGN)  # whoever ends a whole group ends the starter too, and then it is time
+        signal.signal(
+            polite, signal.SIG_IGN
+        )  # a signal that ends a whole process group ends the starter too, and then the pipe ends
     directories = [line.rstrip("\n") for line in sys.stdin]
     _clean_up(token, directories)
 

@@ -28,15 +28,15 @@ def default_kafka_version(pom: str) -> str:
 
 
 def jar_directory_name(pom: str, kafka_version: str) -> str:
-    """Return a name that changes with the pom and with the version: what is in such a directory never changes."""
+    """Return a name that changes with the pom and with the version: the contents of such a directory never change."""
     return f"jars-{kafka_version}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
 
 
 def jar_directory(kafka_version: str | None = None) -> Path:
-    """Return the directory of jars for a version of Kafka, the pom's own by default, fetched when not there yet.
+    """Return the directory of jars for a version of Kafka, the pom's own by default; fetch them if missing.
 
     Raises:
-        MissingTool: Maven is absent, or could not fetch the jars; the message holds the end of what it said.
+        MissingTool: Maven is missing, or could not fetch the jars; the message holds the end of its output.
     """
     pom = POM.read_text()
     version = kafka_version or default_kafka_version(pom)
@@ -68,7 +68,7 @@ def _fetch(kafka_version: str, directory: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return Maven's: it finds the machine's own Java by itself, the one in the wheel it has to be shown."""
+    """Return Maven's environment: it finds the machine's own Java by itself, but not the one in the wheel."""
     own = {} if find_java() else {"JAVA_HOME": str(java().resolve().parents[1])}
     return {**os.environ, **own}
 
@@ -100,7 +100,7 @@ def _maven() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the directory of jars; exit code 1 with the reason when they cannot be had."""
+    """Print the directory of jars; exit code 1 with the reason if there is none."""
     try:
         print(jar_directory(arguments[0] if arguments else None))
     except MissingTool as error:

