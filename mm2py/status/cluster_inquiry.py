@@ -25,7 +25,7 @@ from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
-from mm2py.status.flow_report import GroupFacts
+from mm2py.status.facts import GroupFacts
 from mm2py.status.report import seems_stopped
 from mm2py.topics.filters import PatternTooSlow, should_replicate
 from mm2py.topics.names import control_log

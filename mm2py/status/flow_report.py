@@ -1,22 +1,21 @@
-"""What the status says of groups and flows: facts, the settings a flow runs by, its guarantee, its topics. Pure.
+"""What the status says of one flow: the settings it runs by, its guarantee, its topics and its tasks. Pure.
 
-Where something cannot be read, a field beside it says why, as a sentence for an operator. Settings answer to
-``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not which member runs by it. A
-running worker logs its own guarantee, and may know more reasons. Lag is counted in offsets, so it includes transaction
-markers and records that compaction has removed; it is the lag of the stored positions, about a second behind.
+Settings answer to ``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not which
+member runs by it. A running worker logs its own guarantee, and may know more reasons. Lag is counted in offsets, so it
+includes transaction markers and records that compaction has removed; it is the lag of the stored positions, about a
+second behind.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mm2py.config.flow_properties import ENABLED, FlowProperties, is_enabled
-from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.config.flow_properties import ENABLED, is_enabled
+from mm2py.connector import Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
@@ -25,66 +24,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.settings.flow_config import Change, behind, difference
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What the control log on a target says."""
-
-    target: ClusterAlias
-    name: str
-    topic: str
-    state: GroupState | None
-    """As of the last record; None: see ``unread``, or the topic is not there."""
-    unread: str = ""
-    """Why the control log cannot be read."""
-    has_grown: bool | None = None
-    """Whether records came while we watched the log; None if we did not have to watch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlowFacts:
-    """What both clusters say of a flow."""
-
-    settings: FlowSettings
-    """By which the workers run it: the stored ones with the addresses of the file, or the file's if none are stored."""
-    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
-    gaps: Sequence[Gap] = ()
-    selected: Mapping[str, int] | None = None
-    """The partition counts of the source topics that are selected; None: the source does not tell."""
-    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The first offsets of source partitions without a position."""
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The next offsets of source partitions. Under read_committed: the offset of the first open transaction."""
-    positions_unread: str = ""
-    status_unread: str = ""
-    source_unread: tuple[str, ...] = ()
-    """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
-    stored: FlowConfig | None = None
-    """The settings that mm2py has stored."""
-    file: FlowProperties = field(default_factory=dict)
-    """The same settings, by the file."""
-    config_unread: str = ""
-    config_unusable: str = ""
-    """Why the stored settings cannot be read, or cannot be used with this file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything that was found out, as of one moment of our own clock."""
-
-    at_ms: int
-    clusters: Mapping[ClusterAlias, str]
-    """Why a cluster does not answer; empty if it does."""
-    groups: Sequence[GroupFacts]
-    flows: Sequence[FlowFacts]
-    refused: Mapping[Flow, str]
-    """Flows that the file enables and that must not run, with the reason."""
-    off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
-    """The stored settings of flows that the file switches off."""
-    off_unread: Mapping[Flow, str] = field(default_factory=dict)
-    """Why those cannot be read."""
-
+from mm2py.status.facts import FlowFacts
 
 APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
@@ -400,3 +340,100 @@ def ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """The partitions of a flow that one member copies."""
+
+    member: MemberId
+    partitions: int
+    waiting: int
+    """How many of them it may not copy yet, because their previous owner has not released them."""
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReport:
+    """One flow."""
+
+    flow: Flow
+    settings: SettingsReport
+    guarantee: Guarantee
+    coordinator: MemberId | None
+    heartbeats: MemberId | None
+    checkpoints: MemberId | None
+    tasks: tuple[TaskReport, ...]
+    tasks_max: int | None
+    unowned: int
+    """Tasks without a worker; 0 while no worker of the group runs at all."""
+    lag: int | None
+    """In offsets, summed over what is known; None if nothing is."""
+    lag_is_partial: bool
+    topics: tuple[TopicReport, ...]
+    open_gaps: tuple[Gap, ...]
+    gaps_passed: int
+    """Gaps that need no operator."""
+    unread: tuple[str, ...]
+
+
+class FlowTasks:
+    """The tasks of a running group by flow. There may be 50,000: each is looked at once."""
+
+    def __init__(self, state: GroupState) -> None:
+        self.state = state
+        self.unowned = Counter(share.flow for share in state.tasks() if state.owner(share) is None)
+        tasks: dict[tuple[Flow, MemberId], list[TaskName]] = {}
+        for member in state.members:
+            for share in state.owned_by(member):
+                if share.is_partition:
+                    tasks.setdefault((share.flow, member), []).append(share)
+        self._tasks: dict[Flow, list[TaskReport]] = {}
+        for (flow, member), shares in tasks.items():
+            waiting = sum(state.owners[share].waits_for is not None for share in shares)
+            load = sum(state.loads.get(share, 0) for share in shares)
+            self._tasks.setdefault(flow, []).append(TaskReport(member, len(shares), waiting, load))
+
+    def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
+        """Return the members that copy partitions of a flow, most loaded first."""
+        found = self._tasks.get(flow, [])
+        return tuple(sorted(found, key=lambda task: (-task.bytes_per_s, -task.partitions, task.member)))
+
+    def runs(self, flow: Flow) -> bool:
+        return flow in self.state.flows
+
+
+def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | None) -> FlowReport:
+    """``work`` is None while no worker of its group runs."""
+    flow = facts.settings.flow
+    copied = work is not None and work.runs(flow)
+    topics = topics_of(facts, state if copied else None)
+    known = [topic.lag for topic in topics if topic.lag is not None]
+    unread = tuple(
+        filter(None, (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread))
+    )
+
+    def owner_of(kind: Kind) -> MemberId | None:
+        return None if work is None else work.state.owner(TaskName(flow, kind))
+
+    return FlowReport(
+        flow,
+        settings_of(facts, state if copied else None),
+        guarantee_of(facts, state),
+        owner_of(Kind.SOURCE),
+        owner_of(Kind.HEARTBEAT),
+        owner_of(Kind.CHECKPOINT),
+        work.tasks(flow) if work is not None else (),
+        facts.settings.tasks_max,
+        work.unowned[flow] if work is not None else 0,
+        sum(known) if known or not unread else None,
+        any(topic.unknown for topic in topics) or bool(facts.source_unread),
+        topics,
+        tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
+        sum(not gap.is_open for gap in facts.gaps),
+        tuple(dict.fromkeys(unread)),
+    )
+
+
+def _is_open(gap: Gap) -> bool:
+    return gap.is_open

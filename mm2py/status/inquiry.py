@@ -29,7 +29,7 @@ from mm2py.replication.status_log import StatusTable
 from mm2py.settings.config_log import ConfigTable
 from mm2py.settings.follow import merged
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
-from mm2py.status.flow_report import Facts, FlowFacts
+from mm2py.status.facts import Facts, FlowFacts
 
 
 class TargetInquiry:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from mm2py.connector import Flow
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
-from mm2py.status.flow_report import AppliedReport, SettingsReport, TopicReport
-from mm2py.status.report import FlowReport, GroupReport, Report, ago
+from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
+from mm2py.status.report import GroupReport, Report, ago
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""

@@ -13,25 +13,11 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.connector import ClusterAlias, Flow
 from mm2py.group.group_state import GroupState
-from mm2py.records.control_record import MemberId, TaskName
-from mm2py.records.status_record import Gap
-from mm2py.status.flow_report import (
-    Facts,
-    FlowFacts,
-    GroupFacts,
-    Guarantee,
-    SettingsReport,
-    TopicReport,
-    guarantee_of,
-    late_members,
-    settings_of,
-    topics_of,
-    why_drift,
-    why_off,
-    why_running,
-)
+from mm2py.records.control_record import MemberId
+from mm2py.status.facts import Facts, GroupFacts
+from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
 
 SILENT_TIMES: Final = 3
 """After so many session time-outs without any record no worker runs."""
@@ -115,41 +101,6 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
-    """The partitions of a flow that one member copies."""
-
-    member: MemberId
-    partitions: int
-    waiting: int
-    """How many of them it may not copy yet, because their previous owner has not released them."""
-    bytes_per_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class FlowReport:
-    """One flow."""
-
-    flow: Flow
-    settings: SettingsReport
-    guarantee: Guarantee
-    coordinator: MemberId | None
-    heartbeats: MemberId | None
-    checkpoints: MemberId | None
-    tasks: tuple[TaskReport, ...]
-    tasks_max: int | None
-    unowned: int
-    """Tasks without a worker; 0 while no worker of the group runs at all."""
-    lag: int | None
-    """In offsets, summed over what is known; None if nothing is."""
-    lag_is_partial: bool
-    topics: tuple[TopicReport, ...]
-    open_gaps: tuple[Gap, ...]
-    gaps_passed: int
-    """Gaps that need no operator."""
-    unread: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """Everything, as of one moment."""
 
@@ -175,10 +126,10 @@ def report_of(facts: Facts) -> Report:
     groups = tuple(_group_report(group, facts.at_ms) for group in facts.groups)
     states = {group.target: group.state for group in facts.groups}
     work = {
-        group.target: _Work(state) for group in groups if group.runs and (state := states[group.target]) is not None
+        group.target: FlowTasks(state) for group in groups if group.runs and (state := states[group.target]) is not None
     }
     flows = [
-        _flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target))
+        flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target))
         for each in facts.flows
     ]
     flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
@@ -266,71 +217,6 @@ def _without_user(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
-# -- flows -------------------------------------------------------------------------------------------------------------
-
-
-class _Work:
-    """The tasks of a running group by flow. There may be 50,000: each is looked at once."""
-
-    def __init__(self, state: GroupState) -> None:
-        self.state = state
-        self.unowned = Counter(share.flow for share in state.tasks() if state.owner(share) is None)
-        tasks: dict[tuple[Flow, MemberId], list[TaskName]] = {}
-        for member in state.members:
-            for share in state.owned_by(member):
-                if share.is_partition:
-                    tasks.setdefault((share.flow, member), []).append(share)
-        self._tasks: dict[Flow, list[TaskReport]] = {}
-        for (flow, member), shares in tasks.items():
-            waiting = sum(state.owners[share].waits_for is not None for share in shares)
-            load = sum(state.loads.get(share, 0) for share in shares)
-            self._tasks.setdefault(flow, []).append(TaskReport(member, len(shares), waiting, load))
-
-    def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
-        """Return the members that copy partitions of a flow, most loaded first."""
-        found = self._tasks.get(flow, [])
-        return tuple(sorted(found, key=lambda task: (-task.bytes_per_s, -task.partitions, task.member)))
-
-    def runs(self, flow: Flow) -> bool:
-        return flow in self.state.flows
-
-
-def _flow_report(facts: FlowFacts, state: GroupState | None, work: _Work | None) -> FlowReport:
-    """``work`` is None while no worker of its group runs."""
-    flow = facts.settings.flow
-    copied = work is not None and work.runs(flow)
-    topics = topics_of(facts, state if copied else None)
-    known = [topic.lag for topic in topics if topic.lag is not None]
-    unread = tuple(
-        filter(None, (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread))
-    )
-
-    def owner_of(kind: Kind) -> MemberId | None:
-        return None if work is None else work.state.owner(TaskName(flow, kind))
-
-    return FlowReport(
-        flow,
-        settings_of(facts, state if copied else None),
-        guarantee_of(facts, state),
-        owner_of(Kind.SOURCE),
-        owner_of(Kind.HEARTBEAT),
-        owner_of(Kind.CHECKPOINT),
-        work.tasks(flow) if work is not None else (),
-        facts.settings.tasks_max,
-        work.unowned[flow] if work is not None else 0,
-        sum(known) if known or not unread else None,
-        any(topic.unknown for topic in topics) or bool(facts.source_unread),
-        topics,
-        tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
-        sum(not gap.is_open for gap in facts.gaps),
-        tuple(dict.fromkeys(unread)),
-    )
-
-
-def _is_open(gap: Gap) -> bool:
-    return gap.is_open
-
-
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
@@ -361,7 +247,7 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
             yield Problem(ProblemKind.MEMBER, where, f"{name} was evicted and is not fenced yet; its tasks wait.")
 
 
-def _flow_problems(flow: FlowReport, work: _Work | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
+def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
     where = str(flow.flow)
     for why in flow.unread:
         if why not in clusters.values():  # that is a problem of its own already

@@ -35,7 +35,8 @@ from mm2py.records.control_record import (
 )
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
-from mm2py.status.flow_report import Facts, FlowFacts, GroupFacts, Guarantee, Level, TopicReport, guarantee_of, ranges
+from mm2py.status.facts import Facts, FlowFacts, GroupFacts
+from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from tests.scenarios.world import flow_settings

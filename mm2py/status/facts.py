@@ -1,0 +1,77 @@
+"""What the clusters say about groups and flows. Pure values.
+
+Where something cannot be read, a field beside it says why, as a sentence for an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mm2py.config.flow_properties import FlowProperties
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import ClusterAlias, Flow
+from mm2py.group.group_state import GroupState
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.connector_config import FlowConfig
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.status_record import Gap
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the control log on a target says."""
+
+    target: ClusterAlias
+    name: str
+    topic: str
+    state: GroupState | None
+    """As of the last record; None: see ``unread``, or the topic is not there."""
+    unread: str = ""
+    """Why the control log cannot be read."""
+    has_grown: bool | None = None
+    """Whether records came while we watched the log; None if we did not have to watch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFacts:
+    """What both clusters say of a flow."""
+
+    settings: FlowSettings
+    """By which the workers run it: the stored ones with the addresses of the file, or the file's if none are stored."""
+    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
+    gaps: Sequence[Gap] = ()
+    selected: Mapping[str, int] | None = None
+    """The partition counts of the source topics that are selected; None: the source does not tell."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first offsets of source partitions without a position."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The next offsets of source partitions. Under read_committed: the offset of the first open transaction."""
+    positions_unread: str = ""
+    status_unread: str = ""
+    source_unread: tuple[str, ...] = ()
+    """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
+    stored: FlowConfig | None = None
+    """The settings that mm2py has stored."""
+    file: FlowProperties = field(default_factory=dict)
+    """The same settings, by the file."""
+    config_unread: str = ""
+    config_unusable: str = ""
+    """Why the stored settings cannot be read, or cannot be used with this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was found out, as of one moment of our own clock."""
+
+    at_ms: int
+    clusters: Mapping[ClusterAlias, str]
+    """Why a cluster does not answer; empty if it does."""
+    groups: Sequence[GroupFacts]
+    flows: Sequence[FlowFacts]
+    refused: Mapping[Flow, str]
+    """Flows that the file enables and that must not run, with the reason."""
+    off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
+    """The stored settings of flows that the file switches off."""
+    off_unread: Mapping[Flow, str] = field(default_factory=dict)
+    """Why those cannot be read."""
