@@ -270,7 +270,7 @@ class ZooKeeperElection:
         log: FilteringBoundLogger,
     ) -> None:
         """``cluster_id`` is the target cluster's; ``worker`` is written into our node, for people who look there."""
-        assert group.zookeeper is not None  # noqa: S101  (config/group_settings.py sees to it)
+        assert group.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
         self.blocked: ElectionBlocked | None = None
         """Why this worker cannot be elected just now; None if nothing prevents it."""
         self.path = f"{group.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"

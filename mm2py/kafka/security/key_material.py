@@ -213,7 +213,7 @@ def trusted_certificates(trust: TrustStore, content: bytes | None) -> list[x509.
         KeyMaterialUnusable: it cannot be read, or there is none in it.
     """
     if content is None:
-        assert trust.certificates is not None  # noqa: S101  (config/security.py sees to it)
+        assert trust.certificates is not None  # noqa: S101  (config/security/tls.py sees to it)
         where, found = (
             "ssl.truststore.certificates",
             _pem_certificates("ssl.truststore.certificates", trust.certificates.reveal()),
