@@ -83,7 +83,7 @@ class MemberEvicted(Mm2Error):
     def __init__(self) -> None:
         super().__init__(
             "It was silent for longer than its session time-out, and the others go on without it.",
-            remedy="It joins anew under another id. If this happens often, look at its load and its way to the target.",
+            remedy="It joins again, with another id. If this happens often, look at its load and its network.",
         )
 
 
@@ -136,7 +136,7 @@ class Member:
         self._candidate = Candidate(election, self, settings, context.clock)
         self._leader_loop = LeaderLoop(self, joined, self._candidate, context)
         self._contradicting: dict[MemberId, GroupRefused] = {}
-        """Members that joined before us and that we may not take part beside, should they still live."""
+        """Members that joined before this one, and beside which it may not take part if they still live."""
         self._loads: dict[TaskName, float] = {}
         self._loads_due_s = 0.0
         self._seen_changes = self._seen_members = -1
@@ -146,12 +146,12 @@ class Member:
 
     @property
     def takes_part(self) -> bool:
-        """Whether the group knows this member, and something may be begun in its name."""
+        """Whether the group knows this member, and something may start in its name."""
         return isinstance(self.state, Active | Suspended)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing may be begun in its name any more."""
+        """Whether nothing may start in its name any more."""
         return isinstance(self.state, Draining | Leaving | Ended)
 
     @property
@@ -169,7 +169,7 @@ class Member:
         return not self.is_over and self.view.leader == self.id
 
     def ownership(self, flow: Flow) -> Ownership:
-        """Return what of a flow is this member's."""
+        """Return this member's part of a flow."""
         return self._ownerships.setdefault(
             flow, Ownership(self, flow, self._settings.name, self._context.producer_expiry_ms)
         )
@@ -179,7 +179,7 @@ class Member:
         return GatedBrokers(brokers, self.gate, self._clock)
 
     def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
-        """Tell what tasks of this member carry just now; the group hears of what has changed much."""
+        """Tell what tasks of this member carry now; the group hears of what has changed much."""
         self._loads.update(bytes_per_s)
 
     def runs_by(self, flow: Flow, version: int) -> None:
@@ -199,7 +199,7 @@ class Member:
         """Append records, and return when they are part of ``view``; while draining, when they are appended.
 
         Raises:
-            IncarnationEnded: this member leaves or has ended; or a flow is to begin, and none may any more.
+            IncarnationEnded: this member leaves or has ended; or a flow is to start, and none may any more.
         Cancelling leaves open whether they were appended.
         """
         flows = frozenset(record.writer.flow for record in records if isinstance(record, Writes))
@@ -378,10 +378,10 @@ class Member:
             self._apply(RecordTooNew(error))
 
     async def _wait_for_contradicting(self) -> None:
-        """Return when those that contradict us seem dead: they are evicted when we have joined.
+        """Return when the members that contradict this one seem dead: they are evicted when it has joined.
 
-        The story: a group elects through ZooKeeper and loses power. Its operator turns to the control log, and starts
-        its workers anew. If they were refused beside the dead, these would never be evicted.
+        The story: a group elects through ZooKeeper and loses power. Its operator changes that to the control log, and
+        starts its workers again. If the dead members refused them, the dead would never be evicted.
 
         Raises:
             GroupRefused: one of them still writes.
@@ -391,7 +391,9 @@ class Member:
             if (error := refusal(self._leader_loop.joined, one.joined, self._settings)) is not None:
                 self._contradicting[name] = error
                 patience_ms = max(patience_ms, one.joined.session_timeout_ms)
-                self._log.warning("member.contradicted", by=name, why=error.what, effect="we wait to see if it lives")
+                self._log.warning(
+                    "member.contradicted", by=name, why=error.what, effect="this worker waits to see if it lives"
+                )
         until_s = self._clock.monotonic() + patience_ms / 1000
         while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):
             self._take(await self._control_log.read())
@@ -419,7 +421,7 @@ class Member:
             self._tell_changes(touched)
 
     def _refuse_beside(self, record: ControlRecord) -> None:
-        """Of two who contradict each other the later one yields, at the first sign of life of the earlier one.
+        """Of two members that contradict each other the later one yields, at the first record of the earlier one.
 
         Raises:
             GroupRefused: this record is one.
@@ -439,7 +441,7 @@ class Member:
                 "member.log_clock_stepped_back",
                 by_s=round(back_ms / 1000, 1),
                 why="the clock of a broker that led the control log was wrong, or is",
-                effect="none on who is alive or leads: that goes by what lies between two append times",
+                effect="none on sessions and leadership: these go by the differences of append times",
                 remedy="See to it that the clocks of the target's brokers agree.",
             )
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NewType
 from mm2py.connector import Flow, Kind, parse_flow
 
 MOST_TASKS: Final = 1_000_000
-"""In one text: a range that somebody else made up must not fill the memory."""
+"""In one text: a range that a foreign writer made up must not fill the memory."""
 _WHOLE: Final = "*"
 
 Ranges = dict[str, dict[str, dict[str, str]]]
@@ -85,10 +85,10 @@ def _partitions(span: str, most: int) -> range:
 
 
 MemberId = NewType("MemberId", str)
-"""Of one life of a worker process: hexadecimal, part of its transactional ids (``TransactionalId.process``)."""
+"""A member's id, hexadecimal, and part of its transactional ids (``TransactionalId.process``)."""
 
 NOBODY = MemberId("")
-"""In ``Assigned``: a task is taken from its owner and given to nobody."""
+"""In ``Assigned``: a task is taken from its owner, and has none from then on."""
 
 NOT_A_PARTITION = -1
 
@@ -99,7 +99,7 @@ UNDIVIDED: Final = (Kind.HEARTBEAT, Kind.CHECKPOINT)
 class TaskName(NamedTuple):
     """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
 
-    The task ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow's head: who owns it finds topics, makes remote
+    The task ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the coordinator's: its owner finds topics, makes remote
     topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats and checkpoints are such tasks of
     their kinds.
     """
@@ -115,7 +115,7 @@ class TaskName(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Under what a member writes: one producer id of one life of a flow there."""
+    """A producer of a member: one producer id of one attempt of a flow."""
 
     flow: Flow
     transactional_id: str | None
@@ -160,7 +160,7 @@ class Joined:
     election: str
     """``log`` or ``zookeeper``."""
     session_timeout_ms: int
-    """After so long without a record of it others may call it silent; it stops by itself before."""
+    """After so long without a record of it, its session may be expired by others; it stops by itself before."""
     checkpoints: tuple[Flow, ...] = ()
     """The flows whose checkpoints it may emit."""
 
@@ -172,7 +172,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A member is alive. Its own acknowledged beats are its leave to go on."""
+    """A heartbeat: a member is alive. It may write only while its heartbeats are acknowledged."""
 
     member: MemberId
     applied: Mapping[Flow, int] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """A member is about to write under a producer id: it must be fenced should the member fall silent."""
+    """A member is about to write under a producer id, which must be fenced if its session expires."""
 
     member: MemberId
     writer: Writer
@@ -197,7 +197,7 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Which partitions a flow copies, by the owner of its head. A topic with 0 partitions is copied no more."""
+    """Which partitions a flow copies, by its coordinator. A topic with 0 partitions is copied no more."""
 
     member: MemberId
     flow: Flow
@@ -213,7 +213,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A member wants to lead. It counts if it is the next leader epoch and nobody leads."""
+    """A member claims leadership. It counts if it is the next leader epoch, and the group has no leader."""
 
     member: MemberId
     leader_epoch: int
@@ -225,7 +225,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The leader leads no more, and stays a member: its election backend has withdrawn its leave."""
+    """The leader leads no more, and stays a member: its election backend does not let it lead."""
 
     member: MemberId
     leader_epoch: int
@@ -233,7 +233,7 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The leader gives tasks to members; what is not named stays where it is. Counts when all its parts are read."""
+    """The leader assigns tasks; those that are not named keep their owners. It counts when all its parts are read."""
 
     member: MemberId
     leader_epoch: int
@@ -245,17 +245,17 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The earlier owner of tasks that were given to others has drained them: all it sent was answered."""
+    """The previous owner of tasks has drained them: all it sent was answered."""
 
     member: MemberId
     generation: int
-    """Of the view in which it had to release them: a late duplicate frees nothing that was handed over after that."""
+    """Of the view in which it had to release them: a late duplicate releases nothing that was assigned after that."""
     tasks: frozenset[TaskName]
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The leader declares a silent member dead: whatever it still writes to the control log is void."""
+    """The leader evicts a member whose session has expired: what it still writes to the control log is void."""
 
     member: MemberId
     leader_epoch: int
@@ -264,14 +264,14 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Producer ids were shut out of the internal topics of their flow: positions stand still from here on."""
+    """Producers were fenced in the internal topics of their flow: they store no more positions."""
 
     member: MemberId
     leader_epoch: int
     of: MemberId | None
-    """The member that is now fenced whole; None: producers of lives that the control log does not know."""
+    """The member whose producers are now all fenced; None: producers that the control log does not know."""
     epochs: Mapping[int, int]
-    """The fence epoch of each producer id: whoever fences it elsewhere goes on with this one."""
+    """The fence epoch of each producer id. A fence of it elsewhere goes on with this one."""
     unfenced: Mapping[int, str] = field(default_factory=dict)
     """Producer ids that could not be fenced, and why."""
 
@@ -301,7 +301,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A record of a younger mm2py that an older one may pass over. Still a sign of life, else verdicts would differ."""
+    """A record of a younger mm2py that an older one may skip. It still shows that its member lives."""
 
     member: MemberId
     kind: str

@@ -140,7 +140,7 @@ class ConfigTable:
                 remedy="Delete it, and let mm2py make it; or name another one by config.storage.topic.",
             )
         if topic.topic_id != self._topic_id:
-            self._topic_id = topic.topic_id  # made anew: what was read is of another topic
+            self._topic_id = topic.topic_id  # recreated: what was read is of another topic
             self._forget()
         return topic
 
@@ -154,7 +154,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Somebody was quicker; nothing was changed. ``config`` counts."""
+    """Another writer was quicker; nothing was changed. ``config`` counts."""
 
     config: FlowConfig | None
 
@@ -209,7 +209,7 @@ class ConfigLog(ConfigTable):
             winner = winner_of(self.records.writes_behind(known), basis, ours.write_id)
             if winner is None:
                 return await self._settle(ours)
-            if _write_id_of(self.records.flow) == ours.write_id:  # else somebody has put them back already
+            if _write_id_of(self.records.flow) == ours.write_id:  # else another worker has put them back already
                 await self._append(self._writer, replace(storable(winner), version=ours.version + 1), ours.write_id)
             return Lost(self.config)
 
@@ -269,10 +269,10 @@ class ConfigLog(ConfigTable):
             return Lost(self.config)
 
     async def versions(self, report: Callable[[str], None]) -> AsyncIterator[FlowConfig | None]:
-        """Yield what counts each time that it has changed, as long as somebody asks; None: there is nothing any more.
+        """Yield what counts each time that it has changed; None: nothing is stored any more.
 
         Args:
-            report: is told why it cannot be read just now, each time.
+            report: is told, each time, why it cannot be read.
         Raises: as ``read``, what does not pass.
         """
         known = self.config

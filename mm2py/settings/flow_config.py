@@ -84,8 +84,8 @@ def counting(records: ConfigRecords) -> FlowConfig | None:
 def storable(config: FlowConfig) -> FlowConfig:
     """Return a record's settings without those that may not be stored.
 
-    The story: somebody has written addresses and a password under our key by hand. Whoever notes a file, takes a change
-    back or stores again what was lost would copy them, also to where Connect's readers look. What a younger mm2py knows
+    The story: an operator has written addresses and a password under our key by hand. A worker that stores these
+    settings again would copy them, also to where Connect's readers look. What a younger mm2py knows
     is kept, unless it looks like one of these.
     """
     known, is_younger = stored_keys(), _number_of(config.written_by) > _number_of(__version__)
@@ -147,7 +147,7 @@ def decide(
         file: what this worker's file says.
         runners: the other workers alive that run the flow, whatever version they have applied.
         apply: ``--apply``: the operator wants this file.
-        lost_to: who was quicker when this worker wanted to store its file: somebody alive, seen or not.
+        lost_to: what another live worker stored, when this one wanted to store its file.
     """
     wanted = _taken(stored, file, Writer.APPLY if apply else Writer.FILE)
     if stored is None:
@@ -178,8 +178,8 @@ def decide(
 def depends_on_runners(
     stored: FlowConfig | None, file: FlowProperties, *, apply: bool = False, lost_to: FlowConfig | None = None
 ) -> bool:
-    """Whether it matters to ``decide``, with the same arguments, that somebody else runs the flow."""
-    alone, beside = (decide(stored, file, runners=who, apply=apply, lost_to=lost_to) for who in ((), ("somebody",)))
+    """Whether it matters to ``decide``, with the same arguments, that another worker runs the flow."""
+    alone, beside = (decide(stored, file, runners=who, apply=apply, lost_to=lost_to) for who in ((), ("another",)))
     return alone != beside
 
 
@@ -189,7 +189,7 @@ def _taken(stored: FlowConfig | None, file: FlowProperties, by: Writer) -> FlowC
 
 
 def changed(stored: FlowConfig | None, properties: FlowProperties, by: Writer) -> FlowConfig:
-    """Return what is to be stored in the place of ``stored``; who writes it adds its own name and the time.
+    """Return what is to be stored in the place of ``stored``; its writer adds its own name and the time.
 
     After a change by an operator all files that were seen before are unchanged, and so is one that says what stood
     there or what comes. What operators decide is kept apart: however often they do, it forgets no worker's file. After
@@ -238,7 +238,7 @@ def swapped(stored: FlowConfig | None) -> FlowConfig | None:
 
 
 def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfig | None:
-    """Return whose settings count of those that others wrote before our own, None if nobody did.
+    """Return which settings count of those that others wrote before our own, None if there are none.
 
     Of a writer that knew what stood right before its own, the write is good; others have lost, as we have.
 
@@ -275,7 +275,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Somebody who is none of us has overwritten or lost what we run: store it again."""
+    """No worker of mm2py has overwritten or lost what this worker runs: store it again."""
 
     config: FlowConfig
     why: str
@@ -323,8 +323,8 @@ class Part(Enum):
     OWN_TOPICS = "topics of mm2py's own that have to be made; those that are there stay as they are"
     STALLS = "after how long a silent partition is named"
     HEARTBEATS = "the heartbeat connector of the pair, and how its path is judged"
-    TASKS = "all of the flow: its tasks are drained and begun anew"
-    ON_OFF = "whether the flow copies at all: it is drained, or begun"
+    TASKS = "all of the flow: its tasks are drained, and restart"
+    ON_OFF = "whether the flow copies at all: it is drained, or starts"
 
     @property
     def is_in_place(self) -> bool:

@@ -1,6 +1,6 @@
 """Starts the connectors of a worker's flows, keeps them going, and stops them in order.
 
-Answers to the herders of MM2's dedicated mode, one for each flow. A connector that fails is begun anew after a pause,
+Answers to the herders of MM2's dedicated mode, one for each flow. A connector that fails restarts after a pause,
 the source connector under a new producer id; one that is refused stays refused. None waits for another.
 """
 
@@ -22,7 +22,7 @@ from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
 
 HEALTHY_AFTER_S: Final = 120.0
-"""A connector that has run for so long is begun anew after a short pause, however often it failed before."""
+"""A connector that has run for so long restarts after a short pause, however often it failed before."""
 DRAIN_MOST_S: Final = 40.0
 """A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
@@ -88,7 +88,7 @@ class Plan:
     """How a connector is run."""
 
     begin: Callable[[int], Connector]
-    """Makes the connector for its given life: 0 the first, then 1, ..."""
+    """Makes the connector for the given attempt: 0, 1, ..."""
     schedule: ConnectorSchedule = field(default_factory=Always)
 
 
@@ -100,11 +100,11 @@ class RunningConnector:
     plan: Plan
     connector: Connector | None = None
     refused: Mm2Error | None = None
-    lives: int = 0
+    attempts: int = 0
     is_up: bool = False
-    """It runs just now: there is something to drain."""
+    """It runs: there is something to drain."""
     draining: asyncio.Task[None] | None = field(default=None, repr=False)
-    """It is being drained, because its turn ends: nobody drains it a second time."""
+    """It is being drained because its permit was revoked; a stop of the worker waits for this drain."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
@@ -134,7 +134,7 @@ class Herder:
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self._groups = groups
         self._in_doubt: set[Flow] = set()
-        """Flows that sent something which was not answered, in any life until now."""
+        """Flows that sent something which was not answered, in any attempt."""
         self._refused = dict(refused)
         self._is_refusal = is_refusal
         self._rng = rng
@@ -231,17 +231,17 @@ class Herder:
             try:
                 await running.plan.schedule.granted()
                 if self._stopping.is_set():
-                    return  # as below; nobody would drain it
+                    return  # as below; it would not be drained
                 begun_s = clock.time()
-                running.connector = running.plan.begin(running.lives)
-                running.lives += 1
+                running.connector = running.plan.begin(running.attempts)
+                running.attempts += 1
                 running.is_up = True
-                if await self._run_while_it_may(running, running.connector):
+                if await self._run_while_permitted(running, running.connector):
                     return
                 pause_s = 0.0
             except Mm2Error as error:
                 if self._stopping.is_set() and not running.is_up:
-                    return  # it was waiting for its turn, and the worker has left its group
+                    return  # it was waiting for its permit, and the worker has left its group
                 if self._is_refusal(error):
                     running.refused = error
                     log.error(f"{what}.refused", why=str(error))
@@ -270,43 +270,43 @@ class Herder:
 
     @staticmethod
     def _is_in_doubt(running: RunningConnector) -> bool:
-        """Whether a life that has ended undrained may have sent something that was not answered."""
+        """Whether an attempt that has ended undrained may have sent something that was not answered."""
         return running.is_up and running.connector is not None and running.connector.leaves_doubt
 
     def _refuse(self, running: RunningConnector) -> None:
-        """Leave a connector to others for good.
+        """Leave a connector to other workers for good.
 
-        The story: a life fails with a request unanswered, and the next one is refused before it has a producer id. To
-        the group the first one's is still the present one: partitions that were simply let go nobody would shut it out
-        of, and the request arrives among what the next owner copies.
+        The story: an attempt fails with a request unanswered, and the next attempt is refused before it has a producer
+        id. To the group the first producer is still the present one. If its partitions were just released, no worker
+        would fence it there, and the request would arrive among the records that the next owner copies.
         """
         in_doubt = self._is_in_doubt(running) or running.flow in self._in_doubt
         running.plan.schedule.withdraw()
         work = running.plan.schedule.release_refused(in_doubt=in_doubt)
         self._releasing.append(asyncio.create_task(work, name=f"{running.name} releasing"))
 
-    async def _run_while_it_may(self, running: RunningConnector, connector: Connector) -> bool:
-        """Run a connector until it ends, or its turn does; returns whether it has ended by itself."""
+    async def _run_while_permitted(self, running: RunningConnector, connector: Connector) -> bool:
+        """Run a connector until it ends, or its permit is revoked; returns whether it has ended by itself."""
         schedule = running.plan.schedule
         run = asyncio.create_task(connector.run(), name="connector")
-        ends = asyncio.create_task(schedule.revoked(), name="schedule")
+        revoked = asyncio.create_task(schedule.revoked(), name="schedule")
         try:
-            await asyncio.wait([run, ends], return_when=asyncio.FIRST_COMPLETED)
-            if not run.done() and ends.result():
-                await self._drain_in_turn(running, connector, run)
+            await asyncio.wait([run, revoked], return_when=asyncio.FIRST_COMPLETED)
+            if not run.done() and revoked.result():
+                await self._drain_revoked(running, connector, run)
             elif run.done():
                 await run
                 return True
         finally:
-            for task in (run, ends):
+            for task in (run, revoked):
                 task.cancel()
-            await asyncio.wait([run, ends])
+            await asyncio.wait([run, revoked])
             if not run.cancelled():
                 run.exception()
         await schedule.stopped(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
         return False
 
-    async def _drain_in_turn(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
+    async def _drain_revoked(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
         """Drain a connector that goes on to run; one that ends meanwhile has failed, or has nothing left to drain.
 
         Raises: what the connector failed with.
@@ -346,13 +346,13 @@ class Herder:
         return all(drained)
 
     async def _drain_into(self, at: ClusterAlias, live: Sequence[RunningConnector]) -> bool:
-        """Drain what leads to one target cluster, and leave its group. What leads to another one is not waited for.
+        """Drain the flows into one target cluster, and leave its group. Flows into other clusters are not waited for.
 
         The story: w1 stops, and one of its flows waits for an answer for half a minute. Its other flows have drained in
-        milliseconds; others go on with those meanwhile, as with what the slow one has let go. Heartbeats stop last, as
-        nobody else emits them before this worker has left.
+        milliseconds; other workers copy those meanwhile, and what the slow flow has released. Heartbeats stop last,
+        because no other worker emits them before this one has left.
         """
-        for running in self.connectors:  # also one that waits for its next life: it gets nothing more to wait with
+        for running in self.connectors:  # also one that waits for its next attempt: it gets no more tasks
             if running.flow.target == at and running.copies:
                 running.plan.schedule.withdraw()
         into = [running for running in live if running.flow.target == at]

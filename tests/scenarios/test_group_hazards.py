@@ -97,7 +97,7 @@ def test_unanswered_requests_of_a_failed_attempt_are_fenced_before_its_partition
         await asyncio.sleep(0.3)
         first.late_s = lambda *_: 0.0
         world.start()
-        await world.until(lambda: first.herder.connectors[0].lives > 1, within_s=60)
+        await world.until(lambda: first.herder.connectors[0].attempts > 1, within_s=60)
         await world.until(world.is_copied)
         await asyncio.gather(*first.under_way)
         await world.finish()
@@ -123,7 +123,7 @@ def test_a_worker_that_is_evicted_while_it_drains_does_not_return() -> None:
         world.write(name, 3)
         await stopping
         assert len(first.said("member.joined")) == 1
-        assert first.herder.connectors[0].lives == 1
+        assert first.herder.connectors[0].attempts == 1
         await asyncio.gather(*first.under_way)
         await world.finish()
         assert world.promises_once
@@ -170,7 +170,7 @@ def test_a_dead_worker_whose_previous_id_may_still_write_positions_lowers_the_gu
         world.write(name)
         for _ in range(2):  # with four workers none keeps three of six partitions
             world.start()
-        await world.until(lambda: dead.herder.connectors[0].lives > 1, within_s=60)
+        await world.until(lambda: dead.herder.connectors[0].attempts > 1, within_s=60)
         dead.late_s = lambda *_: 0.0
         await world.until(lambda: world.is_fully_assigned() and world.is_copied())
         await asyncio.sleep(5)
@@ -256,7 +256,7 @@ def test_partitions_that_move_away_and_back_in_one_incarnation_resume_where_the_
             assert await second.stop() == 0
             await world.until(world.is_fully_assigned)
         traffic.cancel()
-        assert first.herder.connectors[0].lives == 1
+        assert first.herder.connectors[0].attempts == 1
         await world.finish()
         assert world.promises_once
         assert guarantees(world) == {"exactly-once"}

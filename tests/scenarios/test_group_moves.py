@@ -71,7 +71,7 @@ def test_a_partition_reassigned_while_others_drain_is_drained_before_its_release
         first.slow_s = lambda *_: 0.0
         await world.finish()
         assert world.promises_once
-        assert first.herder.connectors[0].lives == 1
+        assert first.herder.connectors[0].attempts == 1
 
     run(scenario())
 
@@ -137,7 +137,7 @@ def test_an_excluded_partition_with_unanswered_batches_moves_with_its_outcome_un
             world.start()
             await world.until(lambda: bool(connector._ownership.to_release()))
         await world.until(world.is_fully_assigned)
-        assert first.herder.connectors[0].lives == 2
+        assert first.herder.connectors[0].attempts == 2
         await asyncio.gather(*first.under_way)
         await world.finish()
         assert world.promises_once

@@ -109,7 +109,9 @@ def test_newly_included_topics_are_copied_within_two_seconds_and_nothing_else_pa
         await world.finish()
         assert not [line for process in world.processes for line in process.events if "gap" in line["event"]]
         assert not [
-            process.said("partitions.not_started") for process in world.processes if process.said("partitions.not_started")
+            process.said("partitions.not_started")
+            for process in world.processes
+            if process.said("partitions.not_started")
         ]
 
     run(scenario())
