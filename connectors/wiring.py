@@ -43,11 +43,11 @@ from mm2py.worker.connector_schedule import HeartbeatSchedule, PathSchedule, Sou
 from mm2py.worker.herder import Herder, Plan
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
-"""Errors after which a connector is not begun again."""
+"""Errors after which a connector does not restart."""
 
 Connect = Callable[[Flow, ClusterSettings, float], Side]
-"""Opens connections to a cluster, for a flow, with a time-out of requests in seconds. Each call opens its own, which
-look names up for themselves: whoever does not answer is waited for by those only who asked."""
+"""Opens connections to a cluster, for a flow, with a request time-out in seconds. Each call opens its own connections,
+so that a slow answer holds up only the part that asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Means:
     budget: MemoryBudget
     log: FilteringBoundLogger
     name: str
-    """Of the worker, for people."""
+    """The worker's name, for logs and status."""
     metrics: Metrics = field(default_factory=Metrics)
     position_budget: PositionBudget = field(default_factory=PositionBudget)
 
@@ -70,7 +70,7 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
 
     Args:
         recopies: topics that may be copied once more from their start, by flow.
-        apply: all workers are to run by this file.
+        apply: all workers are to use the settings of this file.
     """
     configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
@@ -173,7 +173,7 @@ class _Copying:
             self._running.change(settings, parts)
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
-        """Connections are opened anew for another time-out only."""
+        """Return the connections with a time-out; new ones are opened for another time-out only."""
         if timeout_s not in known:
             known[timeout_s] = self._connect(timeout_s, of_source)
         return known[timeout_s]
@@ -225,7 +225,7 @@ def _group(configuration: Configuration, settings: GroupSettings, means: Means) 
     first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
     own = replace(
         first.target,
-        # A frozen broker that is asked who leads the control log must not hold the beats up for longer than a session.
+        # A frozen broker that is asked who leads the control log must not hold heartbeats up for longer than a session.
         request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
         client_id=f"{first.target.client_id or settings.name}|cluster",
     )

@@ -1,8 +1,8 @@
-"""How an incarnation of a flow starts: what must hold is seen to, in order, until no other can change its positions.
+"""How an attempt of a flow starts: conditions are checked in order, until no other process can change its positions.
 
-Answers to what Connect's worker and DistributedHerder do before MirrorSourceConnector starts: internal topics are made,
-offsets read. Unless told to be exact they trust a rebalance to have stopped the previous tasks; here previous
-producers are fenced, and only then the positions count.
+Answers to what Connect's worker and DistributedHerder do before MirrorSourceConnector starts: internal topics are
+created, offsets are read. Without exactly-once support they trust that a rebalance has stopped the previous tasks. Here
+previous producers are fenced first, and only then the positions are read.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from mm2py.topics.names import InternalTopic
 T = TypeVar("T")
 
 PATIENCE_S: Final = 15.0
-"""How long a flow waits for the status topic to be read, and for coordinators to list transactional ids, before it
-starts without. What a dead broker led is led again by then."""
+"""How long a flow waits for the status topic, and for the coordinators' lists of transactional ids, before it starts
+without them. Partitions of a dead broker have another leader by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a life knows when it may copy."""
+    """What an attempt knows when it may copy."""
 
     source_id: str | None
     target_id: str | None
     identity: ProducerIdentity
-    """Under what it writes first."""
+    """The first one that it writes under."""
     previous: PreviousProducers
     offsets_partitions: int
     positions: dict[tuple[str, int], StoredPosition]
-    """What was stored, by source topic and partition; nobody else can change it any more."""
+    """The stored positions, by source partition; no other process can change them any more."""
     fence_unknown: Callable[[], Awaitable[object]]
-    """Fences the producers in the positions that the group does not know; for the head, before it lists anything."""
+    """Fences producers of positions that the group does not know, before the flow coordinator lists partitions."""
 
 
 class Preparation:
-    """Of one attempt of a flow."""
+    """Prepares one attempt of a flow."""
 
     def __init__(self, context: FlowContext, gaps: KeptGaps) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class Preparation:
         if unfenced and context.must_be_exactly_once:
             raise ExactlyOnceImpossible(self._flow, unfenced)
         previous = PreviousProducers(context)
-        positions = await self._take_over(previous)
+        positions = await self._fence_previous(previous)
         return Prepared(
             source_id=source_id,
             target_id=target_id,
@@ -105,7 +105,7 @@ class Preparation:
             previous=previous,
             offsets_partitions=offsets_partitions,
             positions=positions,
-            fence_unknown=functools.partial(self._take_over, previous),
+            fence_unknown=functools.partial(self._fence_previous, previous),
         )
 
     async def _reach(self, side: Side, role: str) -> str | None:
@@ -129,8 +129,8 @@ class Preparation:
                     self._log.info("cluster.reached", cluster=side.alias, role=role)
                 return cluster_id
 
-    async def _take_over(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
-        """Fence the producers that may still write, and return positions that no other can change any more."""
+    async def _fence_previous(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
+        """Fence the producers that may still write, and return the positions, which they cannot change any more."""
         listed = await self._with_patience(
             functools.partial(self._list_transactions, previous),
             "asking coordinators for previous producers",
@@ -147,7 +147,7 @@ class Preparation:
         )
 
     async def _list_transactions(self, previous: PreviousProducers) -> dict[str, int]:
-        """Return the producer ids that coordinators know, by transactional id, and let ``previous`` know of them."""
+        """Return the producer ids that coordinators know, by transactional id, and tell ``previous`` about them."""
         listed: dict[str, int] = {}
         for broker in (await fetch_metadata(self._brokers, [])).brokers:
             for one in await transactions.list_transactions(self._brokers, broker):
@@ -168,7 +168,7 @@ class Preparation:
         return positions
 
     async def _with_patience(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str, why: str) -> T | None:
-        """Wait for an answer for a while. Without it copying goes on, unless exactly-once is a must: None then."""
+        """Wait for an answer, for a while only unless the flow must be exactly-once. Returns None without an answer."""
         context, must = self._context, self._context.must_be_exactly_once
         try:
             async with asyncio.timeout(None if must else PATIENCE_S):

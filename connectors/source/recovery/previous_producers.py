@@ -1,17 +1,15 @@
-"""Keeps a flow's transactional ids known to the target, so that a successor can still fence them (C2).
+"""The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
 
-The target forgets an id that no transaction has used for a week, under a living worker as well: data batches of ours
-never touch the coordinator. So an empty transaction is begun and aborted now and then, on a topic of its own that holds
-nothing but these markers. The epoch stays as it is.
+The story: w1 freezes with a position in flight. w2 reads the positions and starts. Then w1 wakes, its older position is
+stored after that of w2, and the next incarnation believes it (docs/broker-facts.md#h5). So every producer that may
+still write is fenced in the offsets topic first, and only then the positions are read.
 
-The producers of previous incarnations of a flow: which of them may still write, and how they are fenced.
+Three places name the producers: the group's control log, the positions, and the coordinators, which list the
+transactional ids that they know (``docs/decisions/0014-no-records-of-incarnations.md``).
 
-The story: w1 freezes with a position on its way. w2 reads the positions and starts. Then w1 wakes, its older position
-is stored behind that of w2, and the next incarnation believes it (H5 of docs/broker-facts.md). So every producer that
-may still write is fenced in the offsets topic first, and only then the positions count.
-
-Three places tell which producers there were: the group's control log, the positions, and the coordinators, which list
-the transactional ids that they know (``docs/decisions/0014-no-records-of-incarnations.md``).
+A successor can fence an id only while the target knows it. The target forgets an id that no transaction has used for a
+week, even while its worker lives, as our batches never reach the coordinator (docs/broker-facts.md#c2). So
+``KeepAlive`` starts and aborts an empty transaction now and then, in a topic that holds nothing else.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class KeepAlive:
         """Keep the ids alive until cancelled.
 
         Raises:
-            Fenced, EpochRefused: this life of the flow is over.
+            Fenced, EpochRefused: this attempt is over.
         """
         said, failed, pause_s = False, 0, 0.0
         is_due = False
@@ -101,14 +99,14 @@ class KeepAlive:
 
 
 SIDE_BY_SIDE: Final = 16
-"""So many previous producers are fenced at once: each takes some round trips, and a bad weekend leaves thousands."""
+"""How many previous producers are fenced at once: each takes some round trips, and there may be thousands."""
 PROOF_S: Final = 6.0
-"""How long ``fence_and_prove_each`` waits for markers in a topic, until it was said that they are waited for; once more
-as long for each hundred producers."""
+"""How long ``fence_and_prove_each`` waits for markers in a topic; longer than it takes to log the wait. As long again
+for each hundred producers."""
 
 
 class PreviousProducers:
-    """Of one incarnation of a flow."""
+    """The previous producers that one attempt of a flow knows."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -118,25 +116,25 @@ class PreviousProducers:
         self._own = context.producer_name
         self._ended = context.ended
         self._expired: set[int] = set()
-        """Producer ids of positions whose transactional ids no coordinator knows any more: the processes did not use
-        them for days, and the gate has ended their incarnations long before."""
+        """Producer ids of positions whose transactional ids no coordinator knows any more. Their processes have not
+        used them for days, and the gate ended those incarnations long before."""
         self._named: set[int] = set()
         """Producer ids in positions of this flow."""
         self.unfenced: str | None = None
-        """Why a producer could not be fenced, or looked for: then the flow is at-least-once."""
+        """Why a producer could not be fenced or found; the flow is at-least-once then."""
         self._producers: dict[int, PreviousProducer] = {}
 
     @property
     def known_ids(self) -> frozenset[int]:
-        """Producer ids of all known incarnations of this flow, this one too."""
+        """The producer ids of all known incarnations of this flow, also of this one."""
         group = self._ownership.known_producers.producers
         return frozenset({*self._incarnation.ids, *self._producers, *self._named, *self._ended, *group})
 
     def spares(self, transactional_id: str | None) -> bool:
-        """Whether it is not for this life to shut somebody out on its own account.
+        """Return whether another worker is to fence a producer.
 
-        Members of our group are shut out by its leader, once they have fallen silent; who is in nobody's group any more
-        by the flow's head, before it lists a partition. Lives of this process are always for the next one.
+        The leader fences members of the group when it evicts them. The flow coordinator fences producers of processes
+        that are not members any more, before it lists a partition. This process fences its own earlier attempts.
         """
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process:
@@ -146,7 +144,7 @@ class PreviousProducers:
         )
 
     def meet(self, transactional_id: str | None, producer_id: int, epoch: int) -> PreviousProducer:
-        """Learn of an earlier producer, or more of one."""
+        """Remember a previous producer, or a higher epoch of it."""
         known = self._producers.get(producer_id)
         if known is None:
             known = PreviousProducer(self._target, transactional_id, producer_id, epoch, rng=self._context.rng)
@@ -158,21 +156,21 @@ class PreviousProducers:
         return known
 
     def fence_of(self, stored: StoredPosition) -> Fence | None:
-        """Return what shuts out whoever stored a position, which names a producer; None if that one has stopped.
+        """Return the fence against the producer that a position names; None if it writes to this partition no more.
 
-        A member of the group that still writes has stopped writing here: else the partition would not be ours.
+        A member that still writes has released this partition: it would not be assigned to this worker otherwise.
         """
         if stored.producer_id is None or stored.producer_epoch is None:
-            raise AssertionError("a position that names no producer has nobody to be shut out")
+            raise AssertionError("the position names no producer that could be fenced")
         if stored.drained or stored.producer_id in self._expired:
             return None
         if stored.producer_id in self._incarnation.ids:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
-        if stored.producer_id in self._ended or self._has_let_go(stored.by, stored.producer_id):
+        if stored.producer_id in self._ended or self._has_released(stored.by, stored.producer_id):
             return None
         return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
 
-    def _has_let_go(self, transactional_id: str | None, producer_id: int) -> bool:
+    def _has_released(self, transactional_id: str | None, producer_id: int) -> bool:
         known_producers = self._ownership.known_producers
         if producer_id in known_producers.writing:
             return True
@@ -180,16 +178,16 @@ class PreviousProducers:
         return name is not None and name.process in known_producers.drained
 
     def learn_asked(self, stored: StoredPosition | None) -> None:
-        """Meet whom the position of a partition names that is to be copied from elsewhere, another group's too."""
+        """Remember the producer of a position that an operator's position replaces, also one of another group."""
         if stored is not None and stored.producer_id is not None and stored.producer_epoch is not None:
             self.fence_of(stored)
 
     def learn(self, positions: Iterable[StoredPosition]) -> None:
-        """Meet the producers that positions name.
+        """Remember the producers that positions name.
 
-        Processes of another group may copy other topics of this flow: they are left alone until a partition of theirs
-        is to be copied here. A producer that has expired is left alone too: positions of topics that are not copied any
-        more name it for ever.
+        A process of another group may copy other topics of this flow; it is not fenced before one of its partitions is
+        to be copied here. An expired producer is not fenced: positions of topics that are not copied any more name it
+        for ever.
         """
         for stored in positions:
             if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
@@ -199,7 +197,7 @@ class PreviousProducers:
                 self.fence_of(stored)
 
     def learn_listed(self, listed: Mapping[str, int]) -> None:
-        """Meet the producers that coordinators list, by transactional id, as far as the group does not know them.
+        """Remember the producers that coordinators list, by transactional id, and that the group does not know.
 
         The story: the control log was deleted, and a worker froze before it had stored its first position.
         """
@@ -217,9 +215,9 @@ class PreviousProducers:
     async def find_expired(self, positions: Iterable[StoredPosition], listed: Mapping[str, int]) -> None:
         """Find the producers in positions whose transactional ids have expired.
 
-        A coordinator leaves out silently what we may not see. So the right to DESCRIBE an id is looked at first.
+        A coordinator silently leaves out the ids that mm2py may not DESCRIBE, so that right is checked for each id.
 
-        Raises: KafkaError; retriable ones: ask again.
+        Raises: KafkaError; ask again after a retriable one.
         """
         unknown = {
             stored.by: stored.producer_id
@@ -236,17 +234,17 @@ class PreviousProducers:
             try:
                 await admin.find_coordinator(self._target, transactional_id, transactions=True)
             except BrokerRefused:
-                continue  # we may not see it, or there is no coordinator to ask
+                continue  # mm2py may not see it, or no coordinator answers
             self._expired.add(producer_id)
 
     async def fence_and_prove(self, topic: TopicMetadata) -> bool:
-        """Shut all earlier producers out of a topic; returns when that is proven, and whether there are any.
+        """Fence all previous producers in a topic. Returns when that is proven, and whether there are any.
 
         Args:
             topic: fresh metadata; every partition has a leader.
         Raises:
             ExactlyOnceImpossible: one of them cannot be fenced, and must be.
-            KafkaError: retriable ones; ask again.
+            KafkaError: a retriable one; ask again.
         """
         return await self._context.accompany(
             self._fence_and_prove(topic),
@@ -269,11 +267,11 @@ class PreviousProducers:
 
         async with FirstErrorGroup() as tasks:
             for number in range(min(SIDE_BY_SIDE, len(self._producers))):
-                tasks.create_task(take_turns(), name=f"shutting out {number}")
+                tasks.create_task(take_turns(), name=f"fencing {number}")
         return bool(self._producers)
 
     def note_unfenced(self, why: str, does: str = "records may be there twice", **where: str | int) -> None:
-        """A producer cannot be fenced. Raises: ExactlyOnceImpossible, where that must not be."""
+        """Log that a producer cannot be fenced. Raises: ExactlyOnceImpossible, if the flow must be exactly-once."""
         self.unfenced = why
         if self._context.must_be_exactly_once:
             raise ExactlyOnceImpossible(self._context.flow, why)
@@ -281,12 +279,12 @@ class PreviousProducers:
         self._context.log.warning("writer.unfenced", **where, why=why, effect=effect)
 
     async def fence_and_prove_each(self, remotes: Mapping[TopicPartition, TopicMetadata | None]) -> set[TopicPartition]:
-        """Shut earlier lives out of single partitions of remote topics.
+        """Fence all previous producers in single partitions of remote topics.
 
         Args:
-            remotes: remote topics by source partition. Nobody can write to a remote partition that is not there.
+            remotes: remote topics by source partition. A remote partition that does not exist needs no fence.
         Returns:
-            The source partitions where that is not proven: their remote partitions have no leader, or no markers came.
+            The source partitions where that is not proven: their remote partitions have no leader, or no marker came.
         Raises: as ``fence_and_prove``.
         """
         wanted: dict[str, tuple[TopicMetadata, list[TopicPartition]]] = {}

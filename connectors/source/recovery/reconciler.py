@@ -1,9 +1,9 @@
-"""Brings partitions to where an earlier writer left them, so that nothing is copied twice and nothing is left out.
+"""Finds where a previous producer left partitions, so that no record is copied twice and none is left out.
 
-The shell around ``mm2py.replication.recovery``: it fences the earlier writer, reads the remote partitions up to
-the marker that proves it and, where it wrote behind its position, the source records that belong to that. MirrorMaker 2
-copies again whatever came after the last stored offset. Each partition goes its own way; one without a leader waits by
-itself.
+The shell around ``mm2py.replication.recovery``: it fences the previous producer and reads the remote partitions up to
+the marker that proves the fence. If records were written behind the position, it also reads the source records that
+they are copies of. MirrorMaker 2 copies again what came after the last stored offset. Partitions are independent: one
+without a leader holds up no other.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stre
 from mm2py.replication.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
 
 END_PATIENCE_S: Final = 3.0
-"""How long the source may seem shorter than what was copied from it: a new leader's high watermark lags."""
+"""How long the source log may seem shorter than what was copied from it: a new leader's high watermark lags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A partition behind whose position records may stand."""
+    """A partition that may hold records behind its position."""
 
     part: CopiedPartition
     position: Position
-    """Where ``writer`` stood when it was last known. Its target offset is given."""
+    """The last known position of ``writer``. It has a target offset."""
     writer: Writer
     fence: Fence | None
-    """Shuts the writer out; None: it has stopped for good."""
+    """Fences the writer; None: it has stopped for good."""
     fence_epoch: int | None = None
-    """From this epoch on a marker proves that the writer is shut out; None: nothing will."""
+    """A marker of this epoch or a later one proves the fence; None: there is no proof."""
     known_ids: frozenset[int] = frozenset()
-    """Producer ids that are not foreign."""
+    """Producer ids of this flow; all others are foreign."""
     target_start: int = 0
-    """Where the remote partition begins by now."""
+    """Where the remote partition starts now."""
 
     @property
     def target(self) -> TopicPartition:
@@ -56,23 +56,23 @@ class Job:
     @property
     def target_offset(self) -> int:
         if self.position.target_offset is None:
-            raise AssertionError(f"{self.part.key}: nobody knows from where on to read the remote partition")
+            raise AssertionError(f"{self.part.key}: it is not known where to start reading the remote partition")
         return self.position.target_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job: the position to go on from; None if what was copied is gone."""
+    """The result of a job: the position to continue at; None if copied records are gone."""
 
     job: Job
     position: Position | None
     stored: int = 0
-    """So many records stood behind the position."""
+    """How many records were found behind the position."""
     by_content: bool = False
-    """The source reads differently than when it was copied, so the records themselves were compared."""
+    """The source reads differently now than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
     rewritten: tuple[int, int] | None = None
-    """Without a position: source offsets whose records were copied, and are others now."""
+    """Without a position: the source offsets whose records were copied and have been replaced."""
     lost_at: int = -1
     """Without a position: where the remote partition ends, or differs from what was written."""
 
@@ -94,7 +94,7 @@ class Reconciler:
         self._tails = LogReader(target, read_committed=False, rng=rng, channel="reconcile")
         self._walks = LogReader(source, read_committed=read_committed, rng=rng, channel="reconcile")
         self._committed_walks = LogReader(source, read_committed=True, rng=rng, channel="reconcile")
-        """Where records are read uncommitted by now, and were perhaps not when they were copied."""
+        """For records that are read uncommitted now, and were perhaps read committed when they were copied."""
         self._clock = context.clock
         self._rng = rng
         self._wanted = wanted
@@ -126,7 +126,7 @@ class Reconciler:
             tasks.create_task(self._run(tasks, group, done), name="reconcile")
 
     async def _run(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
-        """Take up those whose remote partitions have a leader; the others as soon as they have one."""
+        """Start the jobs whose remote partitions have a leader; the others as soon as they have one."""
         backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
         waiting = list(jobs)
         while waiting := [job for job in waiting if self._wanted(job.part)]:
@@ -134,7 +134,7 @@ class Reconciler:
             whole: list[Job] = []
             for job in (job for job in waiting if job.target in bounds):
                 start, end = bounds[job.target]
-                if end < job.target_offset:  # and no marker: the next life would find the log as long as it should be
+                if end < job.target_offset:  # a marker would make the log long enough again for the next attempt
                     done(Outcome(job, None, lost_at=end))
                 elif job.fence is None and end == job.target_offset:
                     done(Outcome(job, job.position._replace(target_leader_epoch=job.part.copier.target_leader_epoch)))
@@ -169,7 +169,7 @@ class Reconciler:
             await asyncio.sleep(backoff.next_s())
 
     def _walk(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
-        """Go on with partitions whose tails were read."""
+        """Continue with partitions whose tails were read."""
         walks: list[_WalkStretch] = []
         again: list[Job] = []
         for stretch in read:
@@ -180,7 +180,7 @@ class Reconciler:
             elif tail.cut_at is not None:
                 done(Outcome(job, None, lost_at=tail.cut_at))
             elif tail.has_holes and not job.part.rules.cleaned and job.target_start <= job.target_offset:
-                compare = self._compare(tasks, job, done)  # counting would lose what is missing
+                compare = self._compare(tasks, job, done)  # counting would leave out the missing records
                 tasks.create_task(compare, name="compare")
             elif not tail.stored:
                 done(_outcome(job, tail, job.position.source_offset, job.position.source_leader_epoch))
@@ -204,7 +204,7 @@ class Reconciler:
                 tasks.create_task(reader.read(mine, lambda read: self._judge(tasks, read, done)), name="walk")
 
     def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
-        """Go on with partitions whose source was walked."""
+        """Continue with partitions whose source was read."""
         walks: list[_WalkStretch] = []
         for stretch in read:
             assert isinstance(stretch, _WalkStretch)  # noqa: S101  (_begin_walks reads nothing else)
@@ -222,7 +222,7 @@ class Reconciler:
         self._begin_walks(tasks, walks, done)
 
     async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
-        """Counting does not do: read the tail once more, and look up the source's records in it."""
+        """Counting is not enough: read the tail again, and look up the source records in it."""
         stretch = _JobTail(job, self._clock, keep_records=True)
         await self._tails.read([stretch], lambda _: None)
         if not stretch.tail.is_whole:
@@ -232,7 +232,7 @@ class Reconciler:
         while job.part.key not in (bounds := await find_bounds(self._source, [job.part.key])):
             if not self._wanted(job.part):
                 return
-            await asyncio.sleep(backoff.next_s())  # the writer stays shut out: no marker is written once more for it
+            await asyncio.sleep(backoff.next_s())  # the fence stays: no second marker is written for it
         comparison = Comparison(
             job.position.source_offset,
             job.position.source_leader_epoch,
@@ -244,9 +244,9 @@ class Reconciler:
 
 
 async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return where logs begin and end; those whose leaders do not answer are left out.
+    """Return the starts and ends of logs; partitions whose leaders do not answer are left out.
 
-    Of remote partitions this is asked before a marker is written, which would hide that their ends are gone.
+    For remote partitions this is asked before a marker is written, as a marker would hide that the end is gone.
     """
     try:
         metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in partitions}), channel="reconcile")
@@ -286,7 +286,7 @@ class _JobTail(TailStretch):
 
 
 class _WalkStretch(PlannedStretch):
-    """A source partition from its position to where copying goes on."""
+    """A source partition from its position to where copying continues."""
 
     def __init__(self, job: Job, tail: Tail, walk: Walk | Comparison, read_committed: bool, clock: Clock) -> None:
         part = job.part

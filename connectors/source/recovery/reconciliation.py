@@ -1,13 +1,12 @@
-"""Partitions that were copied in this life and are not any more: under which producer id they begin again.
+"""Which partitions of a task are being reconciled, and what follows; and under which producer id partitions restart.
 
-Their sequences start anew at 0. The story: a right is taken away and given back, so a topic vanishes and returns; under
-its old id and epoch the target would know 0 from before, acknowledge the new records as repeats and drop them.
-
-Which partitions of a task are being reconciled, and what comes of it.
-
-Those that begin with a position of somebody who may have written on, one of our lives or MirrorMaker 2; and those whose
-own batches were neither acknowledged nor refused for certain, which come in crowds when a broker restarts: these are
+A partition is reconciled if it starts at a position behind which a previous incarnation or MirrorMaker 2 may have
+written, or if the outcome of its own batches is unknown. The latter come in crowds when a broker restarts, so they are
 gathered.
+
+A partition that restarts within an attempt starts its sequences at 0. The story: a right is revoked and granted again,
+so a topic vanishes and returns. Under its old producer id and epoch the target would know sequence 0, acknowledge the
+new records as repeats, and drop them. So it restarts under another producer id (``RestartState``).
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from mm2py.replication.reading.log_reader import LogReader
 from mm2py.replication.recovery import ForeignRecords, Tail, TailStretch, Writer
 
 PROOF_S: Final = 5.0
-"""How long a round waits for markers; partitions where they have not come by then begin in a later one."""
+"""How long a round waits for markers; partitions without one by then start in a later round."""
 
 
 class RestartState:
-    """Remembers what each may have been written under."""
+    """The identities that stopped partitions have been written under in this attempt."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -58,15 +57,15 @@ class RestartState:
             self._written_under.setdefault(part.key, set()).add(part.copier.identity)
 
     def started(self, parts: Iterable[CopiedPartition]) -> None:
-        """These begin again; one that is reconciled first has not come so far yet."""
+        """Forget partitions that have restarted; one that is reconciled first has not done so yet."""
         for part in parts:
             if part.copier.owns_position:
                 self._written_under.pop(part.key, None)
 
     async def identity_for(self, topics: Collection[str]) -> ProducerIdentity:
-        """Return under what partitions of topics begin: a producer id that none of them has been written under.
+        """Return the identity that partitions of topics start under: none of them has been written under it.
 
-        Raises: as ``Incarnation.further``.
+        Raises: as ``Incarnation.next_identity``.
         """
         used = {one for key, identities in self._written_under.items() if key[0] in topics for one in identities}
         if not used:
@@ -74,12 +73,12 @@ class RestartState:
         return await self._incarnation.next_identity(self._incarnation.latest(used))
 
     async def fence_and_prove(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
-        """Shut what may still be on its way out of remote partitions that nobody compares with their source.
+        """Fence requests that may be in flight to remote partitions that are not reconciled.
 
         Args:
-            remotes: remote topics by source partition; those that were not stopped in this life are passed over.
+            remotes: remote topics by source partition; those that were not stopped in this attempt are passed over.
         Returns:
-            The source partitions where no marker proves it yet (C3): they must not begin, and are tried once more.
+            The source partitions where no marker proves the fence yet (docs/broker-facts.md#c3): they must not start.
         Raises: as ``Incarnation.fence_itself``.
         """
         by_identity: dict[ProducerIdentity, list[TopicPartition]] = {}
@@ -101,7 +100,7 @@ class RestartState:
             return set(remotes)
         epoch = await self._incarnation.fence_itself(identity, [(remote.name, key[1]) for key, remote in led.items()])
         if epoch is None:
-            return set()  # a plain producer id: nothing shuts it out, and the guarantee says so
+            return set()  # a plain producer id cannot be fenced, and the guarantee says so
         writer = Writer(identity.producer_id, identity.epoch, 0)
         stretches = {}
         for key, remote in led.items():
@@ -120,7 +119,7 @@ GATHER_S: Final = 0.01
 
 @dataclass(slots=True)
 class _Count:
-    """What one round of reconciling found, for one line in the log."""
+    """The numbers of one round of reconciling, for one line in the log."""
 
     partitions: int = 0
     records: int = 0
@@ -129,7 +128,7 @@ class _Count:
 
 
 class Reconciliation:
-    """Runs the reconciler, and the resuming from MirrorMaker 2, for a task."""
+    """Runs the reconciler, and resumes from MirrorMaker 2, for a task."""
 
     def __init__(
         self,
@@ -145,12 +144,12 @@ class Reconciliation:
 
         Args:
             handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
-            met_gap: is told where others write.
+            met_gap: gets a gap for each partition that others write to.
         """
         self.foreign: set[str] = set()
         """Remote topics to which others write."""
         self.repeated: set[str] = set()
-        """Remote topics in which records of ours may stand twice."""
+        """Remote topics that may hold records of ours twice."""
         self._flow = context.flow
         self._exactly_once = context.must_be_exactly_once
         self._is_mixed = context.settings.many_to_one
@@ -170,19 +169,21 @@ class Reconciliation:
         self._news = asyncio.Event()
 
     def begin(self, jobs: Sequence[Job], behind_mm2: Sequence[CopiedPartition] = ()) -> None:
-        """Reconcile partitions with what an earlier life, or MirrorMaker 2, may have written."""
+        """Reconcile partitions that a previous incarnation, or MirrorMaker 2, may have written to."""
         self._jobs += jobs
         self._behind_mm2 += behind_mm2
         self._news.set()
 
     def lost_track(self, part: CopiedPartition) -> None:
-        """Reconcile a partition with what we may have written ourselves."""
+        """Reconcile a partition with unknown outcomes of our own batches."""
         self._in_doubt[part] = None
         self._news.set()
 
     def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
-        """Look who has written between two target offsets. Where others are known to write, only if the batch behind
-        them was sent twice: what they write is not all read once more."""
+        """Find out who has written between two target offsets.
+
+        If others are known to write there, only a batch that was sent twice is a reason to read their records.
+        """
         if self._is_mixed or (part.key in self._foreign_said and not effect.sent_before):
             return
         self._displaced.append((part, effect))
@@ -192,7 +193,7 @@ class Reconciliation:
         """Reconcile what comes in until cancelled.
 
         Raises:
-            Fenced: somebody has shut us out.
+            Fenced: another process has fenced us.
         """
         async with FirstErrorGroup() as tasks:
             while True:
@@ -201,7 +202,7 @@ class Reconciliation:
                 self._news.clear()
                 jobs, self._jobs = self._jobs, []
                 if jobs:
-                    tasks.create_task(self._reconcile(jobs, None), name="reconcile earlier lives")
+                    tasks.create_task(self._reconcile(jobs, None), name="reconcile previous incarnations")
                 behind_mm2, self._behind_mm2 = self._behind_mm2, []
                 if behind_mm2:
                     tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
@@ -243,11 +244,13 @@ class Reconciliation:
             )
 
     async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
-        """Find out who wrote there. Markers of our own lives are nobody's (M1, M6); records of theirs are copies of
-        which nothing was known."""
-        nobody = Writer(NO_PRODUCER_ID - 1, 0, 0)
+        """Find out who wrote there.
+
+        Markers of our own incarnations are not foreign (docs/broker-facts.md#m1); records of theirs are unknown copies.
+        """
+        no_writer = Writer(NO_PRODUCER_ID - 1, 0, 0)
         tails = {
-            part: Tail(effect.expected, nobody, fence_epoch=None, end=effect.stored_at)
+            part: Tail(effect.expected, no_writer, fence_epoch=None, end=effect.stored_at)
             for part, effect in displaced.items()
         }
         await self._reconciler.read_tails(tails)
@@ -277,7 +280,7 @@ class Reconciliation:
         self._handle(part, event)
 
     def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
-        """Make it known that records of ours stand where nobody knew of any; stop, if that must not be."""
+        """Report records of ours at offsets where none were expected; stop if the flow must be exactly-once."""
         self.repeated.add(part.target_topic)
         text = (
             f"{met.records} records stand in {part.target_topic}-{part.partition}, at offsets {met.first_offset} to"
@@ -287,7 +290,7 @@ class Reconciliation:
         self._say_unexpected(part, GapKind.REPEATED, text)
 
     def _say_foreign(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
-        """Make it known, once for each partition, that somebody else writes there; stop, if that must not be."""
+        """Report once for each partition that others write there; stop if the flow must be exactly-once."""
         if part.key in self._foreign_said or self._is_mixed:
             return
         self._foreign_said.add(part.key)
@@ -314,7 +317,7 @@ class Reconciliation:
 def rounds_of(
     displaced: Iterable[tuple[CopiedPartition, Displaced]],
 ) -> Iterable[Mapping[CopiedPartition, Displaced]]:
-    """Part what came up into rounds with each partition once: a read takes one stretch of it."""
+    """Divide stretches into rounds that hold each partition once, as a read takes one stretch of a partition."""
     rounds: list[dict[CopiedPartition, Displaced]] = []
     for part, effect in displaced:
         fitting = next((one for one in rounds if part not in one), None)
