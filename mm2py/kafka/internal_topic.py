@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mm2py.errors import FirstErrorGroup, Mm2Error
@@ -29,6 +29,7 @@ from mm2py.kafka.error_codes import (
     name_of,
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
+from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
@@ -186,7 +187,7 @@ class TopicWriter:
     async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
         async with self._locks.setdefault(partition, asyncio.Lock()):
             left = self._left.get(partition)
-            for chunk in [*([] if left is None else [left]), *_chunks(records)]:
+            for chunk in [*([] if left is None else [left]), *chunks(records, BATCH_RECORDS)]:
                 try:
                     await self._write_batch(partition, chunk)
                 except asyncio.CancelledError:
@@ -258,8 +259,3 @@ class TopicWriter:
         if answer.error_code and reaction_to(answer.error_code) is Reaction.REFRESH:
             self._leaders.pop(partition, None)
         return answer.error_code, answer.error_message
-
-
-def _chunks(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
-    for at in range(0, len(records), BATCH_RECORDS):
-        yield records[at : at + BATCH_RECORDS]

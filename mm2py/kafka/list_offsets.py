@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from kio.schema.types import BrokerId as KioBrokerId
 from kio.schema.types import TopicName
@@ -23,6 +23,7 @@ LATEST: Final = -1
 PARTITIONS_A_REQUEST: Final = 1000
 
 Leaders = Mapping[TopicPartition, BrokerId | None]
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ async def list_offsets(
     found: dict[TopicPartition, OffsetAnswer] = {}
     for leader, keys in by_leader(leaders).items():
         try:
-            for some in _chunks(keys):
+            for some in chunks(keys, PARTITIONS_A_REQUEST):
                 found |= await _ask(brokers, leader, _request(some, when, leader_epochs, read_committed=read_committed))
         except KafkaError as error:
             if not (skip_silent and error.worth_asking_again):
@@ -107,9 +108,10 @@ def by_leader(leaders: Leaders) -> dict[BrokerId, list[TopicPartition]]:
     return found
 
 
-def _chunks(keys: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    for at in range(0, len(keys), PARTITIONS_A_REQUEST):
-        yield keys[at : at + PARTITIONS_A_REQUEST]
+def chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    """Yield the items in parts of at most ``size``."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
 
 
 def _request(

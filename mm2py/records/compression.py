@@ -198,8 +198,7 @@ _LZ4_HEADER: Final = _LITTLE_SIZE.pack(_LZ4_MAGIC) + b"\x60\x40\x82"
 
 
 def _unlz4(data: Bytes, max_bytes: int) -> bytearray:
-    bound = _lz4_bound(memoryview(data))
-    return _decompress_into(Codec.LZ4, data, bound, max_bytes)
+    return _decompress_into(Codec.LZ4, data, _lz4_bound(memoryview(data)), max_bytes)
 
 
 def _lz4_bound(view: memoryview) -> int:
@@ -293,8 +292,7 @@ _CONTENT_SIZES: Final = (struct.Struct("<B"), struct.Struct("<H"), struct.Struct
 
 
 def _unzstd(data: Bytes, max_bytes: int) -> bytearray:
-    bound = _zstd_bound(memoryview(data))
-    return _decompress_into(Codec.ZSTD, data, bound, max_bytes)
+    return _decompress_into(Codec.ZSTD, data, _zstd_bound(memoryview(data)), max_bytes)
 
 
 def _zstd_bound(view: memoryview) -> int:

@@ -38,7 +38,7 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
-from mm2py.kafka.list_offsets import by_leader
+from mm2py.kafka.list_offsets import by_leader, chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
 
@@ -134,7 +134,7 @@ async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | N
 
 
 PARTITIONS_A_CALL: Final = 1000
-TAKEOVERS_MOST: Final = 10
+FENCE_ATTEMPTS_MOST: Final = 10
 CONCURRENT_PATIENCE_S: Final = 60.0
 """How long the coordinator may be busy ending a transaction before the id is given up: a marker written directly can
 block it (docs/broker-facts.md#h11)."""
@@ -188,10 +188,9 @@ class Markers:
             Overtaken: the epoch is no longer that of the id.
             BrokerRefused: the target does not grant the id.
         """
-        wanted = list(partitions)
-        for at in range(0, len(wanted), PARTITIONS_A_CALL):
+        for some in chunks(list(partitions), PARTITIONS_A_CALL):
             async with self._lock:
-                await self._write_some(producer_id, epoch, wanted[at : at + PARTITIONS_A_CALL])
+                await self._write_some(producer_id, epoch, some)
 
     async def _write_some(self, producer_id: int, epoch: int, wanted: Sequence[TopicPartition]) -> None:
         refused: set[TopicPartition] = set()
@@ -287,14 +286,14 @@ class PreviousProducer:
     async def fence(self, partitions: Collection[TopicPartition]) -> int:
         """See ``Fence.fence``."""
         async with self._lock:
-            for _ in range(TAKEOVERS_MOST):  # two processes that fence the same producer overtake each other
+            for _ in range(FENCE_ATTEMPTS_MOST):  # two processes that fence the same producer overtake each other
                 if self._fence_epoch is None:
-                    await self._take_over(partitions)
+                    await self._raise_fence_epoch(partitions)
                 if self._was_told and self._markers is not None and await self._has_no_coordinator():
                     self._markers = None  # the other worker had no coordinator either
                 self._was_told = False
                 epoch, markers = self._fence_epoch, self._markers
-                assert epoch is not None  # noqa: S101  (_take_over raises if it finds none)
+                assert epoch is not None  # noqa: S101  (_raise_fence_epoch raises if it finds none)
                 try:
                     if markers is None:
                         await self._write_directly(epoch, partitions)
@@ -316,7 +315,7 @@ class PreviousProducer:
         self._fence_epoch = epoch
         self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
 
-    async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
+    async def _raise_fence_epoch(self, partitions: Collection[TopicPartition]) -> None:
         """Raise the epoch of its transactional id. That counts only if the target answers the producer id that is to be
         fenced (docs/broker-facts.md#c2).
 

@@ -18,6 +18,7 @@ from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Plan, TargetRules
@@ -79,7 +80,7 @@ class LogReader:
         """
         wanted = {stretch.key: stretch for stretch in stretches}
         async with FirstErrorGroup() as tasks:
-            for chunk in _chunks(list(wanted.values())):
+            for chunk in chunks(list(wanted.values()), PARTITIONS_A_REQUEST):
                 tasks.create_task(self._serve({stretch.key: stretch for stretch in chunk}, done, tasks))
 
     async def _serve(
@@ -170,11 +171,6 @@ class LogReader:
         if finished:
             done(finished)
         return leads_all
-
-
-def _chunks(stretches: Sequence[Stretch]) -> Iterable[Sequence[Stretch]]:
-    for at in range(0, len(stretches), PARTITIONS_A_REQUEST):
-        yield stretches[at : at + PARTITIONS_A_REQUEST]
 
 
 _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
