@@ -127,7 +127,7 @@ def test_what_a_leaving_broker_still_answers_is_waited_for() -> None:
     two_brokers(story)
 
 
-def test_a_broker_that_names_nobody_is_not_believed() -> None:
+def test_metadata_without_brokers_are_not_believed() -> None:
     async def story(cluster: Cluster, named: dict[BrokerId, int], _: asyncio.Event, two: Server) -> None:
         connection = cluster._slots[TWO, "fetch"].connection
         named.clear()
@@ -380,7 +380,7 @@ def test_a_broker_that_takes_no_connection_is_not_asked_who_leads_either() -> No
     run(main())
 
 
-def test_a_broker_that_grants_no_fetch_session_is_named_once_whoever_reads_from_it(tmp_path: Path) -> None:
+def test_a_broker_that_grants_no_fetch_session_is_reported_once(tmp_path: Path) -> None:
     async def main() -> None:
         def answer(request: Request) -> bytes:
             return fetch_answer(request, session_id=0, partitions=[0, 1])
@@ -415,7 +415,7 @@ def test_a_broker_that_grants_no_fetch_session_is_named_once_whoever_reads_from_
     run(main())
 
 
-def test_nobody_overtakes_those_who_waited_for_a_connection() -> None:
+def test_requests_that_waited_for_a_connection_keep_their_order() -> None:
     """Batches of one partition wait for a new connection; one more comes in the very moment in which it is there."""
     sent: list[str] = []
 

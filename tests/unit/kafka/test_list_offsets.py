@@ -39,7 +39,7 @@ def a_cluster() -> ClusterModel:
 LEADERS = {("t", 0): ONE, ("t", 1): TWO, ("t", 2): None}
 
 
-def test_each_leader_is_asked_for_its_partitions_and_nobody_for_those_without_one() -> None:
+def test_each_leader_is_asked_for_its_partitions_and_partitions_without_one_are_left_out() -> None:
     async def scenario() -> None:
         cluster = a_cluster()
         assert await find_offsets(cluster, LEADERS, EARLIEST) == {("t", 0): 1, ("t", 1): 0}

@@ -133,7 +133,7 @@ def test_a_record_of_ours_that_is_not_as_we_write_it_is_named_with_its_place(fie
     assert text.startswith(f"{TOPIC}-0 at offset 41, mm2py-flow: ")
 
 
-def test_what_is_under_connects_key_behind_ours_was_written_by_somebody_else() -> None:
+def test_a_record_under_connects_key_behind_ours_was_written_by_another() -> None:
     records = ConfigRecords(TOPIC)
     ours(CONFIG, records)
     assert records.foreign is None

@@ -97,7 +97,7 @@ def test_a_mark_has_the_key_of_the_record_that_was_replayed() -> None:
         (encode_quarantined(Quarantined(PROVENANCE, NewRecord(b"", b"", 0))).headers[:1], "second header"),
     ],
 )
-def test_what_somebody_else_wrote_is_not_taken_for_a_record_in_quarantine(
+def test_a_foreign_record_is_not_taken_for_a_record_in_quarantine(
     headers: list[tuple[str, bytes | None]], why: str
 ) -> None:
     with pytest.raises(NotQuarantined, match=why):

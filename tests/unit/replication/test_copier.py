@@ -352,7 +352,7 @@ def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_
     assert type(copier.state) is Stalled
 
 
-def test_a_batch_that_is_stored_further_on_tells_of_somebody_else_and_copying_goes_on() -> None:
+def test_a_batch_stored_at_a_higher_offset_shows_a_foreign_writer_and_copying_continues() -> None:
     copier = copying()
     copier.handle(fetched(copier, batches(0, 2)))
     copier.handle(Acked(send_all(copier)[0].token, 100, 0.0))
@@ -385,7 +385,7 @@ def test_a_new_epoch_waits_for_what_is_on_its_way_under_the_old_one() -> None:
     assert (copier.identity, copier.position.source_offset) == (newer, 10)
 
 
-def test_a_batch_in_doubt_that_reads_differently_is_not_sent_under_its_sequence() -> None:
+def test_a_batch_of_unknown_outcome_that_reads_differently_is_not_sent_under_its_sequence() -> None:
     """It may be stored: another batch under its sequence would be taken for it, acknowledged, and dropped."""
     copier = copying()
     copier.handle(fetched(copier, batches(0, 2)))
@@ -398,7 +398,7 @@ def test_a_batch_in_doubt_that_reads_differently_is_not_sent_under_its_sequence(
     assert send_all(copier) == []
 
 
-def test_what_expires_in_doubt_is_reconciled_before_anything_follows() -> None:
+def test_batches_of_unknown_outcome_that_expire_are_reconciled_before_anything_follows() -> None:
     copier = copying()
     copier.handle(fetched(copier, batches(0, 2)))
     copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))

@@ -59,7 +59,7 @@ def lose(copier: Copier, steps: list[Outgoing]) -> list[Sending]:
     ids=["young", "old by now", "young, and an old one was sent behind it", "two young ones"],
 )
 @pytest.mark.parametrize("read_together", [True, False])
-def test_a_batch_in_doubt_that_has_aged_is_looked_for_and_not_sent_again(
+def test_an_old_batch_of_unknown_outcome_is_looked_up_and_not_sent_again(
     times: list[int], has_aged: bool, read_together: bool
 ) -> None:
     """It was young enough when it was sent. If the one behind it is stored, the target remembers us by that one."""
@@ -81,7 +81,7 @@ def test_a_batch_in_doubt_that_has_aged_is_looked_for_and_not_sent_again(
     assert copier.is_unsettled
 
 
-def test_a_batch_that_waits_behind_one_in_doubt_may_be_as_old_as_it_likes() -> None:
+def test_a_batch_behind_one_of_unknown_outcome_may_have_any_age() -> None:
     copier = begun()
     young, old = batch_of(10, YOUNG_MS), batch_of(20, OLD_MS)
     lose(copier, [young])
@@ -94,7 +94,7 @@ def test_a_batch_that_waits_behind_one_in_doubt_may_be_as_old_as_it_likes() -> N
     assert alone.batch == old
 
 
-def test_what_was_refused_for_certain_is_no_doubt_that_ages() -> None:
+def test_a_batch_that_was_certainly_refused_may_be_sent_again_at_any_age() -> None:
     """A partition lacks replicas for a day: what waits there was never stored, and is sent again without a fence."""
     copier = begun()
     step = batch_of(10, OLD_MS)
@@ -119,7 +119,7 @@ def test_while_the_is_end_unverified_itself_nothing_is_looked_for_in_it() -> Non
     assert copier.is_too_old_to_resend(LATER_RETAINED_AFTER_MS)
 
 
-def test_the_position_does_not_pass_a_batch_in_doubt_that_was_emptied_meanwhile() -> None:
+def test_the_position_does_not_pass_a_batch_of_unknown_outcome_that_was_emptied_meanwhile() -> None:
     """The source's cleaner kept its header alone, and a read ended behind it: it may be stored all the same. From
     behind it the target's records would be counted too far."""
     copier = begun()
@@ -128,7 +128,7 @@ def test_the_position_does_not_pass_a_batch_in_doubt_that_was_emptied_meanwhile(
     assert (copier.position.source_offset, type(copier.state)) == (10, Reconciling)
 
 
-def test_what_was_dropped_before_a_batch_in_doubt_is_passed_as_before() -> None:
+def test_steps_dropped_before_a_batch_of_unknown_outcome_are_passed_as_before() -> None:
     copier = begun()
     step = batch_of(12, YOUNG_MS)
     copier.handle(fetched(copier, [Dropped(12, 2, "aborted", 0), step]))
@@ -142,7 +142,7 @@ def test_what_was_dropped_before_a_batch_in_doubt_is_passed_as_before() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_drain_that_is_given_up_with_requests_unanswered_leaves_something_to_shut_out(answered: bool) -> None:
+def test_a_drain_that_is_given_up_with_requests_unanswered_leaves_a_producer_to_fence(answered: bool) -> None:
     """The story: a topic is removed upstream while its last requests hang. The life ends well an hour later, says that
     nobody has to be fenced, and the requests arrive."""
     copier = begun()
@@ -158,7 +158,7 @@ def test_a_drain_that_is_given_up_with_requests_unanswered_leaves_something_to_s
         assert (type(copier.state), copier.is_unsettled) == (Drained, True)
 
 
-def test_what_is_in_doubt_when_a_partition_is_drained_stays_so_whatever_is_found_later() -> None:
+def test_an_unknown_outcome_at_the_drain_of_a_partition_stays_unknown_whatever_is_found_later() -> None:
     """The story: a batch may be stored, and is being looked for; then the partition is to go to another worker. What
     is found comes too late to be taken up here, and the other one would begin at the old position, as after a clean
     move."""

@@ -231,7 +231,7 @@ def test_a_drain_leaves_a_record_that_is_not_yet_in_quarantine_where_it_is() -> 
     assert part.copier.position.source_offset == 0
 
 
-def test_a_batch_in_doubt_behind_a_bad_record_is_sent_under_a_higher_epoch_only() -> None:
+def test_a_batch_of_unknown_outcome_behind_a_bad_record_is_sent_only_under_a_higher_epoch() -> None:
     copier, (first, *others) = four_on_their_way()
     copier.handle(ProduceRefused(first.token, 87, None, 0.0))
     for sending in others:

@@ -214,7 +214,7 @@ def test_batches_that_were_passed_and_lost_are_not_merged_when_they_are_sent_aga
     assert part.new_epochs == []
 
 
-def test_a_merged_batch_in_doubt_waits_for_a_read_that_holds_it_whole() -> None:
+def test_a_merged_batch_of_unknown_outcome_waits_for_a_read_that_holds_it_whole() -> None:
     part = Partition(ten_small(), Target())
     part.read(MERGE_ALL)
     part.lose(part.send()[0])
@@ -230,7 +230,7 @@ def test_a_merged_batch_in_doubt_waits_for_a_read_that_holds_it_whole() -> None:
     assert part.new_epochs == []
 
 
-def test_a_merged_batch_in_doubt_that_never_comes_whole_again_is_given_up_and_nothing_is_lost() -> None:
+def test_a_merged_batch_of_unknown_outcome_that_never_comes_whole_again_is_given_up_without_loss() -> None:
     """Reads that stay small: a rate limit was set, or what stood at its end has expired. Waiting would be for ever."""
     part = Partition(ten_small(), Target())
     part.read(MERGE_ALL)
@@ -246,7 +246,7 @@ def test_a_merged_batch_in_doubt_that_never_comes_whole_again_is_given_up_and_no
     assert_in_order(part.target, 10, exact=False)
 
 
-def test_reads_that_bring_nothing_are_not_held_against_what_is_in_doubt() -> None:
+def test_reads_that_bring_nothing_do_not_count_against_batches_of_unknown_outcome() -> None:
     """Other partitions had filled the reply."""
     part = Partition(ten_small(), Target())
     part.read(MERGE_ALL)
@@ -261,7 +261,7 @@ def test_reads_that_bring_nothing_are_not_held_against_what_is_in_doubt() -> Non
 
 
 @pytest.mark.parametrize("cleaner", ["a batch is gone", "the last batch is gone"])
-def test_a_merged_batch_in_doubt_of_which_a_part_was_compacted_away_asks_for_a_new_epoch(cleaner: str) -> None:
+def test_a_merged_batch_of_unknown_outcome_with_a_part_compacted_away_needs_a_new_epoch(cleaner: str) -> None:
     part = Partition(ten_small(), Target())
     part.read(MERGE_ALL)
     (first,) = part.send()
@@ -290,7 +290,7 @@ def test_a_limit_that_was_lowered_costs_no_epoch_and_repeats_nothing(told: bool,
     assert (part.lease.holders, part.lease.extra) == (0, 0)
 
 
-def test_a_limit_that_nobody_tells_is_found_in_few_attempts() -> None:
+def test_an_unknown_limit_is_found_in_few_attempts() -> None:
     """Each refusal halves what is merged. Taking just less than was refused would take as many as there are batches."""
     part = Partition(Source([(at + 1, small(at, 1, bytes(500))) for at in range(1_500)]), SizedTarget(max_bytes=3_000))
     refused = 0
@@ -305,7 +305,7 @@ def test_a_limit_that_nobody_tells_is_found_in_few_attempts() -> None:
     assert 3 < refused <= 12
 
 
-def test_those_sent_behind_a_batch_that_is_too_large_are_cut_anew_with_it() -> None:
+def test_batches_sent_behind_one_that_is_too_large_are_cut_again_with_it() -> None:
     part = Partition(Source([(at + 1, small(at, 1, bytes(400_000))) for at in range(8)]), SizedTarget())
     part.rules = replace(part.rules, merged_max_bytes=900_000)
     part.source.batches[0] = (1, small(0))
@@ -323,7 +323,7 @@ def test_those_sent_behind_a_batch_that_is_too_large_are_cut_anew_with_it() -> N
     assert part.new_epochs == []
 
 
-def test_a_repeat_that_is_refused_for_its_size_stays_in_doubt() -> None:
+def test_a_repeat_that_is_refused_for_its_size_stays_of_unknown_outcome() -> None:
     """Stored, its answer lost, then the limit is lowered: the refusal of the repeat says nothing of the first."""
     part = Partition(ten_small(), SizedTarget())
     part.read(MERGE_ALL)

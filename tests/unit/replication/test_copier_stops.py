@@ -46,7 +46,7 @@ def gaps(effects: object) -> list[tuple[str, int | None, int]]:
     return [(str(one.kind), one.last_offset, one.go_on_at) for one in effects if isinstance(one, GapFound)]
 
 
-def test_a_gap_is_said_when_what_was_on_its_way_is_acknowledged() -> None:
+def test_a_gap_is_reported_when_the_batches_in_flight_are_acknowledged() -> None:
     copier, second, third = two_on_their_way()
     assert copier.handle(Diverged(3, 25)) == ()
     assert type(copier.state) is Stalled and copier.has_untold_gaps
@@ -65,7 +65,7 @@ def test_what_was_surely_refused_leaves_nothing_to_look_up() -> None:
 
 
 @pytest.mark.parametrize("stored", [10, 20, 30])
-def test_what_is_in_doubt_is_looked_up_before_the_gap_is_said(stored: int) -> None:
+def test_unknown_outcomes_are_looked_up_before_the_gap_is_reported(stored: int) -> None:
     copier, second, third = two_on_their_way()
     copier.handle(Diverged(3, 25))
     copier.handle(ProduceLost(second.token, "reset", 0.0))
@@ -78,13 +78,13 @@ def test_what_is_in_doubt_is_looked_up_before_the_gap_is_said(stored: int) -> No
     assert not copier.is_unsettled
 
 
-def test_a_gap_that_shows_before_an_earlier_life_is_looked_up_waits_for_that() -> None:
+def test_a_gap_found_during_the_lookup_of_a_previous_incarnation_waits_for_its_end() -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert copier.handle(UnexpectedMet("somebody")) == ()
     assert gaps(copier.handle(Reconciled(NEWER, Position(14, target_offset=15)))) == [("foreign-records", None, 14)]
 
 
-def test_a_gap_that_an_earlier_life_has_said_is_said_at_once() -> None:
+def test_a_gap_that_a_previous_incarnation_reported_is_reported_at_once() -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert gaps(copier.handle(UnexpectedMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
     assert type(copier.state) is Stalled and not copier.has_untold_gaps

@@ -76,7 +76,7 @@ def test_where_nothing_was_acknowledged_there_is_nothing_to_lose() -> None:
     assert len(send(copier)) == 1, "the first travels alone"
 
 
-def test_what_was_seen_before_the_last_doubt_does_not_settle_it() -> None:
+def test_an_end_seen_before_the_last_check_was_due_does_not_settle_that_check() -> None:
     copier = copying()
     copier.handle(TargetLed(5))
     asked = copier.end_checks
@@ -88,7 +88,7 @@ def test_what_was_seen_before_the_last_doubt_does_not_settle_it() -> None:
 
 
 @pytest.mark.parametrize("event", ["lost", 6, 3, 56, 100])
-def test_whoever_does_not_answer_or_does_not_lead_may_come_back_with_less(event: str | int) -> None:
+def test_a_leader_that_did_not_answer_or_leads_no_longer_may_come_back_with_less(event: str | int) -> None:
     copier = copying()
     sending = send(copier)[0]
     answer = ProduceLost(sending.token, "reset", 0.0) if event == "lost" else None
@@ -126,7 +126,7 @@ def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
     assert gap.go_on_at == copier.position.source_offset
 
 
-def test_a_doubt_that_came_up_during_a_reconciliation_is_settled_after_it() -> None:
+def test_a_check_of_the_target_that_is_due_during_a_reconciliation_is_made_after_it() -> None:
     copier = copying()
     copier.handle(ProduceRefused(send(copier)[0].token, 45, None, 0.0))
     copier.handle(TargetLed(5))

@@ -152,7 +152,7 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
-def test_what_a_read_of_a_partition_tells_is_nothing_to_one_that_began_anew_meanwhile(begins_anew: bool) -> None:
+def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: bool) -> None:
     """The story: a partition is taken out and put in again while a read is parked at the broker. That its log diverged
     where the old one stood would have stalled the new one before that was looked up."""
     handled: list[tuple[CopiedPartition, Event]] = []

@@ -15,7 +15,7 @@ def decided(kind: GapKind, source: SourcePolicy | None = None) -> Done:
     return decide(kind, on_source_gap=source, on_target_loss="stop")
 
 
-def test_unless_told_expired_records_are_passed_over_and_all_else_stops() -> None:
+def test_without_a_policy_expired_records_are_skipped_and_other_gaps_stop() -> None:
     """Stopping at expired records would let retention eat more of them."""
     assert {kind: decided(kind) for kind in GapKind} == {
         GapKind.EXPIRED: Done.CONTINUED,

@@ -153,7 +153,7 @@ def test_giving_back_more_than_was_taken_is_a_loud_defect() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_whatever_happens_nothing_leaks_and_nobody_starves(seed: int) -> None:
+def test_no_memory_leaks_and_no_reader_starves(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
         budget = MemoryBudget(100).open()

@@ -415,7 +415,7 @@ def test_a_batch_of_which_a_record_was_refused_is_cut_into_ever_larger_ones(code
     assert [seen.offset for seen in delivered(result.steps)] == [seen.offset for seen in [*records, *run_of(120, 9)]]
 
 
-def test_cutting_begins_anew_with_one_record_where_the_position_is() -> None:
+def test_cutting_restarts_with_one_record_at_the_position() -> None:
     result = planned(batch_of(run_of(0, 10)), wanted_offset=6, cut_until=10)
     assert [(step.first_offset, step.record_count) for step in outgoing(result.steps)] == [(6, 1), (7, 2), (9, 1)]
 
@@ -529,7 +529,7 @@ def test_control_batches_are_dropped_whatever_they_say(label: str, read_committe
     assert [record.offset for record in delivered(result.steps)] == [9]
 
 
-def test_a_control_record_of_a_type_nobody_knows_yet_is_dropped_and_ends_no_transaction() -> None:
+def test_a_control_record_of_an_unknown_type_is_dropped_and_ends_no_transaction() -> None:
     unknown = bytearray(marker(2, 5))
     at = unknown.index(b"\x08\x00\x00\x00\x00") + 3
     struct.pack_into(">h", unknown, at, 77)
@@ -686,7 +686,7 @@ def test_a_bomb_stops_the_plan_without_being_opened(codec: int) -> None:
     assert peak < 12_000_000
 
 
-def test_a_bomb_that_is_passed_is_nobody_s_business() -> None:
+def test_a_decompression_bomb_that_is_passed_is_not_decoded() -> None:
     bomb = batch_of([Seen(n, value=bytes(1_000_000)) for n in range(40)], codec=ZSTD)
     assert only(planned(bomb, rules=TargetRules(1 << 20, decompressed_max_bytes=1000))).reason is None
 

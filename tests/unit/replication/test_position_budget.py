@@ -51,7 +51,7 @@ def test_what_is_not_given_is_worth_asking_for_when_the_second_is_over() -> None
 
 
 @pytest.mark.walk(range(4))
-def test_whatever_flows_want_no_second_holds_more_than_the_limit_and_nobody_starves(seed: int) -> None:
+def test_no_second_holds_more_than_the_limit_and_no_flow_starves(seed: int) -> None:
     rng = random.Random(seed)
     budget = PositionBudget(100)
     accounts = [budget.open() for _ in range(rng.randint(1, 6))]

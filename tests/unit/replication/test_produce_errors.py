@@ -71,7 +71,7 @@ def test_each_answer_has_its_reaction(code: int, reaction: ProduceReaction, stor
 
 
 @pytest.mark.parametrize(("code", "reaction", "stored"), ROWS)
-def test_what_is_sent_again_keeps_its_sequence_and_after_a_fence_sequences_begin_anew(
+def test_a_batch_that_is_sent_again_keeps_its_sequence_and_after_a_fence_sequences_start_at_0(
     code: int, reaction: ProduceReaction, stored: Stored
 ) -> None:
     copier, second = one_on_its_way()
@@ -134,7 +134,7 @@ def test_a_batch_stored_behind_one_that_was_surely_refused_leaves_a_hole(
 
 
 @pytest.mark.parametrize("code", ALL)
-def test_a_code_that_is_not_in_the_table_leaves_its_batch_in_doubt(code: int) -> None:
+def test_a_code_that_is_not_in_the_table_leaves_the_outcome_unknown(code: int) -> None:
     error = produce_error(code)
     if code not in PRODUCE_ERRORS:
         assert error.stored is Stored.PERHAPS

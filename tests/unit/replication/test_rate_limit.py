@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mm2py.replication.reading.limits import RateLimit
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_no_read_waits() -> None:
     rate = RateLimit(None)
     rate.spend(10**12, 0.0)
     assert rate.wait_s(0.0) == 0.0

@@ -226,7 +226,7 @@ def test_what_expired_behind_the_last_copied_record_is_left_to_be_reported() -> 
     assert pair.resume() == 5
 
 
-def test_a_source_that_was_cut_back_and_filled_anew_is_not_taken_for_what_was_copied() -> None:
+def test_a_source_that_was_cut_back_and_refilled_is_not_taken_for_what_was_copied() -> None:
     pair = Pair()
     for _ in range(3):
         pair.produce(2)
@@ -289,7 +289,7 @@ def test_a_marker_below_the_fence_does_not_end_the_tail(raised_to: int) -> None:
     assert pair.tail(0, fence=E + 2).is_whole
 
 
-def test_a_tail_that_nobody_fenced_ends_where_it_was_told_and_counts_foreign_records_up_to_there() -> None:
+def test_a_tail_without_a_fence_ends_at_the_given_offset_and_counts_foreign_records_up_to_it() -> None:
     pair = Pair()
     pair.state.producer().append("t", 0, [b"1", b"2"])
     pair.state.producer().append("t", 0, [b"3"])

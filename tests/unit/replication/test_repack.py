@@ -154,7 +154,7 @@ def test_merging_ends_before_a_batch_that_cannot_be_taken_apart(what: str, codec
         assert merge(first, codec, as_codec=codec, max_bytes=1 << 20).data is None
 
 
-def test_a_first_record_without_a_timestamp_begins_no_merged_batch() -> None:
+def test_a_first_record_without_a_timestamp_starts_no_merged_batch() -> None:
     """aiokafka's builder takes -1 for "no first record yet", and gave it the second one's timestamp."""
     good = batch_of([PLAIN_ROW])
     assert merge([HORIZON_BEHIND, good], NONE, as_codec=NONE, max_bytes=1 << 20).data is None
@@ -731,7 +731,7 @@ def _cleaned(piece: Piece, how: str) -> Piece:
     return Piece(data, piece.first, piece.next_offset, records, None)
 
 
-def test_a_rebuilt_batch_in_doubt_does_not_part_those_merged_behind_it() -> None:
+def test_a_rebuilt_batch_of_unknown_outcome_does_not_split_merged_batches_behind_it() -> None:
     thinned = encode_records([(0, *PLAIN_ROW), (2, *PLAIN_ROW)], partition_leader_epoch=3)
     data = thinned + small(3) + small(4) + small(5)
     before = spans(planned(data).steps)

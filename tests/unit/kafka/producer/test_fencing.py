@@ -69,7 +69,7 @@ def test_a_fence_leaves_a_marker_of_its_epoch_in_each_partition() -> None:
     run_virtual(scenario())
 
 
-def test_an_id_that_answers_another_producer_fences_nobody_so_the_leaders_are_asked() -> None:
+def test_an_id_that_answers_another_producer_fences_nothing_so_the_leaders_are_asked() -> None:
     """C2: the target has forgotten the transactional id, its owner lives on."""
 
     async def scenario() -> None:
@@ -84,7 +84,7 @@ def test_an_id_that_answers_another_producer_fences_nobody_so_the_leaders_are_as
     run_virtual(scenario())
 
 
-def test_without_the_right_to_ask_the_leaders_it_is_not_fenced_and_that_is_said() -> None:
+def test_without_the_right_to_ask_the_leaders_a_producer_is_not_fenced_and_that_is_reported() -> None:
     async def scenario() -> None:
         cluster = make()
         _, earlier = await begin(cluster)
@@ -162,7 +162,7 @@ def test_one_who_was_fenced_cannot_raise_its_epoch_again() -> None:
     run_virtual(scenario())
 
 
-def test_many_partitions_in_doubt_at_once_raise_the_own_epoch_once() -> None:
+def test_many_partitions_of_unknown_outcome_raise_the_own_epoch_once() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, _ = await begin(cluster)
@@ -213,7 +213,7 @@ def test_many_who_fence_the_same_producer_with_the_epoch_of_one_raise_it_no_more
     run_virtual(scenario(), seed=seed)
 
 
-def test_who_is_overtaken_in_an_epoch_of_somebody_else_raises_it_anew() -> None:
+def test_a_worker_that_is_overtaken_in_the_epoch_of_another_raises_it_again() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, leader = await begin(cluster)
@@ -229,7 +229,7 @@ def test_who_is_overtaken_in_an_epoch_of_somebody_else_raises_it_anew() -> None:
     run_virtual(scenario())
 
 
-def test_an_epoch_of_somebody_else_that_was_raised_past_a_coordinator_that_had_forgotten_the_id_is_surpassed() -> None:
+def test_an_epoch_raised_by_another_worker_past_a_coordinator_that_had_forgotten_the_id_is_surpassed() -> None:
     """C2: the coordinator does not know this producer id any more, and the leaders of partitions write the markers."""
 
     async def scenario() -> None:
@@ -245,7 +245,7 @@ def test_an_epoch_of_somebody_else_that_was_raised_past_a_coordinator_that_had_f
 
 
 @pytest.mark.parametrize("transactional_id", [None, ID])
-def test_an_epoch_of_somebody_else_serves_where_there_are_no_coordinators(transactional_id: str | None) -> None:
+def test_an_epoch_raised_by_another_worker_serves_without_coordinators(transactional_id: str | None) -> None:
     async def scenario() -> None:
         cluster = make()
         cluster.transactions_available = False
@@ -258,7 +258,7 @@ def test_an_epoch_of_somebody_else_serves_where_there_are_no_coordinators(transa
     run_virtual(scenario())
 
 
-def test_who_is_overtaken_and_was_told_by_whom_goes_on_with_that_epoch() -> None:
+def test_an_overtaken_worker_continues_with_the_epoch_that_it_was_told() -> None:
     async def scenario() -> None:
         cluster = make()
         incarnation, leader = await begin(cluster)

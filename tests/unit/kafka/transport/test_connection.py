@@ -319,7 +319,7 @@ def test_a_reply_to_another_request_ends_the_connection() -> None:
     asyncio.run(main())
 
 
-def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
+def test_a_reply_without_a_request_ends_the_connection() -> None:
     async def main() -> None:
         stream, transport = open_stream()
         feed(stream, frame(0, b"hello"))
@@ -367,7 +367,7 @@ def test_a_broker_is_asked_and_answers(run: Run) -> None:
     run(main())
 
 
-def test_a_caller_that_went_away_leaves_its_reply_to_nobody(run: Run) -> None:
+def test_the_reply_to_a_cancelled_request_is_dropped(run: Run) -> None:
     async def main() -> None:
         go = asyncio.Event()
 
@@ -580,7 +580,7 @@ def test_a_request_that_is_no_read_and_no_write_obeys_a_quota_as_well(run: Run) 
     run(main())
 
 
-def test_nobody_waits_for_the_end_of_a_pause_on_a_connection_that_is_closed(run: Run) -> None:
+def test_closing_a_connection_ends_a_quota_pause(run: Run) -> None:
     async def main() -> None:
         async with server(lambda request: throttled(request, 60_000)) as broker:
             connection = await broker.connect()
@@ -652,7 +652,7 @@ def test_what_a_broker_remembers_is_not_sent_again(run: Run) -> None:
 
 
 @pytest.mark.parametrize("error", [70, 71, 106])
-def test_a_lost_fetch_session_is_opened_anew_within_the_same_call(run: Run, error: int) -> None:
+def test_a_lost_fetch_session_is_reopened_within_the_same_call(run: Run, error: int) -> None:
     async def main() -> None:
         def answer(request: Request) -> bytes:
             if sent_as(request)[1] > 0:
@@ -910,7 +910,7 @@ def test_who_accepts_and_says_nothing_is_given_up(run: Run) -> None:
     run(main())
 
 
-def test_nobody_at_the_port_is_said_as_the_system_says_it(run: Run) -> None:
+def test_a_port_without_a_listener_is_reported_in_the_words_of_the_system(run: Run) -> None:
     async def main() -> None:
         async with raw_server(lambda *_: asyncio.sleep(0)) as port:
             pass

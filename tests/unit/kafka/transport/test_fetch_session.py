@@ -251,7 +251,7 @@ def test_a_list_that_its_caller_changes_afterwards_is_compared_as_it_was() -> No
 @pytest.mark.parametrize(
     "code", [FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR]
 )
-def test_a_lost_session_is_opened_anew_without_the_caller_noticing(code: int) -> None:
+def test_a_lost_session_is_reopened_unnoticed_by_the_caller(code: int) -> None:
     client = Client(Broker())
     for _ in range(3):
         client.read(one())
@@ -325,7 +325,7 @@ def test_a_session_that_never_serves_is_not_asked_for_each_time() -> None:
     assert epochs(client.session, REFUSED_PAUSE_S)[1] == 0
 
 
-def test_a_session_that_ends_because_a_topic_was_made_anew_was_not_refused() -> None:
+def test_a_session_that_ends_because_a_topic_was_recreated_was_not_refused() -> None:
     session = FetchSession()
     fetch = session.next(request(one()), by_id=True, now_s=0.0)
     session.answered(fetch, FetchReply([FetchedPartition("a", 0, 0)], 0, session_id=9), waits=True, now_s=0.0)
@@ -353,7 +353,7 @@ def test_an_answer_of_another_session_ends_this_one() -> None:
     assert epochs(client.session, 0.0)[1] == 0
 
 
-def test_a_topic_made_anew_begins_a_session_anew() -> None:
+def test_a_recreated_topic_starts_a_new_session() -> None:
     client = Client(Broker())
     client.read(one())
     wanted: dict[Key, PartitionFetch] = {("a", uuid.uuid4(), 0): PartitionFetch(0, 5, 1)}
@@ -375,7 +375,7 @@ def test_nothing_wanted_closes_the_session() -> None:
     assert not client.broker.sessions
 
 
-def test_who_does_not_wait_is_told_where_the_log_ends_even_if_nothing_changed() -> None:
+def test_a_read_that_does_not_wait_gets_the_end_of_the_log_even_if_nothing_changed() -> None:
     client = Client(Broker(ends={(IDS["a"], 0): 5}))
     for _ in range(3):
         (part,) = client.read(one(), max_wait_ms=0).partitions

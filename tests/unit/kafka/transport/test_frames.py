@@ -25,7 +25,7 @@ def test_a_frame_has_exactly_its_size(size: int) -> None:
         assert len(memory.take(size, 0.0)) == size
 
 
-def test_nothing_is_written_over_what_somebody_still_reads() -> None:
+def test_no_block_is_overwritten_while_a_view_of_it_is_read() -> None:
     """The slice of a batch outlives its frame: in a queue, or half sent."""
     memory = FrameMemory()
     slices = []
@@ -60,7 +60,7 @@ def test_a_large_block_is_not_spent_on_a_small_frame() -> None:
     assert len(small) == LARGE - STEP_BYTES
 
 
-def test_blocks_that_nobody_needs_are_given_back_those_in_use_are_not() -> None:
+def test_unused_blocks_are_given_back_and_those_in_use_are_not() -> None:
     memory = FrameMemory()
     held = memory.take(LARGE, 0.0)
     held[:] = b"x" * LARGE

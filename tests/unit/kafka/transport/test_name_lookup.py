@@ -67,7 +67,7 @@ def server() -> Iterator[NameServer]:
     made.over.set()
 
 
-def test_an_address_is_asked_of_nobody(run: Run, server: NameServer) -> None:
+def test_an_address_needs_no_lookup(run: Run, server: NameServer) -> None:
     async def main() -> None:
         names = NameLookup(server.ask)
         for address in (LOCAL, "::1", "fe80::1%eth0"):
@@ -270,7 +270,7 @@ def test_dead_names_delay_no_connection_of_another_cluster(
     run(main())
 
 
-def test_who_waits_in_vain_is_told_that_it_was_for_a_name_server(run: Run, server: NameServer) -> None:
+def test_a_look_up_without_an_answer_names_the_name_server(run: Run, server: NameServer) -> None:
     async def main() -> None:
         with pytest.raises(BrokerUnreachable, match="no answer of a name server"):
             await connect("dead", 9092, client_id="c", timeout_s=0.05, names=NameLookup(server.ask))

@@ -440,7 +440,7 @@ def test_a_count_that_the_frame_cannot_hold_is_refused_before_anything_is_made_f
         wire.decode_fetch(bytearray(b"\0" * HEAD + body + b"\0" * 8), HEAD, 12, {})
 
 
-def test_a_topic_nobody_asked_for_is_malformed() -> None:
+def test_a_topic_that_was_not_requested_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"topic id .*7 was not asked for"):
         wire.decode_fetch(bytearray(fetch_frame(b"", 13)), HEAD, 13, {uuid.UUID(int=8): "other"})
 
