@@ -178,7 +178,7 @@ class TopicWriter:
         Raises:
             Fenced: another process has taken over; nothing more may be written.
             BrokerRefused: the target refuses for good; records of other partitions may have been written.
-        Cancelling may leave any of them written or not. The next write first sends again what was under way.
+        Cancelling may leave any of them written or not. The next write first sends again what was in flight.
         """
         async with FirstErrorGroup() as tasks:
             for partition, ours in records.items():

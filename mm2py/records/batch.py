@@ -200,11 +200,11 @@ def stamp(batch: memoryview | bytearray, producer_id: int, producer_epoch: int, 
     """Make ``batch`` ours, in place: base offset 0, no leader epoch, our producer fields, only the codec's attributes.
 
     The transactional and the delete horizon bit are taken away: the first would ask for a transaction, the second lets
-    the target's cleaner remove tombstones at the source's time (H6). The base timestamp stays, as timestamps in the
-    records are relative to it. Stamping again, for a resend under another sequence, is fine.
+    the target's cleaner remove tombstones at the source's time (docs/broker-facts.md#h6). The base timestamp stays, as
+    timestamps in the records are relative to it. Stamping again, for a resend under another sequence, is allowed.
 
     Args:
-        batch: exactly one batch of magic 2, writable. Its checksum has been verified: it is computed anew here.
+        batch: exactly one batch of magic 2, writable. Its checksum has been verified, and is computed again here.
         base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
     Raises:
         NotPassable: it is a control batch, or its timestamps are log append times. Brokers would take the latter and

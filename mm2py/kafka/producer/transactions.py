@@ -123,10 +123,10 @@ async def end_txn(
     *,
     channel: str = "control",
 ) -> None:
-    """Abort the transaction; its markers are under way when this returns, and the epoch stays as it is.
+    """Abort the transaction; its markers may be written after this returns, and the epoch stays.
 
     Raises:
-        BrokerRefused: INVALID_TXN_STATE, no transaction was begun since the producer id was asked for (after one that
+        BrokerRefused: INVALID_TXN_STATE, no transaction was started since the producer id was requested (after one that
             was aborted it succeeds, and does nothing); CONCURRENT_TRANSACTIONS, it is being aborted already; otherwise
             as ``add_partitions_to_txn``.
     """

@@ -32,7 +32,7 @@ from mm2py.kafka.security.tls import Tls, explain
 from mm2py.kafka.security.tokens import EndpointTokens, FileTokens, TokenSource
 
 RENEW_AT: Final = 0.85
-"""At this part of a session's life it is renewed; Kafka's clients choose at random from 0.85 to 0.95."""
+"""A session is renewed at this part of its lifetime; Kafka's clients choose at random from 0.85 to 0.95."""
 RENEW_AGAIN_S: Final = 1.0
 RENEWALS_APART_S: Final = 1.05
 """A broker takes an authentication within a second of the last one for a mistake and answers ILLEGAL_SASL_STATE

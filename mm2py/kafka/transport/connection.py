@@ -250,7 +250,7 @@ class Connection:
                 return await self._request_entity(request, timeout_s)
 
     async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
-        """Read within the connection's fetch session; beside one that is under way, outside of it."""
+        """Read within the connection's fetch session; beside another read, outside of it."""
         version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
         names = wire.names_by_id(request)
         session = self._fetch_session

@@ -70,7 +70,7 @@ class FetchSession:
 
     def __init__(self) -> None:
         self.is_busy = False
-        """A request is under way; another one has to go outside the session."""
+        """A request is in flight. Another one has to go outside the session."""
         self.is_refused = False
         """When the broker was last asked for a session it granted none, or it did not keep it until the next read."""
         self._session_id = NO_SESSION

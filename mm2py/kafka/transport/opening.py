@@ -62,7 +62,7 @@ class NameLookup:
 
         Where a name server is silent, or cannot be asked, the last known addresses are used. Its answer counts as soon
         as it comes, also that there is no such name any more: the address may be another cluster's by now. Cancelling
-        leaves the look-up under way; the next caller gets its answer.
+        leaves the look-up running; the next caller gets its answer.
 
         Raises: OSError, as ``socket.getaddrinfo``, or because no thread can be started.
         """

@@ -179,7 +179,7 @@ class Copier(CopierView):
         real, displaced = gaps.as_it_is(self.position), list[Effect]()
         expected, lost = real.target_offset, real.target_beyond(event.base_offset)
         if event.base_offset < 0 or (lost and entry.repeated):
-            where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "nobody knows where"
+            where = f"at offset {event.base_offset}" if event.base_offset >= 0 else "at an unknown offset"
             return self._lost_track(event.now_s, f"the target stored a batch {where}, it was expected at {expected}")
         if expected is not None and event.base_offset > expected:
             displaced.append(Displaced(expected, event.base_offset, sent_before=entry.repeated))
@@ -447,7 +447,7 @@ class Copier(CopierView):
         return self._stall(gaps, gap.text)
 
     def _stall_at_hole(self, refused: Entry) -> Sequence[Effect]:
-        """Stop: a batch is stored and the one before it is not. By sequences that one would count as stored."""
+        """Stop: a batch is stored and the one before it is not. Sequences would count the missing one as stored."""
         text = gaps_found.out_of_order(refused.batch.first_offset)
         return [Report("target.out_of_order", text), *self._stall(gaps_of(self.state).behind_a_hole(), text)]
 

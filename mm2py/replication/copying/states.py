@@ -36,7 +36,7 @@ class Reconciling(State):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storing(State):
-    """The position is on its way to the target. Nothing is read or sent until it is stored."""
+    """The position is being stored on the target. Nothing is read or sent until it is stored."""
 
     label: ClassVar[str] = "storing its position"
 

@@ -277,7 +277,7 @@ class _Planner:
             False if no batch that was sent reaches so far. Then nothing is planned.
         """
         sent_before, together = self.sent_before, self.together
-        while sent_before and sent_before[0][1] <= base_offset:  # that one was rebuilt, or its end is gone
+        while sent_before and sent_before[0][1] <= base_offset:  # it was rebuilt, or its end is gone
             sent_before.popleft()
             self._make_one(self.rules.max_message_bytes)
         if not sent_before:

@@ -92,7 +92,7 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
             return MergeRule(
                 middle,
                 TINY_COMPRESSED_BYTES,
-                "auto: more batches wait than may be under way, plain ones up to 64 KB are repacked",
+                "auto: more batches wait than may be in flight, plain ones up to 64 KB are repacked",
                 MIDDLE_RECORDS,
             )
 

@@ -105,7 +105,7 @@ class MemoryBudget:
             raise
 
     def serve(self) -> None:
-        """Let on whoever fits now, oldest first; nobody overtakes within an account."""
+        """Serve the waiting reads that fit now, oldest first, in order within each account."""
         held_up: set[MemoryAccount] = set()
         for waiter in list(self._waiters):
             if waiter.turn.done():
@@ -144,7 +144,7 @@ class MemoryAccount:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for memory of this account."""
+        """Whether a read waits for memory of this account."""
         return self._budget.is_waited_for(self)
 
     def take(self, size: int) -> None:
