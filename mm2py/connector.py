@@ -1,6 +1,6 @@
-"""A flow is one direction of replication, written ``A->B``; every setting and task belongs to one flow.
+"""A flow, which is one direction of replication, written ``A->B``; and the protocol of its connectors.
 
-What a connector offers to the worker that runs it, and what the worker hands to it.
+Every setting and task belongs to one flow. MM2 has the same three connectors for each pair of clusters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parse_flow(text: str) -> Flow:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a flow: its brokers, and how to ask whose they are."""
+    """One end of a flow: its brokers, and how to ask for the id of their cluster."""
 
     alias: ClusterAlias
     brokers: Brokers
@@ -57,7 +57,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """What a topic's copying looks like, summed over its partitions."""
+    """The copying of a topic, summed over its partitions."""
 
     topic: str
     remote_topic: str
@@ -71,12 +71,12 @@ class TopicStatus:
     lag_s: float | None
     problems: tuple[str, ...]
     copy_modes: tuple[str, ...] = ()
-    """How batches travel just now, with the reason; several where its partitions differ."""
+    """How batches are copied now, with the reason; several if its partitions differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """What a flow looks like from outside. ``state`` is a word, ``reason`` a sentence or empty."""
+    """A flow's status. ``state`` is a word, ``reason`` a sentence or empty."""
 
     flow: Flow
     state: str
@@ -85,13 +85,13 @@ class FlowStatus:
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
     positions_age_s: float = 0.0
-    """How long ago the position changed that waits longest to be stored: so much a crash has to reconcile."""
+    """How long the oldest change of a position has waited to be stored: after a crash so much is reconciled."""
     positions_problem: str = ""
-    """Which positions cannot be stored, and why, where that has lasted; empty while all can."""
+    """Which positions cannot be stored for a while now, and why; empty if all can."""
     heartbeat_age_s: float | None = None
-    """Age of the heartbeat that came over the flow last, by this machine's clock; None if none was seen."""
+    """The age of the last heartbeat that was copied, by this machine's clock; None if none was seen."""
     path_latency_ms: float | None = None
-    """How long that one took, from the emitter's clock to this machine's; below 0 where those differ more."""
+    """How long that heartbeat took, from the emitter's clock to this machine's; below 0 if the clocks differ more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Kind(StrEnum):
 
     SOURCE = "MirrorSourceConnector"
     CHECKPOINT = "MirrorCheckpointConnector"
-    """Workers share these tasks; none has any to offer yet."""
+    """mm2py has no such tasks yet."""
     HEARTBEAT = "MirrorHeartbeatConnector"
     PATH = "path"
     """Reads heartbeats back; MM2 has none of this kind."""
@@ -134,12 +134,12 @@ class Connector(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Settle what is under way, so that cancelling ``run`` afterwards repeats nothing later."""
+        """Settle what is in flight, so that cancelling ``run`` afterwards repeats no record later."""
         ...
 
     @property
     def leaves_doubt(self) -> bool:
-        """Whether something that was sent may be stored later, although it was drained or has never run."""
+        """Whether a request that was sent may be stored later, although the connector was drained."""
         ...
 
     def status(self) -> FlowStatus | PathStatus | None:

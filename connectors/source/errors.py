@@ -1,4 +1,4 @@
-"""What the source connector refuses to copy, and the way out of each. Refused is exactly what the error names."""
+"""What the source connector refuses to copy. Each error names exactly what is refused, and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FlowRefused(Mm2Error):
 
 
 class ExactlyOnceImpossible(FlowRefused):
-    """``exactly.once.source.support=enabled``, and the target does not let us fence."""
+    """``exactly.once.source.support=enabled``, and a producer cannot be fenced."""
 
     def __init__(self, flow: Flow, why: str) -> None:
         super().__init__(
@@ -24,7 +24,7 @@ class ExactlyOnceImpossible(FlowRefused):
 
 
 class CopyUncertain(FlowRefused):
-    """``exactly.once.source.support=enabled``, and nobody can tell what MirrorMaker 2 has copied already."""
+    """``exactly.once.source.support=enabled``, and it cannot be found out what MirrorMaker 2 has copied already."""
 
     def __init__(self, flow: Flow, partition: str, why: str) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class TopicRefused(Mm2Error):
 
 
 class TargetNotEmpty(TopicRefused):
-    """Nothing tells what of the remote topic's content is ours: copying on could repeat or mix records."""
+    """It is not known which records of the remote topic are ours: copying could repeat or mix records."""
 
     def __init__(self, flow: Flow, topic: str, remote: str, partitions: Iterable[int]) -> None:
         shown = sorted(partitions)
@@ -103,7 +103,7 @@ class TargetNotEmpty(TopicRefused):
 
 
 class Recreated(TopicRefused):
-    """A topic is not the one that the stored position speaks of."""
+    """A topic is not the one that its stored position is of."""
 
     def __init__(self, flow: Flow, topic: str, what: str) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class Recreated(TopicRefused):
 
 
 class NoPosition(TopicRefused):
-    """``auto.offset.reset=none`` forbids to choose where to start."""
+    """``auto.offset.reset=none`` forbids to choose a start."""
 
     def __init__(self, flow: Flow, topic: str) -> None:
         super().__init__(
@@ -135,7 +135,7 @@ class SeveralFlows(TopicRefused):
 
 
 class RemoteNameIllegal(TopicRefused):
-    """The remote topic's name is none that Kafka takes."""
+    """Kafka does not accept the name of the remote topic."""
 
     def __init__(self, flow: Flow, topic: str, remote: str, problem: str) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class RemoteTopicTooNarrow(TopicRefused):
 
 
 class TooManyPartitions(TopicRefused):
-    """The source has more than this flow may make on the target: a source must not be able to fill it up."""
+    """The source has more partitions than this flow may create on the target: a source must not fill the target up."""
 
     def __init__(self, flow: Flow, topic: str, partitions: int, *, most: int) -> None:
         super().__init__(

@@ -1,10 +1,9 @@
-"""Makes the remote topics of a flow: created with the source's partitions and configuration, widened when it grows.
+"""Creates the remote topics of a flow and adds partitions to them; notices upstream topics that were deleted or created
+again.
 
-Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror.
-
-Which copied topics are no longer what was copied: deleted upstream, out of sight, or made anew under the old name.
-
-MM2 goes on with whatever bears the name. Here the remote topic is kept as it is, and copying stops.
+Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror. When an upstream topic is
+created again under its old name, MM2 copies on into the same remote topic. Here copying stops, and the remote topic is
+kept.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from mm2py.topics.topic_configs import (
 )
 
 CHUNK: Final = 200
-"""Topics in one admin request: a cluster of ten thousand is described in pages."""
+"""Topics in one admin request; more are described in pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTopics:
-    """What a round found and made. Topics in neither map wait for the next round: the target was not ready."""
+    """What a round found and created. A topic in neither map waits for the next round: the target was not ready."""
 
     ready: Mapping[str, TopicMetadata]
-    """Remote metadata of each source topic that can be copied; it may have fewer partitions, see ``too_narrow``."""
+    """The remote topic of each source topic that can be copied; it may have fewer partitions, see ``too_narrow``."""
     refused: Mapping[str, TopicRefused]
     too_narrow: Mapping[str, RemoteTopicTooNarrow]
     created: Sequence[str]
@@ -72,7 +71,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class _Round:
-    """What one call of ``ensure`` found so far; ``room`` is how many partitions may still be made."""
+    """What one call of ``ensure`` has found so far; ``room`` is how many partitions may still be created."""
 
     settings: FlowSettings
     source: Brokers
@@ -83,7 +82,7 @@ class _Round:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def has_room(self, partitions: int) -> bool:
-        """Take so many partitions out of what may still be made, if there are so many."""
+        """Reserve room for partitions; returns whether there is enough."""
         if partitions > self.room:
             return False
         self.room -= partitions
@@ -98,13 +97,13 @@ async def ensure(
     *,
     partitions_elsewhere: int = 0,
 ) -> RemoteTopics:
-    """See to it that every remote topic exists and is wide enough.
+    """Make sure that every remote topic exists and has enough partitions.
 
     Args:
         topics: for each source topic its remote topic's name and its own metadata.
-        partitions_elsewhere: how many partitions the flow's other remote topics have; with all that are made here they
-            are never more than ``remote.partitions.max``, whatever the source cluster comes up with (S23).
-    Raises: as ``Brokers.send``; the next round takes up what was left.
+        partitions_elsewhere: how many partitions the flow's other remote topics have. Together with those created here
+            there are never more than ``remote.partitions.max``, whatever the source cluster shows.
+    Raises: as ``Brokers.send``; the next round continues.
     """
     remotes = await _describe(target, [remote for remote, _ in topics.values()])
     missing = [name for name, (remote, _) in topics.items() if _is_missing(remotes.get(remote))]
@@ -144,7 +143,7 @@ def _is_missing(topic: TopicMetadata | None) -> bool:
 
 
 async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) -> tuple[list[str], list[str]]:
-    """Return the topics whose remote topics were made, and those whose remote topics turned out to be there."""
+    """Return the topics whose remote topics were created, and those whose remote topics existed already."""
     settings, refused = now.settings, now.refused
     created: list[str] = []
     there: list[str] = []
@@ -184,7 +183,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
             name = origin[remote]
             if refusal is None:
                 created.append(name)
-            elif refusal.code == TOPIC_ALREADY_EXISTS:  # made a round ago, and not in the metadata yet
+            elif refusal.code == TOPIC_ALREADY_EXISTS:  # created a round ago, and not in the metadata yet
                 there.append(name)
             elif not refusal.retriable:
                 remedy = f"Grant CREATE on {remote} on {settings.target.alias}, or create it by hand."
@@ -199,17 +198,18 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
 async def _create_with_less(
     now: _Round, wanted: Mapping[str, NewTopic], refused: Mapping[str, BrokerRefused]
 ) -> dict[str, BrokerRefused | None]:
-    """Create topics without those of their settings that the target refuses; a single one must not keep a topic out.
+    """Create topics without the settings that the target refuses: one setting must not prevent a topic.
 
-    Brokers judge a topic's settings together, so each is asked for beside those that passed before it. Nothing is
-    created until all that can be had is known: a topic is never there without its settings. The story: the controller
-    is throttled, or moves, just when it is asked about ``cleanup.policy``. That says nothing of the setting; a topic
-    made without it would lose its old records to the default policy. So only a refusal of the content leaves a setting
-    out. After any other error, or no answer, the topic waits for the next round.
+    Brokers judge a topic's settings together, so each setting is tried beside those that passed before it. The topic is
+    created only when all settings have been tried, so it never exists without the accepted ones. The story: the
+    controller is throttled, or moves, just when it is asked about ``cleanup.policy``. A topic created without that
+    setting would lose its old records to the default policy. So only a refusal of the content leaves a setting out;
+    after any other error, or no answer, the topic waits for the next round.
+
     Args:
-        wanted: the topics, all settings included.
-        refused: what was answered to creating them so, for those that are to be created with less.
-    Returns: what was answered in the end, for topics that were answered about.
+        wanted: the topics with all their settings.
+        refused: the answers to creating them with all settings.
+    Returns: the last answer for each topic that was answered.
     """
     answers: dict[str, BrokerRefused | None] = {}
     bare = [replace(wanted[name], configs={}) for name in refused]
@@ -218,7 +218,7 @@ async def _create_with_less(
     answers |= {name: refusal for name, refusal in found.items() if refusal is not None}
     tried = Tried({name: [ConfigChange(*one) for one in _in_order(wanted[name].configs)] for name in fit})
     for name in tried.next_round():
-        tried.turned_down(name, str(refused[name]))  # all together, as was just answered
+        tried.turned_down(name, str(refused[name]))  # all settings together, as just answered
     while asked := tried.next_round():
         found = await admin.create_topics(
             now.target,
@@ -263,8 +263,8 @@ def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[s
         now.settings.config_filter,
     )
     if now.settings.replication_factor < 1 and MIN_INSYNC_REPLICAS in chosen:
-        # How many replicas the brokers give it is not known yet, and too many in sync would stop all writing (B80).
-        # The configuration sync sets it, once it can count them; without that nobody does, and that is said.
+        # The number of replicas is not known yet, and a higher min.insync.replicas would stop all writing. The
+        # configuration sync sets it when it can count them. Without the sync it is left out, and that is logged.
         in_sync = chosen.pop(MIN_INSYNC_REPLICAS)
         if now.settings.sync_topic_configs_interval_s is None or now.settings.sync_topic_configs_dry_run:
             off = "with replication.factor=-1 it is left to the configuration sync, which is switched off"
@@ -279,7 +279,7 @@ def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[s
 async def _widen(
     now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]], remotes: Mapping[str, TopicMetadata]
 ) -> list[str]:
-    """Add partitions where the source has more; never fewer, and never hashed into fewer."""
+    """Add partitions to remote topics that have fewer than their source topics."""
     narrow = {
         remote: (name, len(upstream.partitions))
         for name, (remote, upstream) in topics.items()
@@ -317,17 +317,17 @@ async def _widen(
 
 
 GONE_AFTER_ROUNDS: Final = 2
-"""A topic is taken for deleted when so many rounds in a row do not show it."""
+"""A topic counts as deleted when so many rounds in a row do not show it."""
 
 
 class Vanished:
-    """Looks at what each round of metadata shows of the topics that are copied."""
+    """Compares the copied topics with each round of metadata."""
 
     def __init__(self) -> None:
         self._rounds: dict[str, int] = {}
 
     def look(self, copied: Iterable[CopiedPartition], topics: Mapping[str, TopicMetadata]) -> Mapping[str, str | None]:
-        """Return the topics whose copying is to stop: with how they were made anew, or None if they are not there."""
+        """Return the topics whose copying must stop: with how they were created again, or None if they are gone."""
         widths: dict[str, int] = {}
         ids: dict[str, uuid.UUID | None] = {}
         for part in copied:
@@ -343,8 +343,7 @@ class Vanished:
             elif ids[name] not in {None, topic.topic_id}:
                 found[name] = f"it was deleted and made anew upstream{fewer(len(topic.partitions), width)}"
             elif ids[name] is None and len(topic.partitions) < width:
-                # Where there was no id; an upgrade of the brokers may give it one. A broker that has not heard yet of a
-                # topic's growth shows fewer, too.
+                # For brokers without topic ids. A broker that does not know new partitions yet shows fewer, too.
                 if self._again(name):
                     found[name] = f"it was deleted and made anew upstream{fewer(len(topic.partitions), width)}"
             else:
@@ -357,7 +356,7 @@ class Vanished:
 
 
 def say_gone(names: Iterable[str], log: FilteringBoundLogger) -> None:
-    """Say which topics are copied no more because they are not there."""
+    """Log the topics whose copying stops because they are gone."""
     lines = Notices(log)
     shared = {
         "why": "it was deleted, or mm2py may not see it any more",
@@ -369,10 +368,10 @@ def say_gone(names: Iterable[str], log: FilteringBoundLogger) -> None:
 
 
 def fewer(partitions: int, before: int) -> str:
-    """Return half a sentence about a topic that came back with fewer partitions; empty if it has as many or more."""
+    """Return half a sentence about a topic that was created again with fewer partitions; else an empty one."""
     return f", with {partitions} partition(s) instead of {before}" if partitions < before else ""
 
 
 def gone_while_down(positions: Iterable[tuple[str, int]], topics: Collection[str]) -> list[str]:
-    """Return the topics that have positions and are not on the source any more, in order."""
+    """Return the topics that have positions and do not exist on the source any more, in order."""
     return sorted({name for name, _ in positions} - set(topics))
