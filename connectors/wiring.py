@@ -38,7 +38,7 @@ from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.settings.config_log import ConfigLog
 from mm2py.settings.flow_config import Part
 from mm2py.settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
-from mm2py.topics.filters import PatternTooSlow, should_replicate
+from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import HeartbeatSchedule, PathSchedule, SourceSchedule
 from mm2py.worker.herder import Herder, Plan
 
@@ -245,13 +245,6 @@ def remote_heartbeats(settings: FlowSettings) -> str | None:
     """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
     topic = settings.policy.heartbeats_topic()
     try:
-        decision = should_replicate(
-            topic,
-            policy=settings.policy,
-            topic_filter=settings.topic_filter,
-            heartbeats_replication=settings.heartbeats_replication,
-            target_alias=settings.flow.target,
-        )
+        return settings.remote_topic(topic) if settings.replicates(topic) else None
     except PatternTooSlow:
         return None
-    return settings.policy.format_remote_topic(settings.flow.source, topic) if decision.replicate else None

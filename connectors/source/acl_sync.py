@@ -13,14 +13,12 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.refusals import Notices, in_lines
-from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
 from mm2py.kafka.error_codes import SECURITY_DISABLED
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import Brokers
 from mm2py.topics.acls import AclPlan, LeftOut, MissingAcls, TopicAcl, missing_acls, plan_acls
-from mm2py.topics.filters import should_replicate
 
 CHANNEL: Final = "sync.acls"
 
@@ -74,7 +72,7 @@ class AclSync:
         )
         if there is None:
             return
-        remotes = {str(settings.policy.format_remote_topic(flow.source, TopicName(name))) for name in topics | kept}
+        remotes = set(map(settings.remote_topic, topics | kept))
         missing = missing_acls(plan.wanted, there, remotes=remotes, most=settings.remote_acls_max)
         self._say_beyond(missing)
         self._print([*missing.denials, *missing.grants])
@@ -112,21 +110,11 @@ class AclSync:
 
     def _plan(self, found: Sequence[TopicAcl], topics: Collection[str], kept: Collection[str]) -> AclPlan:
         settings = self._context.settings
-
-        def replicates(name: str) -> bool:
-            return should_replicate(
-                TopicName(name),
-                policy=settings.policy,
-                topic_filter=settings.topic_filter,
-                heartbeats_replication=settings.heartbeats_replication,
-                target_alias=settings.flow.target,
-            ).replicate
-
         return plan_acls(
             found,
             policy=settings.policy,
             source_alias=settings.flow.source,
-            replicates=replicates,
+            replicates=settings.replicates,
             topics=topics,
             kept=kept,
         )

@@ -17,7 +17,6 @@ from connectors.source.discovery.discovery import Discovery
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.topic_sync import TopicConfigSync, repeat
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
 from mm2py.settings.flow_config import Part
 
 
@@ -139,5 +138,4 @@ class Schedules:
         return sum(self._ownership.listed.values())
 
     def _topics(self) -> dict[str, str]:
-        policy, source = self._context.settings.policy, self._context.flow.source
-        return {name: str(policy.format_remote_topic(source, TopicName(name))) for name in self._ownership.listed}
+        return {name: self._context.settings.remote_topic(name) for name in self._ownership.listed}

@@ -15,7 +15,7 @@ from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, wr
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName, parse_flow
+from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
@@ -159,7 +159,7 @@ async def append_to(
         stop_partitions: append also where the flow stops its partitions for it.
     """
     quarantine = _quarantine(settings)
-    remote = str(settings.policy.format_remote_topic(settings.flow.source, TopicName(selection.topic)))
+    remote = settings.remote_topic(selection.topic)
     found = await survey(target, quarantine, selection, remote)
     if found.unreadable:
         _say(f"{quarantine} has {found.unreadable} record(s) that mm2py did not write; they are left out.")

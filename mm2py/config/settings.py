@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.security.key_material import PLAINTEXT, Security, TlsSettings
 from mm2py.secret import Secret
-from mm2py.topics.filters import ConfigPropertyFilter, CopyModes, TopicFilter
+from mm2py.topics.filters import ConfigPropertyFilter, CopyModes, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
 
 T = TypeVar("T")
@@ -338,6 +338,20 @@ class FlowSettings:
     """Where it keeps the settings of its connectors, and mm2py what the workers of a flow share; on the target."""
     configs_topic_replication_factor: int
     group: str
+
+    def replicates(self, topic: str) -> bool:
+        """Tell whether the flow copies a topic of the source. Raises: PatternTooSlow."""
+        return should_replicate(
+            TopicName(topic),
+            policy=self.policy,
+            topic_filter=self.topic_filter,
+            heartbeats_replication=self.heartbeats_replication,
+            target_alias=self.flow.target,
+        ).replicate
+
+    def remote_topic(self, topic: str) -> str:
+        """Return the name of a topic's copy on the target."""
+        return str(self.policy.format_remote_topic(self.flow.source, TopicName(topic)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import Flow, Kind, Side, TopicName
+from mm2py.connector import Flow, Kind, Side
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election.candidate import make_backend
@@ -217,9 +217,8 @@ class Group:
         settings = self._flows.get(task.flow)
         if settings is None or not settings.many_to_one or not task.is_partition:
             return task
-        remote = settings.policy.format_remote_topic(task.flow.source, TopicName(task.topic))
         first = min(flow for flow, one in self._flows.items() if one.many_to_one)
-        return TaskName(first, Kind.SOURCE, str(remote), task.partition)
+        return TaskName(first, Kind.SOURCE, settings.remote_topic(task.topic), task.partition)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer. Without one no flow even asks its source, so this says it every few seconds."""

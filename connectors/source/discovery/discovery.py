@@ -29,7 +29,6 @@ from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.refusals import RefusedConfigs, RefusedTopics
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import TopicPartition
@@ -37,7 +36,7 @@ from mm2py.records.control_record import TopicClaim
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.states import Stalled
-from mm2py.topics.filters import PatternTooSlow, should_replicate
+from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 
 LOOK_AGAIN_MOST_S: Final = 30.0
@@ -157,20 +156,12 @@ class Discovery:
             if topic.is_internal or topic.error_code or not topic.partitions:
                 continue
             try:
-                decision = should_replicate(
-                    TopicName(name),
-                    policy=self._context.settings.policy,
-                    topic_filter=self._context.settings.topic_filter,
-                    heartbeats_replication=self._context.settings.heartbeats_replication,
-                    target_alias=self._flow.target,
-                )
+                if self._context.settings.replicates(name):
+                    wanted[name] = topic
+                else:
+                    self._passed_over.add(name)
             except PatternTooSlow as error:
                 self._refused.note({name: Undecided(self._flow, name, error)})
-                continue
-            if decision.replicate:
-                wanted[name] = topic
-            else:
-                self._passed_over.add(name)
         return wanted
 
     async def _start_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
@@ -328,7 +319,7 @@ class Discovery:
         refuse_another_source(self._flow, self._context.settings.group, here=self._source_id, there=there)
 
     def _remote(self, topic: str) -> str:
-        return str(self._context.settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+        return self._context.settings.remote_topic(topic)
 
     def _taken(self, topic: str) -> SeveralFlows | None:
         """Return why a topic must not be copied, if another flow has listed its remote topic before."""

@@ -20,7 +20,6 @@ from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.resume_from_mm2 import SEARCHING
-from mm2py.connector import TopicName
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
@@ -462,7 +461,7 @@ class StartingOffsets:
         )
 
     def _remote_name(self, topic: str) -> str:
-        return str(self._context.settings.policy.format_remote_topic(self._flow.source, TopicName(topic)))
+        return self._context.settings.remote_topic(topic)
 
 
 def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
