@@ -90,7 +90,7 @@ class Balance(Generic[K]):
             for item in reversed(group.items):
                 group.held[item.at].append(item)
         to_fill = list(self._joined)
-        # Ends: every move makes the sum of squared loads smaller, and nobody is filled twice.
+        # Ends: every move makes the sum of squared loads smaller, and no place is filled twice.
         while sum(self._relieve(group) for group in self._groups) or to_fill:
             if to_fill:
                 self._fill(to_fill.pop(0))
@@ -204,7 +204,7 @@ W = TypeVar("W", bound=Ordered)
 
 @dataclass(frozen=True, slots=True)
 class Piece(Generic[K]):
-    """What one worker runs alone, such as a target partition; several flows where sources are merged into one."""
+    """What one worker runs, such as a target partition; of several flows where sources are merged into one."""
 
     key: K
     bytes_per_s: float
@@ -241,7 +241,7 @@ def assign(
         current: where pieces are now; workers that are gone and keys that are unknown do not matter.
         tasks_max: on how many workers a flow's pieces may sit, >= 1; unbounded where absent. Bounded flows that are
             merged into one piece share the smallest of their bounds.
-        keeps: give away only what nobody runs, and move the rest only where these rules want it, not for balance.
+        keeps: assign only pieces without an owner; move the others only where these rules demand it, not for balance.
     Returns:
         A worker for every piece that some worker may run. Only where no single worker may run all flows that are
         merged with a bounded one can its bound be exceeded: records not copied are worse than a task too many.

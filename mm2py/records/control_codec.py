@@ -43,10 +43,10 @@ from mm2py.records.control_record import (
 )
 
 FORMAT_VERSION: Final = 1
-"""What is written. Where a higher one lays a kind out anew, the reader of that kind tells them apart by ``format``."""
+"""What is written. If a higher one changes the layout of a kind, its reader tells them apart by ``format``."""
 _FIRST_FORMAT: Final = 1
 _SKIPPABLE: Final = (Beat, Loads, Snapshot)
-"""Without these a reader judges no differently. A snapshot's state says by itself who can read it."""
+"""A reader judges the same without these. A snapshot's state says by itself which version can read it."""
 
 Fields = dict[str, Any]
 UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError)

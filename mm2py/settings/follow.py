@@ -272,7 +272,7 @@ class ConfigWatch:
         self._become(settings, config)
 
     async def _runners(self, others: Others, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
-        """Return who else runs the flow, and read what is stored again. The dead are waited for where it matters."""
+        """Return which others run the flow, and read the log again. Wait for the dead to be known where it matters."""
         for_sure = False
         while True:
             for_sure = for_sure or self._depends_on_runners(mine, lost_to)

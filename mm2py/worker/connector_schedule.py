@@ -77,7 +77,7 @@ class MemberSchedule:
         self.member.flow_ended(self._flow, in_doubt=in_doubt)
 
     def withdraw(self) -> None:
-        """The leader gives this worker's tasks of the flow to others, who wait until they are released."""
+        """The leader assigns this worker's tasks of the flow to others, which wait until they are released."""
         self._group.withdraw(self._flow)
 
     async def release_refused(self, *, in_doubt: bool) -> None:
@@ -223,7 +223,7 @@ class SourceSchedule(MemberSchedule):
         return self._current.settings
 
     async def granted(self) -> None:
-        """Wait also while the flow is switched off, and while what is stored cannot be read just now.
+        """Wait also while the flow is switched off, and while what is stored cannot be read.
 
         Raises:
             Mm2Error: as ``MemberSchedule``, ``may_store``; or what is stored cannot be run.

@@ -173,7 +173,7 @@ class Session:
         self._post(lambda: self._on_change(self))
 
     def _post(self, call: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 
     async def _answer(self, what: str, path: str, pending: Any) -> Any:
@@ -272,7 +272,7 @@ class ZooKeeperElection:
         """``cluster_id`` is the target cluster's; ``worker`` is written into our node, for people who look there."""
         assert group.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
         self.blocked: ElectionBlocked | None = None
-        """Why this worker cannot be elected just now; None if nothing prevents it."""
+        """Why this worker cannot be elected now; None if nothing prevents it."""
         self.path = f"{group.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"
         """The node whose children are the candidates."""
         self._settings: ZooKeeperSettings = group.zookeeper
@@ -356,7 +356,7 @@ class ZooKeeperElection:
                 asked_at_s = self._clock.boottime()
                 await session.write(f"{self.path}/{node.name}", self._worker)
                 self._set(Confirmation(node, asked_at_s, is_connected=session.connection is Connection.UP))
-        except NodeMissing:  # somebody deletes nodes
+        except NodeMissing:  # an operator deletes nodes
             self._set(None)
             raise
         self._backoff.reset()
