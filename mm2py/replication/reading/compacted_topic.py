@@ -39,29 +39,24 @@ class _Reading:
     """How often in a row the batch at ``offset`` came damaged. It is read again several times."""
 
 
-async def read_table(brokers: Brokers, topic: TopicMetadata, take: Callable[[bytes | None, bytes | None], None]) -> int:
+async def read_table(
+    brokers: Brokers,
+    topic: TopicMetadata,
+    take: Callable[[bytes | None, bytes | None], None],
+    read_to: dict[int, int] | None = None,
+) -> int:
     """Pass every committed record of ``topic`` to ``take`` (key, value), each partition in order.
 
     Args:
         topic: fresh metadata; every partition needs a leader.
+        read_to: how far each partition was read, by number; others are read from their start. It is updated during the
+            read, so that after an error no record is passed on twice.
     Returns:
         How many records there were, up to the end at the time when each partition was first read.
     Raises:
         BrokerRefused: a partition has no leader, or the broker refuses to let us read.
         DamagedTopic: a batch cannot be read.
         BrokerUnreachable, RequestTimedOut: as ``Brokers.send``.
-    """
-    return await read_on(brokers, topic, {}, take)
-
-
-async def read_on(
-    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int], take: Callable[[bytes | None, bytes | None], None]
-) -> int:
-    """Pass on what was written since the last call. Arguments, result and errors are as of ``read_table``.
-
-    Args:
-        read_to: how far each partition was read, by number; others are read from their start. It is updated during the
-            read, so that after an error no record is passed on twice.
     """
     count = 0
     async for record in each_record(brokers, topic, read_to):
@@ -82,7 +77,7 @@ class TopicTable:
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:
-            await read_on(brokers, topic, self._read_to, self._take)
+            await read_table(brokers, topic, self._take, self._read_to)
         except BrokerRefused as error:
             if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
                 self._start_again(topic)
@@ -105,7 +100,7 @@ class TopicTable:
 async def each_record(
     brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
 ) -> AsyncIterator[Record]:
-    """Yield every committed record of ``topic``, each partition in order. Arguments and errors are as of ``read_on``.
+    """Yield every committed record of ``topic``, each partition in order. Arguments and errors: ``read_table``.
 
     One fetch at a time is in memory.
     """

@@ -9,7 +9,7 @@ import pytest
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
-from mm2py.replication.reading.compacted_topic import DamagedTopic, read_on
+from mm2py.replication.reading.compacted_topic import DamagedTopic, read_table
 from tests.fakes.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.damage import Spoiler, flip, flip_holder_of
@@ -34,7 +34,7 @@ def values(number: int) -> list[bytes]:
 async def read(brokers: Brokers, read_to: dict[int, int]) -> list[bytes]:
     topic = (await fetch_metadata(brokers, ["t"])).topics["t"]
     found: list[bytes] = []
-    await read_on(brokers, topic, read_to, lambda _, value: found.append(value or b""))
+    await read_table(brokers, topic, lambda _, value: found.append(value or b""), read_to)
     return found
 
 
