@@ -81,7 +81,7 @@ def run_log(options: Arguments) -> RunLog:
     """Open a new file for the runs of this bench, or the newest one to resume it.
 
     Raises:
-        OtherConditions: that one was measured under other conditions.
+        OtherConditions: that file was measured under other conditions.
     """
     conditions = {
         "commit": commit(),

@@ -39,7 +39,7 @@ DEADLINE_S: Final = 60.0
 STEPS: Final[Mapping[str, str]] = {
     "evicted_s": "until the group knows that it is gone",
     "given_s": "until others own its partitions",
-    "fenced_s": "until it is shut out of the positions",
+    "fenced_s": "until it is fenced from the positions",
     "first_s": "until the first of its partitions is copied again",
     "last_s": "until the last of them is",
 }

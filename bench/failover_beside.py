@@ -223,7 +223,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
     )
     lines += [
         f"{PARTITIONS} partitions with {1 / EVERY_S:g} records a second each, shared by two workers, one of which gets"
-        " SIGKILL; nobody takes its place before all partitions are copied again. Seconds from the kill to a record on"
+        " SIGKILL; no worker replaces it before all partitions are copied again. Seconds from the kill to a record on"
         f" the target that was written after it. MirrorMaker 2 has `tasks.max={TASKS}` and its internal REST server.",
         "",
     ]

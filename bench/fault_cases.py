@@ -302,8 +302,8 @@ def recreated_topic(scene: Scene, *, longer: bool) -> Judged:
     scene.tail.follow(1)
     scene.new_loads(producer=1)
     scene.write(BEFORE_RECORDS * 2 if longer else BEFORE_RECORDS // 4)
-    scene.note("deleted and made anew")
-    since = _start_again(scene, "start after making it anew")
+    scene.note("deleted and recreated")
+    since = _start_again(scene, "start after the recreation")
     scene.await_all(deadline_s=20)
     scene.stop_all()
     text = scene.worker.log_text(since)
@@ -356,7 +356,7 @@ CASES: Final[Mapping[str, Case]] = {
     "F07-two": Case("F07: frozen, a second process takes over, the first wakes", taken_over),
     "kills": Case("ten kills in the middle of a load", kills),
     "deleted": Case("records deleted past the position while it is down", deleted_records),
-    "anew-longer": Case("topics made anew while it is down, longer than before", partial(recreated_topic, longer=True)),
+    "anew-longer": Case("topics recreated while it is down, longer than before", partial(recreated_topic, longer=True)),
     "anew-shorter": Case("the same, shorter than before", partial(recreated_topic, longer=False)),
     "F14": Case("F14: a source broker killed, twice", partial(broker_kills, side="source"), (3, 1)),
     "F15": Case("F15: a target broker killed, twice", partial(broker_kills, side="target"), (1, 3)),

@@ -20,7 +20,7 @@ LINE_LENGTH_KEPT: Final = 600
 _LEVEL: Final = re.compile(r"\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR)\b")
 _LOUD: Final = frozenset({"WARN", "WARNING", "ERROR"})
 _OFFSET: Final = re.compile(r"offsets?\b\D{0,4}(\d+)(?:\s*(?:to|-|\.\.)\s*(\d+))?")
-_ANEW: Final = re.compile(r"anew|recreat|topic id", re.IGNORECASE)
+_RECREATED: Final = re.compile(r"anew|recreat|topic id", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def gap_report(log_text: str, topic: str, gaps: Mapping[int, tuple[int, int]]) -
 
 def recreation_report(log_text: str, topic: str) -> Reported:
     """Say whether a log reports that a source topic was recreated."""
-    told = [line for line in _lines_naming(log_text, topic) if _ANEW.search(line)]
+    told = [line for line in _lines_naming(log_text, topic) if _RECREATED.search(line)]
     loud = [line for line in told if _is_loud(line)]
     return Reported(WARNED if loud else MENTIONED if told else SILENT, _shortened(loud or told))
 

@@ -36,7 +36,7 @@ SEED: Final = 20
 KILLS: Final = 10
 NOTES: Final = (
     "Two topics of four partitions, records of 100 bytes on average; one topic's records are of today, the other's a "
-    "month old. The load goes on while faults happen and ends after the last recovery, so a mirror that recovers "
+    "month old. The load continues during the faults and ends after the last recovery, so a mirror that recovers "
     "later is written more records.",
     "Lost: missing, though later records of the partition are there. Not copied: missing with nothing behind them, "
     "because copying had stopped. Repeated: copies beyond the first that a read_committed consumer sees. All three by "
@@ -46,9 +46,9 @@ NOTES: Final = (
     "brackets. A process that was stopped or killed is started again at once. Brokers are held to be gone after 3 s, "
     "Kafka's default is 9 s.",
     "A restart by hand: a partition was not copied for 90 s, so the mirror was stopped and started again.",
-    "Gap: how many records were deleted before they could be copied (topics made anew: how many are not in the copy), "
-    "and whether the log said so: a warning or an error naming topic and offsets (topics made anew: naming the topic), "
-    "or only lines below a warning. mm2py refuses a topic that was made anew until somebody decides; all that is "
+    "Gap: how many records were deleted before they could be copied (recreated topics: how many are not in the copy), "
+    "and whether the log said so: a warning or an error naming topic and offsets (recreated topics: naming the topic), "
+    "or only lines below a warning. mm2py refuses a recreated topic until an operator decides; all that is "
     "written to it is then not copied.",
 )
 
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"faults: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; --resume goes on.", file=sys.stderr)
+        print("Interrupted; --resume continues.", file=sys.stderr)
         return 130
     page = markdown(outcomes, facts)
     print(page)

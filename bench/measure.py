@@ -155,7 +155,7 @@ async def check_copy(sides: Sides, launch: Launch, mirror: Running) -> None:
     if differing:
         raise RunFailed(f"the last {LAST_RECORDS} records of partitions {differing} are not those of the source")
     if CRASHED in mirror.log_text():
-        raise RunFailed(f"its flow crashed and began anew; its log ends:\n{mirror.log_tail()}")
+        raise RunFailed(f"its flow crashed and restarted; its log ends:\n{mirror.log_tail()}")
 
 
 async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, deadline_s: float = DEADLINE_S) -> Run:

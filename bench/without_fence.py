@@ -19,12 +19,12 @@ from mm2py.replication.copying.events import PositionStored
 
 def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
     """Replaces ``PositionKeeper._begin_writes``: tells each waiter that its position is stored."""
-    first_acts, keeper._first_acts = keeper._first_acts, {}
-    for part in first_acts:
+    starting, keeper._starting = keeper._starting, {}
+    for part in starting:
         keeper._handle(part, PositionStored(part.copier.identity))
     keeper._owed.clear()
     keeper._settled.set()
-    return keeper.interval_s
+    return keeper._context.settings.position_interval_s
 
 
 def leave_out() -> None:

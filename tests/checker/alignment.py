@@ -7,7 +7,7 @@ alignment follows every explanation that may still turn out to be the one with t
 can never win:
 
 * A state with more runs needs a greater frontier than every state with fewer. Otherwise the better one may at any
-  moment begin a run wherever the worse one goes on, and is then equal in runs and not behind in frontier.
+  moment start a run wherever the worse one continues, and is then equal in runs and not behind in frontier.
 * At the frontier, going on there beats everything with as many runs or more, for the same reason.
 
 Hence the greatest frontier is always kept, and a record is unexplained only if no split into runs explains it. With

@@ -3,7 +3,7 @@
 The history is the ledger of acknowledged sends together with the source dump, by source offset. A legal target is then:
 
 * made of records of the history (I5), in its order (I2), but for allowed rewinds (I3);
-* complete where it counts: for each key the last record the target shows is the last one that was sent. If that one is
+* complete where it counts: for each key the last record the target shows is the last one that was sent. If it is
   a tombstone, the key may be absent altogether, but an older value must not have survived its delete (I1);
 * complete where nothing was cleaned: a record that the source still has may be missing only at a hole of the target's
   offsets that is wide enough for it. A cleaner leaves holes; a copier that skipped a record leaves none (I1).

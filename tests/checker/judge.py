@@ -8,7 +8,7 @@ how the copy was made. Of a topic without compaction it asks:
 * I3: whatever stands there twice belongs to a rewind, and rewinds are within what is allowed; a clean stop allows none.
 * I5: every target record is equal to a source record, by content.
 
-A breach never hides the next one: after each the judge finds its step again and goes on.
+A breach never hides the next one: the judge resynchronises after each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def judge_partition(
         timestamps: False if the target stamps records itself (``message.timestamp.type=LogAppendTime``).
         max_findings: how many findings of each invariant the verdict keeps.
     Raises:
-        ValueError: compacted without a ledger: nobody could tell a cleaned record from a lost one.
+        ValueError: compacted without a ledger: a compacted record looks like a lost one.
     """
     verdict = Verdict(topic, partition, max_findings=max_findings)
     if ledger is not None:

@@ -411,7 +411,7 @@ def compress(codec: str, data: bytes) -> bytes:
             return bytes(compressor.finish())
         case "zstd":
             return bytes(cramjam.zstd.compress(data))
-    raise BadBatch(f"nobody compresses with {codec}")
+    raise BadBatch(f"unknown codec {codec}")
 
 
 def decompress(codec: str, data: bytes) -> bytes:

@@ -88,7 +88,7 @@ def page(today: str, conditions: dict[str, str], outcomes: dict[str, dict[str, A
     lines = ["# Faults, on real brokers", "", *(f"**{name}**: {value}  " for name, value in facts), ""]
     lines += [
         "Passed: each record is there once and in order, readers of committed records see all of it, no gap was found",
-        "that the fault does not explain, and the process goes on by itself (`tests/faults/scene.py`).",
+        "that the fault does not explain, and the process continues by itself (`tests/faults/scene.py`).",
         "",
         "| test | outcome | s | records |",
         "| --- | --- | --- | --- |",

@@ -231,7 +231,7 @@ def test_a_frozen_broker_delays_only_its_own_partitions_until_others_lead_them(p
             others_s = _assert_all_grow(scene, others, within_s=FROZEN_S * PATIENCE)
             _assert_all_grow(scene, own, within_s=FROZEN_S * PATIENCE)
             own_s = time.monotonic() - begun_s
-            print(f"others went on after {others_s:.1f} s, its own after {own_s:.1f} s")
+            print(f"others continued after {others_s:.1f} s, its own after {own_s:.1f} s")
             time.sleep(max(0.0, FROZEN_S - own_s))
         await_in_sync(cluster, topics)
         scene.copy_more(1_000)

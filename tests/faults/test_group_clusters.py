@@ -300,7 +300,7 @@ def test_a_zookeeper_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no
                 server.launch()
             for server in (first, second):
                 server.await_ready()
-            wait_until(lambda: scene.group.view().leader is not None, "somebody leads again", deadline_s=BEGIN_S)
+            wait_until(lambda: scene.group.view().leader is not None, "there is a leader again", deadline_s=BEGIN_S)
             dead = scene.group.leader
             dead.kill()
             scene.wait_until_assigned()

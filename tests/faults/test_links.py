@@ -102,7 +102,7 @@ def copied(scene: Scene) -> int:
 def wait_until_copying(scene: Scene, *, deadline_s: float = OVER_S) -> float:
     """Wait until more records are copied than now, and return how long it took, in seconds."""
     begun_s, before = time.monotonic(), copied(scene)
-    wait_until(lambda: copied(scene) > before + PER_SECOND, "copying goes on", deadline_s=deadline_s)
+    wait_until(lambda: copied(scene) > before + PER_SECOND, "copying resumes", deadline_s=deadline_s)
     return time.monotonic() - begun_s
 
 
@@ -129,7 +129,7 @@ def test_a_worker_cut_off_from_a_whole_cluster_resumes_when_the_link_is_back(
         cut = cut_off(getattr(links, side), how)
         time.sleep(CUT_S)  # the time of the cut is the fault
         cut.end()
-        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        print(f"copying resumes after {wait_until_copying(scene):.1f} s")
         assert cut.fired
         scene.conclude()
         assert scene.run.events("broker.lost")
@@ -153,7 +153,7 @@ def test_a_worker_cut_off_from_one_broker_continues_with_the_others(pair: Pair, 
             deadline_s=OVER_S,
         )
         cut.end()
-        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        print(f"copying resumes after {wait_until_copying(scene):.1f} s")
         scene.conclude()
 
 
@@ -171,7 +171,7 @@ def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Lin
         )
         noticed_s = time.monotonic() - begun_s
         wait_until_copying(scene)
-        print(f"noticed after {noticed_s:.1f} s, copying goes on after {time.monotonic() - begun_s:.1f} s")
+        print(f"noticed after {noticed_s:.1f} s, copying resumes after {time.monotonic() - begun_s:.1f} s")
         scene.conclude()
 
 
@@ -185,7 +185,7 @@ def test_a_target_whose_replies_are_lost_has_each_record_once(pair: Pair, links:
         lost = links.target.rule(Drop(), REPLY, times=None)
         time.sleep(40)  # the time of the fault
         lost.end()
-        print(f"copying goes on after {wait_until_copying(scene):.1f} s, {lost.fired} replies were lost")
+        print(f"copying resumes after {wait_until_copying(scene):.1f} s, {lost.fired} replies were lost")
         scene.conclude()
 
 
@@ -280,7 +280,7 @@ def test_a_read_that_breaks_off_loses_no_record(pair: Pair, links: Links, how: s
         scene.copy_more(PER_SECOND)
         cut = links.source.rule(CUTS[how], REPLY, api_key=FETCH, times=rounds(10), where=carries_much)
         cut.wait_until_fired(rounds(10), deadline_s=OVER_S)
-        print(f"copying goes on after {wait_until_copying(scene):.1f} s")
+        print(f"copying resumes after {wait_until_copying(scene):.1f} s")
         scene.copy_more(PER_SECOND)
         scene.conclude()
         lost = [event for event in scene.run.events("broker.lost", cluster="A") if "Fetch" in event["why"]]
@@ -348,7 +348,7 @@ def test_a_partition_whose_reads_are_always_damaged_raises_an_alarm_and_resumes_
         assert record_count(pair.target, remote, [number]) == stands_at, "damaged records were copied"
         spoiled.end()
         wait_until(
-            lambda: record_count(pair.target, remote, [number]) > stands_at, "it goes on by itself", deadline_s=OVER_S
+            lambda: record_count(pair.target, remote, [number]) > stands_at, "it resumes by itself", deadline_s=OVER_S
         )
         scene.conclude()
         assert len(scene.run.events("source.crc_mismatch")) == 1, "the same alarm is logged again and again"

@@ -230,7 +230,7 @@ def test_records_that_are_deleted_before_they_were_copied_are_a_gap_with_exact_o
 
 # Recreated topics
 
-ANEW = {"shorter": (2, 10), "longer": (2, 60), "same": (2, 30), "fewer": (1, 30), "more": (4, 30)}
+RECREATED = {"shorter": (2, 10), "longer": (2, 60), "same": (2, 30), "fewer": (1, 30), "more": (4, 30)}
 """Partitions, and records of each, of a recreated topic that had two of thirty records before."""
 
 
@@ -238,8 +238,8 @@ ANEW = {"shorter": (2, 10), "longer": (2, 60), "same": (2, 30), "fewer": (1, 30)
 @pytest.mark.parametrize("policy", ["stop", "restart"])
 def test_recreated_topics_are_never_spliced_silently(pair: Pair, policy: str, is_down: bool) -> None:
     """F53: shorter, longer, equal, narrower and wider than they were."""
-    flow = Numbered(pair, "anew", **{"on.source.gap": policy})
-    topics = {name: flow.topic(name) for name in ANEW}
+    flow = Numbered(pair, "recreated", **{"on.source.gap": policy})
+    topics = {name: flow.topic(name) for name in RECREATED}
     for topic in topics.values():
         write_era(pair.source, topic, "old", 30, (0, 1))
     with Mm2py(flow.properties) as run:
@@ -248,13 +248,13 @@ def test_recreated_topics_are_never_spliced_silently(pair: Pair, policy: str, is
         if is_down:
             assert run.terminate() == 0
         for name, topic in topics.items():
-            partitions, count = ANEW[name]
+            partitions, count = RECREATED[name]
             delete_topic(pair.source, topic)
             make_topic(pair.source, topic, partitions, replicas=REPLICAS)
             write_era(pair.source, topic, "new", count, range(partitions))
         if is_down:
             run.start()
-        named = {(topics[name], number) for name, (width, _) in ANEW.items() for number in range(min(2, width))}
+        named = {(topics[name], number) for name, (width, _) in RECREATED.items() for number in range(min(2, width))}
         found = flow.gaps(run, named, kind="recreated", done=_done(policy))
         assert {(gap["first_offset"], gap["position"]) for gap in found} == {(30, 30)}
         if policy == "stop":
@@ -264,7 +264,7 @@ def test_recreated_topics_are_never_spliced_silently(pair: Pair, policy: str, is
             _, answers = flow.accept(run, *topics.values())
             assert all(answer["accepted"] for answer in answers), answers
         for name, topic in topics.items():
-            partitions, count = ANEW[name]
+            partitions, count = RECREATED[name]
             new = [numbered("new", count) if number < partitions else [] for number in range(4)]
             flow.wait_for(run, topic, OLD + new[0], OLD + new[1], *new[2:partitions])
         assert run.gaps() == (0, [])
@@ -272,7 +272,7 @@ def test_recreated_topics_are_never_spliced_silently(pair: Pair, policy: str, is
         assert not run.events("flow.crashed"), run.tail()
     for name, topic in topics.items():
         if name != "fewer":  # the remote topic keeps its partitions: there is nothing to compare its second one with
-            flow.judge(topic, dict.fromkeys(range(ANEW[name][0]), b"new 0"))
+            flow.judge(topic, dict.fromkeys(range(RECREATED[name][0]), b"new 0"))
 
 
 # Deleted remote topics
@@ -290,7 +290,8 @@ def test_a_remote_topic_that_is_deleted_under_load_is_not_filled_from_its_middle
         if policy == "stop":
             scene.run.wait_for_event("topic.refused", topic=topic, deadline_s=SLOW_S)
             scene.run.wait_until(
-                lambda: record_count(pair.target, f"A.{other}", range(PARTITIONS)) > before + 300, "the other goes on"
+                lambda: record_count(pair.target, f"A.{other}", range(PARTITIONS)) > before + 300,
+                "the other one is copied",
             )
             assert f"A.{topic}" not in topic_names(pair.target)
             wait_until(lambda: len(scene.gaps()) == PARTITIONS, "each partition is named", deadline_s=SLOW_S)

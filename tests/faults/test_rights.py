@@ -90,7 +90,7 @@ def _wait_while_only_the_other_moves(scene: Scene, topic: str, other: str, recor
         looks.append(_copied(scene, topic))
         assert len(looks) < 20, f"{topic} is still being copied: {looks}"
     stands_at, goal = looks[-1], _copied(scene, other) + records
-    scene.run.wait_until(lambda: _copied(scene, other) >= goal, "the other topic goes on", deadline_s=SLOW_S)
+    scene.run.wait_until(lambda: _copied(scene, other) >= goal, "the other topic is copied", deadline_s=SLOW_S)
     assert _copied(scene, topic) == stands_at
 
 
@@ -115,7 +115,7 @@ def _wait_for_denial(scene: Scene, topic: str, operation: AclOperation) -> Event
 
 def _wait_until_it_moves(scene: Scene, topic: str) -> None:
     goal = _copied(scene, topic) + 300
-    scene.run.wait_until(lambda: _copied(scene, topic) >= goal, f"{topic} goes on", deadline_s=SLOW_S)
+    scene.run.wait_until(lambda: _copied(scene, topic) >= goal, f"{topic} is copied again", deadline_s=SLOW_S)
 
 
 def test_a_remote_topic_that_may_not_be_written_to_waits_alone(pair: Pair) -> None:

@@ -141,7 +141,7 @@ STEPS: Final = {
     "between begin and end of the fence of the positions": Step(_SENT, END_TXN, begins=True),
     "when the end of the fence of the positions is on its way": Step(_SENT, END_TXN, begins=True, action=Hold),
     "when the fence of the positions has ended": Step(_ANSWERED, END_TXN, begins=True),
-    "when it says that the one before is shut out": Step(_SENT, PRODUCE, _is_status, begins=True, skip=1),
+    "when it logs that the previous incarnation is fenced": Step(_SENT, PRODUCE, _is_status, begins=True, skip=1),
     "between begin and end of the fence of the copies": Step(_SENT, END_TXN, begins=True, skip=1),
     "when the end of the fence of the copies is on its way": Step(_SENT, END_TXN, begins=True, skip=1, action=Hold),
     "when the fence of the copies has ended": Step(_ANSWERED, END_TXN, begins=True, skip=1),

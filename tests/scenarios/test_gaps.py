@@ -242,12 +242,12 @@ def test_a_recreated_topic_is_copied_from_its_start_where_policy_says_so(
             if down:
                 await world.stop(herder)
             world.source.recreate_topic("orders")
-            anew = [f"new {number}" for number in range(records)]
-            write(world.source, *anew)
+            new = [f"new {number}" for number in range(records)]
+            write(world.source, *new)
             if not down:
-                await until(lambda: texts(world) == [*numbers(0, 9), *anew])
+                await until(lambda: texts(world) == [*numbers(0, 9), *new])
         async with world.worker():
-            await until(lambda: texts(world) == [*numbers(0, 9), *anew])
+            await until(lambda: texts(world) == [*numbers(0, 9), *new])
             done = extra["on.source.gap"].replace("ue", "ued").replace("start", "started")
             await seen(world, ("recreated", 0, 10, None, done), ("recreated", 1, 0, None, done))
             assert counted(world, GapKind.RECREATED) == 2
@@ -365,8 +365,8 @@ def test_a_deleted_topic_is_a_gap_that_needs_no_answer(down: bool) -> None:
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
-def test_a_lost_copy_is_copied_again_where_policy_says_so(anew: bool, down: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "recreated"])
+def test_a_lost_copy_is_copied_again_where_policy_says_so(recreated: bool, down: bool) -> None:
     async def scenario() -> None:
         world = World(10, extra=RECOPY)
         world.source.create_topic("orders", 1)
@@ -376,7 +376,7 @@ def test_a_lost_copy_is_copied_again_where_policy_says_so(anew: bool, down: bool
             await asyncio.sleep(5)
             if down:
                 await world.stop(herder)
-            world.target.recreate_topic("A.orders") if anew else world.target.delete_topic("A.orders")
+            world.target.recreate_topic("A.orders") if recreated else world.target.delete_topic("A.orders")
             write(world.source, *numbers(10, 12))
             if not down:
                 await until(lambda: texts(world) == numbers(0, 12))

@@ -377,7 +377,7 @@ def test_a_flow_that_a_worker_refuses_at_run_time_is_copied_by_the_others(unansw
 
 
 async def raise_refused(world: SharedWorld) -> None:
-    raise ExactlyOnceImpossible(world.flow, "somebody took a right away")
+    raise ExactlyOnceImpossible(world.flow, "a right was revoked")
 
 
 # Heartbeats

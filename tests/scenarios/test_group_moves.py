@@ -94,7 +94,7 @@ def test_an_attempt_that_fails_before_it_can_write_does_not_hide_unanswered_batc
             return connector
 
         async def refuse() -> None:
-            raise ExactlyOnceImpossible(world.flow, "a right was taken away before this attempt had a producer id")
+            raise ExactlyOnceImpossible(world.flow, "a right was revoked before this attempt had a producer id")
 
         async def fail() -> None:
             raise Mm2Error("The first attempt fails.", remedy="")

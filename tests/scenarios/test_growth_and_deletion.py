@@ -242,7 +242,7 @@ def test_a_refused_topic_that_is_deleted_upstream_is_no_longer_refused() -> None
         world.source.create_topic("orders", 1)
         world.source.append("orders", 0, [b"1"])
         world.target.create_topic("A.orders", 1)
-        world.target.append("A.orders", 0, [b"of somebody else"])
+        world.target.append("A.orders", 0, [b"foreign"])
         async with world.worker() as herder:
             await until(lambda: "orders" in herder.status()[0].refused)
             await asyncio.sleep(2 * MINUTE_S)

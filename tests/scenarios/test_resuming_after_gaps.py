@@ -272,9 +272,9 @@ def test_a_topic_that_is_recreated_repeatedly_is_a_gap_each_time() -> None:
             await asyncio.sleep(5)
             for again in range(3):
                 world.source.recreate_topic("orders")
-                anew = [f"{again} {number}" for number in range(10)]
-                write(world.source, *anew)
-                await until(lambda anew=anew: texts(world)[-10:] == anew)  # type: ignore[misc]
+                new = [f"{again} {number}" for number in range(10)]
+                write(world.source, *new)
+                await until(lambda new=new: texts(world)[-10:] == new)  # type: ignore[misc]
                 await asyncio.sleep(10)
             assert counted(world, GapKind.RECREATED) == 3
             assert world.log_text.getvalue().count("source.recreated") == 3

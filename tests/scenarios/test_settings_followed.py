@@ -26,9 +26,7 @@ HEARD_S = 2.0
 
 
 def world_of(extra: Mapping[str, str] | None = None, *, seed: int = 1) -> SharedWorld:
-    world = SharedWorld(seed, extra={"config.storage.replication.factor": "1", **(extra or {})})
-    world.shares_settings = True
-    return world
+    return SharedWorld(seed, extra={"config.storage.replication.factor": "1", **(extra or {})})
 
 
 async def apply(world: SharedWorld, flow: Flow = FLOW, **settings: str) -> int:
@@ -456,10 +454,10 @@ def test_a_file_that_disables_a_flow_affects_no_other_worker_without_apply_or_if
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 2)
-        nobody = world.start(OFF_HERE, apply=True)
+        worker = world.start(OFF_HERE, apply=True)
         await asyncio.sleep(10)
         assert await stored_in(world) is None
-        nobody.kill()
+        worker.kill()
         (worker,) = await started(world, 1)
         world.start(OFF_HERE)
         await asyncio.sleep(10)

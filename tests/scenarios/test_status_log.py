@@ -108,11 +108,11 @@ def test_a_command_ends_with_its_answer() -> None:
         world = world_with_topic()
         log, reader = await log_of(world), StatusTable(world.target, TOPIC)
         await log.put([COMMAND])
-        await log.answer({COMMAND: Answer(COMMAND.command_id, True, "it goes on", 3)})
+        await log.answer({COMMAND: Answer(COMMAND.command_id, True, "resumed", 3)})
         await reader.read()
         assert reader.unanswered() == []
         answer = reader.answer_to(COMMAND)
-        assert answer is not None and answer.carried_out and answer.text == "it goes on"
+        assert answer is not None and answer.carried_out and answer.text == "resumed"
         assert list(reader.records) == [answer.key]
 
     run(scenario())

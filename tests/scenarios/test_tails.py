@@ -92,7 +92,7 @@ CASES = {
     "repacked": Case(extra={"A->B.copy.mode": "repack"}),
     "repacked, then passed": Case(extra={"A->B.copy.mode": "repack"}, later={"A->B.copy.mode": "pass"}),
     "passed, then repacked": Case(extra={"A->B.copy.mode": "pass"}, later={"A->B.copy.mode": "repack"}),
-    "encoded anew": Case(extra={"B.producer.compression.type": "zstd"}, later={"B.producer.compression.type": "gzip"}),
+    "re-encoded": Case(extra={"B.producer.compression.type": "zstd"}, later={"B.producer.compression.type": "gzip"}),
     "recompressed by the target": Case(target_config={"compression.type": "lz4"}),
     "stamped by the source": Case(source_config={"message.timestamp.type": "LogAppendTime"}),
     "stamped by the target": Case(target_config={"message.timestamp.type": "LogAppendTime"}, timestamps=False),

@@ -342,7 +342,7 @@ def test_a_defect_in_the_sync_is_logged_as_such_and_stops_no_copying() -> None:
                     await world.copied({"orders": "A.orders"}, deadline_s=1.0)
                 (line,) = lines(world, "topic_configs.failing")
                 assert " ERROR " in line
-                assert "KeyError: 'nobody thought of it'" in line
+                assert "KeyError: 'an unexpected error'" in line
                 assert "This is a defect in mm2py" in line
                 assert not lines(world, "flow.crashed")
                 assert len(lines(world, "flow.ready")) == 1

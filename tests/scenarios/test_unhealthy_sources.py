@@ -49,7 +49,6 @@ class Scene:
 
     def __init__(self, unhealthy: Condition, extra: Mapping[str, str] | None = None) -> None:
         self.world = SharedWorld(extra={**FLOWS, **(extra or {})})
-        self.world.shares_settings = True
         self.other = self.world.another_cluster("C")
         self.other.create_topic("c0", 2)
         unhealthy(self.other)
@@ -87,7 +86,7 @@ def measured(unhealthy: Condition) -> dict[str, float]:
         await reach_all(world, await apply(world, **{"source.consumer.isolation.level": "read_committed"}), within_s=20)
         assert all(len(process.said("flow.changing")) == 1 for process in world.up)
         await scene.until_copied("t0", "t1", "t2")
-        took["change that begins anew"] = world.clock.monotonic() - begun_s
+        took["change that restarts the flow"] = world.clock.monotonic() - begun_s
         next(process for process in world.up if process.is_leader).kill()
         took["failover"] = await scene.until_copied("t0", "t1", "t2")
         assert not world.findings(), world.findings()

@@ -100,7 +100,7 @@ def report(campaign: ElectionCampaign, facts: dict[str, Any]) -> str:
         "",
         "In each: one leader an epoch, epochs only grow, and nothing of what another wrote as leader of it counts. "
         f"{campaign.writes:,} writes to partitions, each by its owner, in turn; {campaign.refused:,} of workers that "
-        "had been shut out were turned away. After the healing each partition was owned by one worker within "
+        "had been fenced were refused. After the faults ended each partition was owned by one worker within "
         f"{slowest} s at most (bound: {OWNED_AGAIN_S:.0f} s), in {_share_within(campaign, 1)} of the seeds within 1 s, "
         f"in {_share_within(campaign, 5)} within 5 s.",
         "",

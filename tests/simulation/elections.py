@@ -179,7 +179,7 @@ class Copies:
 
 class _Refused(Mm2Error):
     def __init__(self, code: int) -> None:
-        super().__init__(f"A broker refused a write with {code}.", remedy="The next incarnation goes on.")
+        super().__init__(f"A broker refused a write with {code}.", remedy="The next incarnation continues.")
 
 
 class Storm:

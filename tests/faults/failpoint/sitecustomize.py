@@ -20,7 +20,7 @@ _kept: list[Any] = []
 
 
 def _wrong_s(which: int) -> float:
-    """Return by how many seconds a clock is ahead: the wall clock (0), or the one that goes on in a sleep (1)."""
+    """Return by how many seconds a clock is ahead: the wall clock (0), or the one that runs on in a sleep (1)."""
     try:
         return float((_FOLDER / "clocks").read_text().split()[which])
     except (OSError, ValueError, IndexError):
