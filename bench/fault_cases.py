@@ -165,9 +165,7 @@ def _finished(scene: Scene) -> Judged:
 
 
 def broker_kills(scene: Scene, *, side: str) -> Judged:
-    """F14, F15: twice the broker that leads most partitions is killed; it comes back once all partitions are copied
-    again.
-    """
+    """F14, F15: twice the broker that leads most is killed; it returns once all partitions are copied again."""
     on_source = side == "source"
     topics = list(scene.remotes) if on_source else list(scene.remotes.values())
     return _kill_brokers(scene, topics, lambda: busiest(_cluster(scene, on_source), topics), on_source=on_source)

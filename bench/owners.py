@@ -18,9 +18,7 @@ def owners_of(view: View, topic: str) -> dict[TaskName, str]:
 
 
 def is_assigned(view: View, topic: str, *, partitions: int, workers: int) -> bool:
-    """Return whether exactly so many workers own so many partitions of the topic, and no partition waits for a
-    release.
-    """
+    """Return whether exactly so many workers own so many partitions of the topic, and none waits for a release."""
     owners = owners_of(view, topic)
     return (
         len(owners) == partitions

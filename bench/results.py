@@ -1,6 +1,4 @@
-"""The stored results of a bench: all runs as JSON, the tables as Markdown, the chart as SVG; docs/results holds
-them.
-"""
+"""The stored results of a bench: runs as JSON, tables as Markdown, the chart as SVG; docs/results holds them."""
 
 from __future__ import annotations
 

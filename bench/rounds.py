@@ -1,6 +1,4 @@
-"""All runs of a bench: fills the sources once, then runs every mirror alternately on every workload, round after
-round.
-"""
+"""All runs of a bench: fills the sources once, then runs every mirror on every workload, round after round."""
 
 from __future__ import annotations
 

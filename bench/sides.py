@@ -91,9 +91,7 @@ class Sides:
     target: Side
 
     def wait_until_quiet(self) -> None:
-        """Wait until both brokers have finished with the previous run; only for a while, as others may use the
-        machine.
-        """
+        """Wait until both brokers have finished with the previous run; only for a while, others may use the machine."""
         deadline_s = time.monotonic() + QUIET_DEADLINE_S
         while time.monotonic() < deadline_s:
             before_s = self.source.cpu_s() + self.target.cpu_s()

@@ -57,9 +57,7 @@ class Guard:
         shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let the guardian clean up everything, and wait for it. In a forked child this does nothing: the servers are
-        its parent's.
-        """
+        """Let the guardian clean up everything, and wait for it. In a forked child this does nothing."""
         if os.getpid() == self.owner and self._guardian.stdin is not None:
             self._guardian.stdin.close()
             self._guardian.wait()

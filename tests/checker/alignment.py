@@ -62,9 +62,7 @@ class _Pending:
         return self._head_digest
 
     def distance(self, wanted: bytes) -> int | None:
-        """Return how many records stand before the next one of this digest, 0 for the first; None if it is out of
-        sight.
-        """
+        """Return how many records stand before the next one of this digest, 0 for the first; None if out of sight."""
         if self.head is None:
             return None
         while len(self._records) < LOOKAHEAD and (record := self._pull()) is not None:
@@ -97,9 +95,7 @@ class _State(NamedTuple):
 
 
 class Alignment:
-    """Takes the target records one by one, and explains each as the next of a run of the source, or reports that it
-    cannot.
-    """
+    """Takes the target records one by one; explains each as the next of a run, or reports that it cannot."""
 
     def __init__(self, source: Iterable[Dumped]) -> None:
         self.pending = _Pending(source)
@@ -218,9 +214,7 @@ class Alignment:
         return _Trail(rewind, state.trail)
 
     def _seen_at(self, wanted: bytes, *, before: int) -> list[int]:
-        """Return where the source has a digest before an index, ascending; of very many places a sample and the
-        latest.
-        """
+        """Return where the source has a digest before an index, ascending; of very many a sample and the latest."""
         if self._places_of is None:
             self._places_of = {}
             for index, seen in enumerate(self._history):

@@ -21,9 +21,7 @@ from tests.checker.dumped import Dumped, Headers
 
 AT_ONCE = 10_000
 AT_ONCE_S = 0.02
-"""A read waits that long for so many records, or for as many as there can be; the end of a log does not end the
-wait.
-"""
+"""A read waits that long for so many records, or for as many as there can be, also at the end of a log."""
 ANSWER_S = 30.0
 MOVING = frozenset(
     {

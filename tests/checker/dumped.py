@@ -61,9 +61,7 @@ def sent(record: Dumped, *, is_aborted: bool = False) -> Sent:
 
 
 def is_like(one: Dumped, other: Dumped) -> bool:
-    """Return whether one may be a changed version of the other: half of it is equal, and not only because it is
-    empty.
-    """
+    """Return whether one may be a changed version of the other: half of it is equal, and not just empty."""
     same = [a for a, b in zip(one.content, other.content, strict=True) if a == b]
     return len(same) >= 2 and any(same)
 

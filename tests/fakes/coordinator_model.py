@@ -42,9 +42,7 @@ class TransactionalId:
     timeout_ms: int = 60_000
     started_at_ms: int = -1
     partitions: dict[tuple[str, int], None] = field(default_factory=dict)
-    """(topic, partition) of the open transaction, in the order they were added; while it is being ended, those without
-    a marker.
-    """
+    """(topic, partition) of the open transaction, in order; while it is being ended, those without a marker."""
 
     @property
     def is_decided(self) -> bool:
@@ -172,9 +170,7 @@ class Coordinator:
         return known
 
     def lookup(self, transactional_id: str, *, now_ms: int) -> TransactionalId | None:
-        """Return the state of an id; an id that was unused for long expires, even if its owner runs
-        (docs/broker-facts.md#c2).
-        """
+        """Return the state of an id; one that was unused for long expires (docs/broker-facts.md#c2)."""
         known = self.transactional_ids.get(transactional_id)
         if known is not None and known.is_decided and now_ms - known.updated_at_ms >= self._expiration_ms:
             del self.transactional_ids[transactional_id]

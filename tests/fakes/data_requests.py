@@ -40,9 +40,7 @@ _keys = itertools.count()
 
 
 class Pending:
-    """A request that has reached its broker. ``done`` is called once with the reply, unless the request was
-    abandoned.
-    """
+    """A request that has reached its broker. ``done`` is called once with the reply, unless it was abandoned."""
 
     def __init__(self, done: Callable[[object], None]) -> None:
         self._done = done

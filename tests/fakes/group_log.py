@@ -132,9 +132,7 @@ class _Seat:
 
 
 def group_of(*members: MemberId, partitions: int = 4) -> GroupLog:
-    """Return a group led by the first worker, which owns the coordinator task; all may write, and ``orders`` is listed
-    without owners.
-    """
+    """Return a group led by the first worker, its coordinator; all may write, and ``orders`` has no owners."""
     log = GroupLog()
     for number, member in enumerate(members):
         log.add(joined(member), Writes(member, writer(100 + number)))

@@ -194,9 +194,7 @@ class PartitionLog:
         return None
 
     def find_newest(self) -> StoredRecord | None:
-        """Return the record with the largest timestamp, even one before the log start while its segment still
-        exists.
-        """
+        """Return the record with the largest timestamp, even one before the log start if its segment exists."""
         newest: Batch | None = None
         for batch in self.batches:
             if batch.count and (newest is None or batch.max_timestamp > newest.max_timestamp):

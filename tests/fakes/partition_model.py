@@ -186,9 +186,7 @@ class Partition:
         self.notify()
 
     def elect(self, leader: int, isr: Sequence[int], *, now_s: float) -> None:
-        """Make ``leader`` lead in a new epoch, or no replica with ``NO_LEADER``; the log is truncated to the new
-        leader's.
-        """
+        """Make ``leader`` lead in a new epoch, or none with ``NO_LEADER``; the log is truncated to its offset."""
         self.leader = leader
         self.isr = list(isr)
         self.leader_epoch += 1

@@ -170,9 +170,7 @@ class ProducerTable:
             producer.transaction_first_offset = batch.base_offset
 
     def tick(self, now_ms: int) -> None:
-        """Forget the producers that the periodic check would have removed by now: by the time of *records*, not of
-        writing.
-        """
+        """Forget the producers that the periodic check would have removed by now, by the time of *records*."""
         ticks = (now_ms - self._since_ms) // self.check_interval_ms
         if ticks != self._last_tick:
             self._last_tick = ticks

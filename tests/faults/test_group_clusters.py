@@ -180,9 +180,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
 
 
 def test_a_worker_cut_off_from_one_broker_copies_partitions_that_other_brokers_lead(pair: Pair) -> None:
-    """F29: not the broker of the control log. Metadata show it as alive, so its partitions wait, and keep their
-    owner.
-    """
+    """F29: not the broker of the control log. Metadata show it as alive, so its partitions wait with their owner."""
     with SharedScene(pair, "bridge", workers=2) as scene, proxied(pair, "target", scene) as (worker, proxy):
         log_leader = scene.group.log_leader()
         own = [share for share, owner in scene.group.partitions().items() if owner == scene.group.member_of(worker)]
@@ -325,9 +323,7 @@ def test_an_unhealthy_source_delays_start_discovery_change_and_failover_of_anoth
 
 
 def measured(pair: Pair, how: str | None, folder: Path) -> dict[str, float]:
-    """Return the seconds that start, a new topic, a changed setting and the failover of a flow take, beside an
-    unhealthy one if any.
-    """
+    """Return the seconds that start, new topic, changed setting and failover take, beside an unhealthy flow if any."""
     stem = new_name("beside")
     make_topic(pair.source, f"{stem}-old", 4, replicas=REPLICAS)
     took: dict[str, float] = {}

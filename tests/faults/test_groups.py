@@ -63,9 +63,7 @@ def test_a_restart_of_all_workers_in_turn_costs_no_record(pair: Pair, how: str) 
 
 
 def test_workers_that_were_all_killed_at_once_resume_where_they_were(pair: Pair) -> None:
-    """F05: no worker is left to evict them; the first one that returns waits for its previous incarnation's session,
-    and evicts it.
-    """
+    """F05: no worker is left to evict them; the first that returns waits for the session of its predecessor."""
     with SharedScene(pair, "all-killed") as scene:
         before = [scene.group.member_of(worker) for worker in scene.workers]
         for worker in scene.workers:

@@ -273,9 +273,7 @@ CUTS: Final[dict[str, Action]] = {
 
 @pytest.mark.parametrize("how", CUTS)
 def test_a_read_that_breaks_off_loses_no_record(pair: Pair, links: Links, how: str) -> None:
-    """F44: the connection ends, or falls silent; or whole frames arrive in which the last batch of each partition is
-    cut.
-    """
+    """F44: the connection ends, or falls silent; or frames arrive in which each partition's last batch is cut."""
     with links.scene(pair, "broken-off", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         cut = links.source.rule(CUTS[how], REPLY, api_key=FETCH, times=rounds(10), where=carries_much)

@@ -187,9 +187,7 @@ def test_a_worker_killed_at_any_step_loses_and_repeats_no_record(pair: Pair, at_
 
 
 def comes_back_as_another(zombie: Mm2py) -> None:
-    """Wake a frozen worker after its successor has started: it logs that it was evicted, and joins as another
-    member.
-    """
+    """Wake a frozen worker after its successor has started: it logs its eviction, and joins as another member."""
     zombie.signal(signal.SIGCONT)
     said = zombie.wait_for_event("group.rejoining", deadline_s=BEGIN_S)
     assert "was silent for longer than its session time-out" in said["why"]
@@ -426,9 +424,7 @@ def test_a_worker_that_runs_longer_than_its_transactional_id_lasts_can_still_be_
 def test_a_worker_whose_transactional_id_has_expired_is_fenced_without_its_coordinator(
     pair: Pair, forgetful: Pair, wakes: bool
 ) -> None:
-    """F48: the id is gone, and a request for it gets another producer id (docs/broker-facts.md#c2); markers go straight
-    to the partitions.
-    """
+    """F48: a request for the id gets another producer id (docs/broker-facts.md#c2); markers go to the partitions."""
     with (
         KafkaProxy(forgetful.target.bootstrap) as proxy,
         Scene(forgetful, "forgotten", target=proxy.bootstrap, per_second=PER_SECOND) as scene,

@@ -14,9 +14,7 @@ Request = FetchRequest | ProduceRequest | Payload
 
 
 class Gate:
-    """Stands between a worker and a cluster (``World.worker``). While it is shut, requests that ``holds`` names
-    wait.
-    """
+    """Stands between a worker and a cluster (``World.worker``). While shut, requests that ``holds`` names wait."""
 
     def __init__(self, holds: Callable[[Request], bool] = lambda _: True) -> None:
         self._holds = holds

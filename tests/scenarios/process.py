@@ -1,6 +1,4 @@
-"""One worker as ``mm2py FILE`` starts it, between two cluster models. A test can start, freeze, cut off, stop and kill
-it.
-"""
+"""One worker as ``mm2py FILE`` starts it, between two cluster models; a test can freeze, cut off and kill it."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def is_copy(request: Request) -> bool:
 
 @asynccontextmanager
 async def frozen_with_request_in_flight(world: World) -> AsyncIterator[Gate]:
-    """An incarnation that has copied 0 to 9 is frozen while 10 to 14 are in flight. Opening the gate delivers only
-    them.
-    """
+    """An incarnation that has copied 0 to 9 is frozen with 10 to 14 in flight. Opening the gate delivers only them."""
     request, connections = Gate(is_copy), Gate()
 
     def through(cluster: ClusterModel) -> ClusterModel:

@@ -16,9 +16,7 @@ from tests.scenarios.world import World
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS])
 def test_answers_lost_around_a_clean_broker_restart_cause_no_duplicates(age_ms: int) -> None:
-    """H1: a restarted broker knows one batch of each producer, and answers 45 for the others. C1: of old records it
-    knows none.
-    """
+    """H1: a restarted broker knows one batch of each producer, and answers 45 for others. C1: of old ones none."""
 
     async def scenario() -> None:
         world, source, witness = make(16)
@@ -118,9 +116,7 @@ def test_a_first_batch_that_is_too_large_prevents_later_batches_from_being_store
 
 @pytest.mark.parametrize("mode", ["pass", "repack"])
 def test_a_tombstone_stays_for_slow_readers_of_the_copy_after_the_source_has_removed_it(mode: str) -> None:
-    """H6: the source's cleaner has stamped the batch with the time (attribute bit 6) from which its tombstone may be
-    removed.
-    """
+    """H6: the source's cleaner has stamped the batch with the time from which its tombstone may be removed."""
 
     async def scenario() -> None:
         compacted = {"cleanup.policy": "compact"}

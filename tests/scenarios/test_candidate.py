@@ -24,9 +24,7 @@ def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
 
 
 class Queue(Election):
-    """An election backend with a queue of candidates, like ZooKeeper's: the first may lead. Joining and leaving take
-    time.
-    """
+    """An election backend with a queue, like ZooKeeper's: the first may lead. Joining and leaving take time."""
 
     def __init__(self, line: list[object], rng: random.Random) -> None:
         self._line = line

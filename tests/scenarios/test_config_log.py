@@ -317,9 +317,7 @@ def test_a_writer_that_has_not_read_the_newest_version_writes_nothing() -> None:
 
 
 def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_winners_record() -> None:
-    """Both have read the same version. The second record is delayed until the first writer was told that its own
-    counts.
-    """
+    """Both have read the same version. The second record is delayed until the first writer was told that it won."""
 
     async def scenario() -> None:
         world = World(21)

@@ -1,6 +1,4 @@
-"""The control log on the broker model: every reader sees the same records in the same order, or learns that they are
-gone.
-"""
+"""The control log on the broker model: every reader sees the same records, or learns that they are gone."""
 
 from __future__ import annotations
 
@@ -358,9 +356,7 @@ def test_a_cancelled_append_may_be_stored_and_does_not_harm_later_ones() -> None
 
 
 def test_the_control_log_needs_no_transaction_coordinator() -> None:
-    """A target with too few brokers for its transaction log has no coordinator (docs/broker-facts.md#m8), and workers
-    must still agree.
-    """
+    """A target with too few brokers has no coordinator (docs/broker-facts.md#m8), and workers must still agree."""
 
     async def scenario() -> None:
         scene = Scene(nodes=1)
@@ -641,9 +637,7 @@ def test_a_snapshot_of_records_of_several_leader_epochs_is_valid(covers: int) ->
 
 
 def test_a_snapshot_by_a_member_that_started_from_a_snapshot_is_valid() -> None:
-    """The member has not read the last record that its snapshot covers, so it does not know that record's leader
-    epoch.
-    """
+    """The member has not read the last record that its snapshot covers, so it does not know its leader epoch."""
 
     async def scenario() -> None:
         scene = Scene()

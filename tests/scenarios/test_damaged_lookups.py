@@ -30,9 +30,7 @@ BITS = [8 * 16 + 2, 8 * 17, 8 * 21 + 4, 8 * 26, 8 * 62]
 
 
 async def _kill_past_position(world: World, source: Source) -> int:
-    """Kill an incarnation that has copied some batches past its stored position; return the last source offset it
-    copied.
-    """
+    """Kill an incarnation some batches past its stored position; return the last source offset it copied."""
     await killed_ahead(world, source, 3, 10)
     return world.source.records("orders", 0)[-1].offset
 

@@ -20,9 +20,7 @@ READS = [(1, 0), (4, 0), (4, 1), (4, 3)]
 RECORDS = 5
 DEADLINE_S = 10.0
 GIVEN_UP_S = 120.0
-"""A damaged batch is read again three times within a second; 30 s later a partition that waits for an operator is
-visible.
-"""
+"""A damaged batch is read again three times a second; after 30 s a partition that waits is visible."""
 FIELDS = [
     pytest.param(range(16, 17), id="magic"),
     pytest.param(range(17, 21), id="checksum"),

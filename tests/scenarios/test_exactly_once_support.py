@@ -1,6 +1,4 @@
-"""``exactly.once.source.support`` in the order of MirrorMaker 2's upgrade: ``preparing`` everywhere, then
-``enabled``.
-"""
+"""``exactly.once.source.support`` in the order of MirrorMaker 2's upgrade: ``preparing``, then ``enabled``."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def test_over_both_steps_each_record_is_copied_once_and_uncommitted_ones_only_be
 
 
 def test_a_guarantee_that_cannot_be_kept_is_logged_in_the_first_step_and_refused_in_the_second() -> None:
-    """A killed incarnation cannot be fenced: its transactional id has expired, and the right to write markers is
-    missing.
-    """
+    """A killed incarnation cannot be fenced: its id has expired, and the right to write markers is missing."""
 
     async def scenario() -> None:
         world, source, witness = make(2)

@@ -235,9 +235,7 @@ def test_positions_are_trusted_only_after_their_marker_was_seen() -> None:
 
 
 def test_a_remote_topic_that_was_deleted_meanwhile_does_not_prevent_the_fence_of_the_others() -> None:
-    """One unknown topic in AddPartitionsToTxn makes the broker refuse all topics of the request
-    (docs/broker-facts.md#h8).
-    """
+    """One unknown topic in AddPartitionsToTxn makes the broker refuse all (docs/broker-facts.md#h8)."""
 
     async def scenario() -> None:
         world, source, witness = make(9)
@@ -269,9 +267,7 @@ def test_a_remote_topic_that_was_deleted_meanwhile_does_not_prevent_the_fence_of
 
 
 def test_a_remote_topic_whose_write_right_was_revoked_does_not_prevent_the_fence_of_the_others() -> None:
-    """The right was revoked between two incarnations (docs/broker-facts.md#h8). That topic waits until it is granted
-    again, and loses no record.
-    """
+    """The right was revoked between two incarnations. That topic waits until it is granted again."""
 
     async def scenario() -> None:
         world, source, witness = make(25)
@@ -329,9 +325,7 @@ def test_a_flow_that_cannot_fence_the_positions_topic_logs_what_it_waits_for() -
 
 
 def test_a_late_position_of_a_fenced_worker_is_where_the_next_owner_starts() -> None:
-    """w2 joins and reads the positions. Only then a position arrives that w1 sent before it was killed
-    (docs/broker-facts.md#h5).
-    """
+    """w2 joins and reads the positions. Only then a position of the killed w1 arrives (docs/broker-facts.md#h5)."""
 
     async def scenario() -> None:
         world, source, witness = make(22, offset_flush_interval_ms="500")

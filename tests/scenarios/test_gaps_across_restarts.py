@@ -32,9 +32,7 @@ LOST = ("target-truncated", 0, None, 9, "stopped")
 
 
 async def lost_and_grown_again(world: World) -> None:
-    """Lose the copy of 0 to 9. One incarnation stops at that, and meanwhile another producer writes as many records
-    there.
-    """
+    """Lose the copy of 0 to 9. One incarnation stops at that, and another producer writes as many records there."""
     world.source.create_topic("orders", 2)
     write(world.source, *numbers(0, 9))
     async with world.worker() as herder:
@@ -71,9 +69,7 @@ def test_a_lost_copy_stops_its_partition_after_every_restart_until_an_operator_a
 
 
 def test_a_truncated_source_stops_its_partition_after_every_restart_even_when_its_log_shows_no_trace() -> None:
-    """The records that replaced the end of the log are deleted before the next start: they seem only to have
-    expired.
-    """
+    """The records that replaced the lost ones are deleted before the next start: they seem only to have expired."""
 
     async def scenario() -> None:
         world = World(3)
@@ -167,9 +163,7 @@ async def resume(world: World, by: str) -> None:
 
 @pytest.mark.parametrize("held_s", [1.0, 60.0], ids=["slow", "stuck"])
 def test_a_gap_of_expired_records_is_stored_before_the_position_that_skips_them(held_s: float) -> None:
-    """After a kill in between, the next incarnation would find nothing missing. A stuck status topic is not waited for
-    long.
-    """
+    """After a kill in between, the gap would not be found again. A stuck status topic is not waited for long."""
 
     def is_gap(request: Request) -> bool:
         return (

@@ -1,6 +1,4 @@
-"""Workers of a group are cancelled at one await after the other: none of their tasks continues, and no member waits for
-them.
-"""
+"""Workers of a group are cancelled at each await: none of their tasks continues, and no member waits for them."""
 
 from __future__ import annotations
 

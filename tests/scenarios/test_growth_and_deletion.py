@@ -134,9 +134,7 @@ def stored_by_mm2(world: World, **offsets: int) -> None:
 
 
 def test_a_partition_that_was_idle_under_mirrormaker_2_is_not_taken_for_an_added_one() -> None:
-    """MirrorMaker 2 stores no position for a partition without records: under ``latest`` it is not copied from its
-    start.
-    """
+    """MirrorMaker 2 stores no position for an empty partition: under ``latest`` it is not copied from its start."""
 
     async def scenario() -> None:
         world = World(3, extra=LATEST)

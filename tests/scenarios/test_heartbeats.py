@@ -139,9 +139,7 @@ def test_more_replicas_than_brokers_are_logged_once_with_the_setting_that_fixes_
 
 
 def test_a_storm_loses_heartbeats_and_nothing_else() -> None:
-    """Connections break, brokers stop, answers get lost. Afterwards one heartbeat a second is written again, in
-    order.
-    """
+    """Connections break, brokers stop, answers get lost. Afterwards one heartbeat a second is written, in order."""
 
     async def scenario() -> None:
         world = World(6, nodes=3)

@@ -1,6 +1,4 @@
-"""Internal topics of mm2py that are deleted while it runs: it logs that clearly, and writes them again once they are
-back.
-"""
+"""Internal topics that are deleted while mm2py runs: it logs that, and fills them again once they are back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Transaction coordinators that do not exist (docs/broker-facts.md#m8) or go away: less is guaranteed, or fences wait,
-and copying continues.
-"""
+"""Transaction coordinators are missing (docs/broker-facts.md#m8): less is guaranteed, and copying continues."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How long the target remembers producers decides what may be resent (docs/broker-facts.md#c1), so it is not
-assumed.
-"""
+"""How long the target remembers producers decides what may be resent (docs/broker-facts.md#c1)."""
 
 from __future__ import annotations
 

@@ -136,9 +136,7 @@ def test_the_position_keeps_a_quarantined_record_across_a_restart() -> None:
 
 
 def test_the_position_keeps_a_quarantined_record_across_kills_until_a_later_record_is_copied() -> None:
-    """No record follows the position (docs/broker-facts.md#m9), so the next incarnation resumes there, and knows of the
-    quarantined record.
-    """
+    """No record follows the position (docs/broker-facts.md#m9), so only it knows of the quarantined record."""
 
     async def scenario() -> None:
         world = make_world(2)

@@ -72,9 +72,7 @@ def test_idle_partitions_are_not_requested_again_with_every_record_of_a_busy_one
 
 @pytest.mark.parametrize(("pause_s", "least", "most"), [(0.0005, 100, 550), (0.02, 45, 60)])
 def test_a_stream_of_records_is_not_read_one_by_one(pause_s: float, least: int, most: int) -> None:
-    """50 reads a second suffice. Once, 2,000 records a second took as many reads and requests, each dearer than its
-    record.
-    """
+    """50 reads a second suffice. Once, 2,000 records a second took 2,000 reads, each dearer than its record."""
 
     async def scenario() -> None:
         world = World(11, latency_s=(0.0001, 0.0002))

@@ -20,9 +20,7 @@ LONG = 1300
 """Batches, of some 3,000 records, that were copied long before."""
 FEW = 10
 TIMES_MOST = 3
-"""Records of unknown outcome are read twice, and once more to compare where the log was trimmed or compacted
-(docs/decisions/0008).
-"""
+"""Records of unknown outcome are read twice, and once more to compare trimmed logs (docs/decisions/0008)."""
 
 
 @dataclass

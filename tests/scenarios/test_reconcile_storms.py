@@ -1,6 +1,4 @@
-"""Short incarnations in hard storms: overlapping ones, old records, transactions, retention, compaction, missing
-leaders.
-"""
+"""Short, overlapping incarnations in hard storms: old records, transactions, compaction, missing leaders."""
 
 from __future__ import annotations
 

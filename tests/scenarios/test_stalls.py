@@ -67,9 +67,7 @@ def test_a_missing_target_stalls_partitions_with_waiting_records_and_no_others()
 
 
 def test_a_reason_that_appears_later_is_logged_too_and_each_reason_once() -> None:
-    """At first a target only does not answer. Then it reports missing replicas, and that is what the operator has to
-    read.
-    """
+    """At first a target only does not answer. Then it reports missing replicas, which the operator has to read."""
 
     async def scenario() -> None:
         extra = {**SAFE, "sync.topic.configs.enabled": "false", "stall.timeout.ms": "5000"}

@@ -170,9 +170,7 @@ def test_a_missing_status_topic_is_empty_and_looked_up_again() -> None:
 
 
 def test_a_cancelled_write_of_unknown_outcome_suppresses_no_later_record() -> None:
-    """Its answer was lost, and its sequence is used. Under the same sequence the target would take another record for a
-    repeat, and keep neither.
-    """
+    """Its answer was lost. Under the same sequence the target would take another record for a repeat."""
 
     async def scenario() -> None:
         world = world_with_topic()

@@ -238,9 +238,7 @@ def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied
 
 
 def test_the_copy_may_end_inside_one_source_batch() -> None:
-    """The target takes small batches only, so a source batch is split; the incarnation is killed after some of the
-    parts.
-    """
+    """The target takes small batches only, so a source batch is split; the kill comes after some of the parts."""
 
     async def scenario() -> None:
         world, source, witness = make(40, sync_topic_configs_enabled="false")
@@ -294,9 +292,7 @@ def test_a_process_that_restarts_the_flow_resumes_after_its_own_previous_incarna
 
 
 def test_an_incarnation_that_fenced_itself_is_counted_from_its_last_position() -> None:
-    """It has fenced and reconciled itself, and is killed minutes later: batches of two producers stand after the
-    position.
-    """
+    """It has fenced itself, and is killed minutes later: batches of two producers stand after the position."""
 
     async def scenario() -> None:
         world, source, witness = make(42, A__B_copy_mode="pass")

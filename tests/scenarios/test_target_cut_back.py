@@ -94,9 +94,7 @@ def test_idle_partitions_are_checked_together_and_busy_ones_not_at_all() -> None
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
 @pytest.mark.walk(range(2))
 def test_after_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
-    """The new leader has lost everything and knows no producer: it would take any sequence
-    (docs/broker-facts.md#h2).
-    """
+    """The new leader knows no producer, so it would take any sequence (docs/broker-facts.md#h2)."""
 
     async def scenario() -> None:
         world, source, _ = make(seed, nodes=3, replication_factor="3")

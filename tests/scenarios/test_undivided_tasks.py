@@ -1,6 +1,4 @@
-"""Tasks that are not divided, one of each kind in a flow: each is assigned to one worker, and no two workers run
-one.
-"""
+"""Tasks that are not divided, one of each kind in a flow: each is assigned to one worker at a time."""
 
 from __future__ import annotations
 

@@ -123,9 +123,7 @@ def test_a_truncated_remote_partition_that_has_grown_again_is_noticed(killed: bo
 def test_records_that_expired_between_a_kill_and_the_next_start_are_reported(
     deleted_before: int, said: str | None
 ) -> None:
-    """The next incarnation compares contents to find the last copied record; records that it cannot find were not
-    copied.
-    """
+    """The next incarnation finds the last copied record by content; records that it cannot find are reported."""
 
     async def scenario() -> None:
         world = World(4)

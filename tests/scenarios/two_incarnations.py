@@ -62,9 +62,7 @@ async def all_copied(world: World) -> None:
 
 @asynccontextmanager
 async def worker_with_old_positions(world: World, source: Source) -> AsyncIterator[Gate]:
-    """Run a worker that has copied everything; then its positions stop arriving, and at the end of the block it is
-    killed.
-    """
+    """Run a worker that has copied everything; then its positions stop arriving, and the block's end kills it."""
     gate = Gate(is_position)
     async with world.worker(through=gate):
         await all_copied(world)

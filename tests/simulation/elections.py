@@ -35,9 +35,7 @@ from tests.scenarios.group_world import FLOW, LOG, OFFSETS, SESSION_S, GroupWorl
 
 STORM_S: Final = 240.0
 OWNED_AGAIN_S: Final = 30.0
-"""How long after the faults end until each partition has one worker that may copy it: sessions expire, dead workers are
-fenced.
-"""
+"""How long after the faults end until each partition has one worker that may copy it."""
 PARTITIONS: Final = 6
 WRITE_EVERY_S: Final = 0.8
 DRAIN_S: Final = 5.0
@@ -93,9 +91,7 @@ def run_elections(seed: int) -> Elections:
 
 
 class Copies:
-    """Replaces a worker's connector: it writes where it may, under one producer id an attempt, and releases partitions
-    when told.
-    """
+    """Replaces a worker's connector: writes under one producer id an attempt, and releases partitions when told."""
 
     def __init__(self, storm: Storm, worker: Worker) -> None:
         self._storm = storm
@@ -273,9 +269,7 @@ class Storm:
             await self._end(worker)
 
     async def _leave(self, worker: Worker, *, in_doubt: bool) -> None:
-        """Stop as a process does: pending work ends first. Writes that are not answered in time have an unknown
-        outcome.
-        """
+        """Stop as a process does: pending work ends first. Writes without an answer in time have an unknown outcome."""
         self.up.remove(worker)
         if not in_doubt:
             in_doubt = not await self._copies[worker.name][0].drain()
@@ -288,9 +282,7 @@ class Storm:
         await asyncio.gather(task, worker.kill(), return_exceptions=True)
 
     async def _let_one_stand(self) -> None:
-        """Action as ZooKeeper: at most one candidate may lead, is suspended for a while, and loses its place to
-        another.
-        """
+        """Act as ZooKeeper: at most one candidate may lead, is suspended for a while, and is replaced."""
         while self._by_backend:
             stands = self.rng.choice(self.up) if self.up else None
             if stands is not None:

@@ -1,6 +1,4 @@
-"""Stands between a worker and a cluster: counts what the worker does, kills it beside any request, and reorders
-channels.
-"""
+"""Stands between a worker and a cluster: counts and reorders requests, and kills the worker beside any."""
 
 from __future__ import annotations
 

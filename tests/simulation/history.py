@@ -34,9 +34,7 @@ class PartitionHistory:
     target_deleted: list[StoredRecord] = field(default_factory=list)
     """Offsets deleted from the start of the remote partition."""
     target_was_emptied: bool = False
-    """The remote partition was empty once, so only offsets could tell the end of the copy. After several fences,
-    records may repeat.
-    """
+    """The remote partition was empty once. Only offsets tell the end of its copy, so fences may repeat records."""
     was_cut: bool = False
     target_was_cut: bool = False
 
@@ -88,9 +86,7 @@ class Traffic:
         chosen.offsets.setdefault((plan.name, partition), []).extend(offsets)
 
     def end_transactions(self, *, all_of_them: bool = False) -> None:
-        """Commit or abort the transactions that are due and whose partitions have leaders; the rest waits for the next
-        time.
-        """
+        """Commit or abort the transactions that are due and whose partitions have leaders."""
         left = []
         for one in self._open:
             led = all(_is_led(self._cluster, self._cluster.partition(*key)) for key in one.transaction.touched)

@@ -151,9 +151,7 @@ class Judge:
         return self._source, self._target
 
     def _was_told_cut(self, topic: str, partition: int) -> bool:
-        """Whether a worker logged that the source was truncated there; a later worker may be stopped by something
-        else.
-        """
+        """Whether a worker logged that the source was truncated there; a later one may stop for another reason."""
         return any(
             (event["topic"], event["partition"]) == (topic, partition)
             for worker in self._workers

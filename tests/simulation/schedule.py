@@ -25,9 +25,7 @@ LONGEST_PAUSE_S: Final = 20.0
 
 
 class Times(enum.Enum):
-    """The timestamps of a topic's records; a broker forgets the producers of old ones at once
-    (docs/broker-facts.md#c1).
-    """
+    """The timestamps of records; a broker forgets the producers of old ones at once (docs/broker-facts.md#c1)."""
 
     YOUNG = "young"
     OLD = "old"

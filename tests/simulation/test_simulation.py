@@ -81,9 +81,7 @@ def test_groups_with_failing_leaders_have_one_leader_at_a_time_and_one_writer_a_
 
 
 def test_a_group_that_does_not_fence_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the judgement would prove nothing: a worker that is not fenced writes among the next owner's
-    records.
-    """
+    """Otherwise the judgement proves nothing: an unfenced worker writes among the next owner's records."""
 
     async def fences_no_member(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
         return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})

@@ -19,9 +19,7 @@ SEEDS_A_ROUND: Final = 4
 
 
 def run_walks(seeds: range) -> bool:
-    """Run each walk under each of these seeds, and the property tests once under the first; return whether all
-    passed.
-    """
+    """Run each walk under each seed, and the property tests once under the first; return whether all passed."""
     print(f"walks with seeds {seeds[0]}-{seeds[-1]}; again with: {reproduce(seeds)}", flush=True)
     what = ["tests/unit", "tests/scenarios", "tests/simulation", "-m", "(walk or hypothesis) and not slow"]
     drawn = ["--seeds", f"{seeds[0]}-{seeds[-1]}", "--hypothesis-profile", "long", "--hypothesis-seed", str(seeds[0])]
