@@ -13,32 +13,28 @@ what it has already stored. Where that does not hold (docs/broker-facts.md#c1, #
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.records.batch import next_sequence
-from mm2py.replication.copying import events
+from mm2py.replication.copying import events, states
 from mm2py.replication.copying import gaps as gaps_found
 from mm2py.replication.copying.copier_view import CopierView
 from mm2py.replication.copying.events import Displaced, Effect, Event, GapFound, Need, Poison, Report
-from mm2py.replication.copying.gaps import REPORT_QUARANTINED, Gaps, came_whole, fault_text, left_out, poison_of
+from mm2py.replication.copying.gaps import REPORT_QUARANTINED, came_whole, fault_text, left_out, poison_of
 from mm2py.replication.copying.in_flight import Entry
 from mm2py.replication.copying.states import (
-    COPYING,
     Copying,
     Drained,
     Draining,
     Ending,
     Reconciling,
     Stalled,
-    State,
     Storing,
     Waiting,
-    check_follows,
-    ending,
     gaps_of,
+    next_state,
 )
 from mm2py.replication.errors import ProduceReaction, Stored, fetch_error, produce_error
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
@@ -81,13 +77,13 @@ class Copier(CopierView):
                 return self._stall_at(gaps_found.source_cut_back(event, self.position, fetch_offset=self.fetch_offset))
             case events.PositionStored():
                 if isinstance(self.state, Storing) and event.identity == self.identity:
-                    self._enter(Copying(cause=self.state.cause) if self.state.cause else COPYING)
+                    self._change(event)
                 return ()
             case events.Reconciled():
                 return self._reconciled(event)
             case events.LookupWaits():
                 if isinstance(self.state, Reconciling):
-                    self._enter(replace(self.state, cause=event.cause))
+                    self._change(event)
                 return ()
             case events.UnexpectedMet():
                 return self._stall_at(gaps_found.unexpected_met(event, self.position), is_looked_up=event.is_known)
@@ -117,7 +113,7 @@ class Copier(CopierView):
                 return ()
             case events.Drain():
                 self.in_flight.forget()
-                self._enter(ending(self.state, Draining if self.in_flight.unanswered else Drained))
+                self._change(states.DrainStarted(is_idle=not self.in_flight.unanswered))
                 return self._report_gaps()
             case events.DrainGivenUp():
                 return self._report_now() if self.has_untold_gaps else ()
@@ -126,9 +122,8 @@ class Copier(CopierView):
             case _:
                 assert_never(event)
 
-    def _enter(self, state: State) -> None:
-        check_follows(self.state, state)
-        self.state = state
+    def _change(self, change: states.Change) -> None:
+        self.state = next_state(self.state, change)
 
     def _fetched(self, event: events.Fetched) -> Sequence[Effect]:
         if type(self.state) is not Copying or event.fetch_offset != self.fetch_offset:
@@ -193,7 +188,7 @@ class Copier(CopierView):
         in_flight.settle()
         self._failures = 0
         if type(self.state) is Copying and self.state.cause:
-            self._enter(COPYING)
+            self._change(states.BatchStored())
         self._advance()
         if cut_back is not None:
             return self._stall_at(cut_back, lost=lost)
@@ -253,7 +248,7 @@ class Copier(CopierView):
     def _lose_answer(self) -> None:
         """An outcome stays unknown. In an ending state no resend will tell it."""
         if isinstance(self.state, (Stalled, Draining)):
-            self._enter(replace(self.state, outcome_unknown=True))
+            self._change(states.AnswerLost())
 
     def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
         """Read the batch again in smaller pieces; a record that is refused alone is poison."""
@@ -278,7 +273,7 @@ class Copier(CopierView):
     def _quarantined(self, event: events.Quarantined) -> Sequence[Effect]:
         if not self.search.kept(event.offset) or not isinstance(self.state, Waiting):
             return ()
-        self._enter(replace(self.state, resume_at_s=event.now_s))
+        self._change(states.RecordKept(event.now_s))
         return self._tick(event.now_s)
 
     def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
@@ -296,7 +291,7 @@ class Copier(CopierView):
             effects.append(left_out(poison))
         if self.in_flight.has_unknown_outcomes:
             return [*effects, *self._lost_track(now_s, "batches that may be stored stand behind one in quarantine")]
-        self._enter(Storing(cause=self.reason))
+        self._change(states.RecordsLeftOut())
         return effects
 
     def _fetch_refused(self, event: events.FetchRefused) -> Sequence[Effect]:
@@ -321,7 +316,7 @@ class Copier(CopierView):
             return self._stall_at(gap)
         self.position = self.position.behind(gap.go_on_at, self.position.source_leader_epoch)
         self._rewind()
-        self._enter(Storing(cause=self.reason))
+        self._change(states.RecordsLeftOut())
         return [Need.STORE_POSITION, gap]
 
     def _reconciled(self, event: events.Reconciled) -> Sequence[Effect]:
@@ -331,19 +326,15 @@ class Copier(CopierView):
         ):
             return ()  # a draining partition settles by the answers that it still gets
         if self.in_flight.unanswered:
-            if not isinstance(self.state, Storing):
-                self._enter(replace(self.state, answer=event))
+            self._change(states.ResultKept(event))
             return ()
         self.identity = event.identity
         self.position = gaps_of(self.state).as_if_whole(event.position)._replace(sequence=0)
         self.in_flight.restart()
         self._rewind()
+        self._change(event)
         if isinstance(self.state, Stalled):
-            self._enter(
-                replace(self.state, owns_position=True, awaits_lookup=False, outcome_unknown=False, answer=None)
-            )
             return [Need.STORE_POSITION, *self._report_gaps()]
-        self._enter(Storing(cause=self.reason))
         return [Need.STORE_POSITION, Need.TARGET_END] if self.is_end_unverified else [Need.STORE_POSITION]
 
     def _tick(self, now_s: float) -> Sequence[Effect]:
@@ -355,7 +346,7 @@ class Copier(CopierView):
         if self.search.found is not None and self.search.is_kept:
             return self._go_on_behind(self.search.found, now_s)
         self._rewind()
-        self._enter(Copying(cause=self.reason))
+        self._change(states.PauseEnded())
         return ()
 
     # Moving on, and falling back
@@ -388,7 +379,7 @@ class Copier(CopierView):
         if type(state) is Copying or self.in_flight.unanswered:
             return ()
         if isinstance(state, Draining):
-            self._enter(ending(state, Drained))
+            self._change(states.AllAnswered())
         elif isinstance(state, (Reconciling, Stalled)) and state.answer is not None:
             return self._reconciled(state.answer)
         elif isinstance(state, Waiting):
@@ -415,7 +406,7 @@ class Copier(CopierView):
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
         self.in_flight.fail()
-        self._enter(Waiting(cause=reason, resume_at_s=now_s + pause_s, is_blocked=is_blocked))
+        self._change(states.Failed(now_s + pause_s, reason, is_blocked))
         return effects
 
     def _fail_once_more(self, now_s: float, need: Need | None) -> Sequence[Effect]:
@@ -429,12 +420,8 @@ class Copier(CopierView):
         if type(self.state) is Copying:
             self._failures += 1
             self.in_flight.fail()
-        if isinstance(self.state, (Copying, Waiting)):
-            self._enter(Reconciling(cause=reason))
-        elif isinstance(self.state, Reconciling):
-            self._enter(replace(self.state, cause=reason))
-        elif isinstance(self.state, Draining):  # for Stalled see _report_gaps
-            self._enter(replace(self.state, awaits_lookup=True))
+        if isinstance(self.state, (Copying, Waiting, Reconciling, Draining)):  # for Stalled see _report_gaps
+            self._change(states.LostTrack(reason))
         return self._fail_once_more(now_s, need)
 
     def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
@@ -443,22 +430,20 @@ class Copier(CopierView):
 
     def _stall_at(self, gap: GapFound, *, lost: int = 0, is_looked_up: bool = False) -> Sequence[Effect]:
         """Stop at a gap. ``lost``, ``is_looked_up``: see ``Gaps.add``."""
-        gaps = gaps_of(self.state).add(gap, self.position, lost=lost, is_looked_up=is_looked_up)
-        return self._stall(gaps, gap.text)
+        return self._stall(states.GapMet(gap, self.position, lost, is_looked_up))
 
     def _stall_at_hole(self, refused: Entry) -> Sequence[Effect]:
         """Stop: a batch is stored and the one before it is not. Sequences would count the missing one as stored."""
         text = gaps_found.out_of_order(refused.batch.first_offset)
-        return [Report("target.out_of_order", text), *self._stall(gaps_of(self.state).behind_a_hole(), text)]
+        return [Report("target.out_of_order", text), *self._stall(states.HoleMet(text))]
 
-    def _stall(self, gaps: Gaps, cause: str) -> Sequence[Effect]:
+    def _stall(self, change: states.GapMet | states.HoleMet) -> Sequence[Effect]:
         if type(self.state) is Copying:
             self.in_flight.fail()
         self.in_flight.forget()
-        state = self.state if isinstance(self.state, Ending) else ending(self.state, Stalled)
-        if isinstance(state, Draining) and not self.in_flight.unanswered:
-            state = ending(state, Drained)
-        self._enter(replace(state, gaps=gaps, cause=cause))
+        self._change(change)
+        if isinstance(self.state, Draining) and not self.in_flight.unanswered:
+            self._change(states.AllAnswered())
         return self._report_gaps()
 
     def _report_gaps(self) -> Sequence[Effect]:
@@ -471,14 +456,13 @@ class Copier(CopierView):
                 return ()  # ``Reconciled`` is to come
             in_flight.trust_refusals()
             if self.position.source_offset < in_flight.maybe_sent_until:
-                self._enter(replace(state, awaits_lookup=True))
+                self._change(states.LookupStarted())
                 return [Need.RECONCILE]
         return self._report_now()
 
     def _report_now(self) -> Sequence[Effect]:
-        assert isinstance(self.state, Ending)  # noqa: S101  (no other state has gaps)
-        gaps, effects = self.state.gaps.tell(self.position)
-        self._enter(replace(self.state, gaps=gaps))
+        gaps, effects = gaps_of(self.state).tell(self.position)
+        self._change(states.GapsReported(gaps))
         return effects
 
     def _rewind(self) -> None:

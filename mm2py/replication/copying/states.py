@@ -1,17 +1,17 @@
-"""The states of a copier, and which state may follow which. Pure.
+"""The states of a copier, and all transitions between them. Pure.
 
-Each state is a value that carries its own data. ``FOLLOWING`` declares all transitions. docs/internals/copier-states.md
+Each state is a value that carries its own data; ``next_state`` has every transition. docs/internals/copier-states.md
 says when each of them happens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
-from mm2py.replication.copying.events import Reconciled
+from mm2py.replication.copying.events import GapFound, LookupWaits, PositionStored, Reconciled
 from mm2py.replication.copying.gaps import NO_GAPS, Gaps
+from mm2py.replication.position import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +97,107 @@ class Drained(Ending):
 COPYING: Final = Copying()
 """The state in which nothing is wrong. It is one value, because each batch meets it."""
 
-FOLLOWING: Final[Mapping[type[State], tuple[type[State], ...]]] = {
-    Reconciling: (Storing, Stalled, Draining, Drained),
-    Storing: (Copying, Stalled, Drained),
-    Copying: (Waiting, Reconciling, Stalled, Draining, Drained),
-    Waiting: (Copying, Storing, Reconciling, Stalled, Draining, Drained),
-    Stalled: (Draining, Drained),
-    Draining: (Drained,),
-    Drained: (),
-}
-"""The states that may follow each state. Besides, a state may change its own data."""
+# What leads from one state to another, besides the events ``PositionStored``, ``Reconciled`` and ``LookupWaits``
+
+
+class Failed(NamedTuple):
+    """Something went wrong that another attempt may mend."""
+
+    resume_at_s: float
+    cause: str
+    is_blocked: bool = False
+
+
+class LostTrack(NamedTuple):
+    """No resend can tell whether what was sent is stored."""
+
+    cause: str
+
+
+class PauseEnded(NamedTuple):
+    """Nothing is in flight, and the pause is over."""
+
+
+class RecordKept(NamedTuple):
+    """The quarantine has the record at which the partition waits: the pause need not last any longer."""
+
+    now_s: float
+
+
+class RecordsLeftOut(NamedTuple):
+    """Copying goes on behind records that expired or are in quarantine. Its position is stored first."""
+
+
+class BatchStored(NamedTuple):
+    """A batch was stored again after a failure."""
+
+
+class ResultKept(NamedTuple):
+    """``Reconciled`` came while batches were in flight. It counts when they are answered."""
+
+    answer: Reconciled
+
+
+class GapMet(NamedTuple):
+    """A gap stops the partition. Arguments as of ``Gaps.add``."""
+
+    gap: GapFound
+    position: Position
+    lost: int = 0
+    is_looked_up: bool = False
+
+
+class HoleMet(NamedTuple):
+    """A batch is stored, and the one before it is not."""
+
+    cause: str
+
+
+class LookupStarted(NamedTuple):
+    """What is stored is looked up before a gap is reported."""
+
+
+class GapsReported(NamedTuple):
+    """All gaps were reported."""
+
+    gaps: Gaps
+
+
+class AnswerLost(NamedTuple):
+    """See ``Ending.outcome_unknown``."""
+
+
+class DrainStarted(NamedTuple):
+    """The partition is to be stopped."""
+
+    is_idle: bool
+    """Nothing is in flight."""
+
+
+class AllAnswered(NamedTuple):
+    """The last answer came."""
+
+
+Change = (
+    PositionStored
+    | Reconciled
+    | LookupWaits
+    | Failed
+    | LostTrack
+    | PauseEnded
+    | RecordKept
+    | RecordsLeftOut
+    | BatchStored
+    | ResultKept
+    | GapMet
+    | HoleMet
+    | LookupStarted
+    | GapsReported
+    | AnswerLost
+    | DrainStarted
+    | AllAnswered
+)
+
 
 _E = TypeVar("_E", bound=Ending)
 
@@ -115,10 +206,75 @@ class UndeclaredTransition(AssertionError):
     """A copier was to change its state in a way that is not declared: a defect."""
 
 
-def check_follows(state: State, following: State) -> None:
-    """Raise UndeclaredTransition if ``following`` may not follow ``state``."""
-    if type(following) is not type(state) and type(following) not in FOLLOWING[type(state)]:
-        raise UndeclaredTransition(f"{state} does not allow {following}")
+def next_state(state: State, change: Change) -> State:
+    """Return the state that follows.
+
+    Raises:
+        UndeclaredTransition: ``change`` cannot happen in this state.
+    """
+    match state, change:
+        # It starts
+        case Storing(), PositionStored():
+            return Copying(cause=state.cause) if state.cause else COPYING
+        case Copying(), BatchStored():
+            return COPYING
+
+        # It fails, and tries again
+        case Copying(), Failed():
+            return Waiting(cause=change.cause, resume_at_s=change.resume_at_s, is_blocked=change.is_blocked)
+        case Waiting(), RecordKept():
+            return replace(state, resume_at_s=change.now_s)
+        case Waiting(), PauseEnded():
+            return Copying(cause=state.cause)
+        case Waiting(), RecordsLeftOut():
+            return Storing(cause=state.cause)
+
+        # What is stored has to be looked up
+        case ((Copying() | Waiting()), LostTrack()):
+            return Reconciling(cause=change.cause)
+        case Reconciling(), LostTrack():
+            return replace(state, cause=change.cause)
+        case Reconciling(), LookupWaits():
+            return replace(state, cause=change.cause)
+        case Reconciling(), ResultKept():
+            return replace(state, answer=change.answer)
+        case ((Reconciling() | Storing()), Reconciled()):
+            return Storing(cause=state.cause)
+
+        # It stops at a gap
+        case ((Storing() | Copying() | Waiting() | Reconciling() | Stalled()), GapMet()):
+            gaps = gaps_of(state).add(change.gap, change.position, lost=change.lost, is_looked_up=change.is_looked_up)
+            return replace(ending(state, Stalled), gaps=gaps, cause=change.gap.text)
+        case ((Copying() | Waiting() | Stalled()), HoleMet()):
+            return replace(ending(state, Stalled), gaps=gaps_of(state).behind_a_hole(), cause=change.cause)
+        case Stalled(), LookupStarted():
+            return replace(state, awaits_lookup=True)
+        case Stalled(), ResultKept():
+            return replace(state, answer=change.answer)
+        case Stalled(), Reconciled():
+            return replace(state, owns_position=True, awaits_lookup=False, outcome_unknown=False, answer=None)
+        case ((Stalled() | Draining()), AnswerLost()):
+            return replace(state, outcome_unknown=True)
+        case ((Stalled() | Draining() | Drained()), GapsReported()):
+            return replace(state, gaps=change.gaps)
+
+        # It is told to stop
+        case ((Copying() | Waiting() | Reconciling() | Stalled() | Draining()), DrainStarted(is_idle=False)):
+            return ending(state, Draining)
+        case ((Storing() | Copying() | Waiting() | Reconciling() | Stalled() | Drained()), DrainStarted(is_idle=True)):
+            return ending(state, Drained)
+        case Draining(), AllAnswered():
+            return ending(state, Drained)
+        case Draining(), LostTrack():
+            return replace(state, awaits_lookup=True)
+        case ((Draining() | Drained()), GapMet()):
+            gaps = state.gaps.add(change.gap, change.position, lost=change.lost, is_looked_up=change.is_looked_up)
+            return replace(state, gaps=gaps, cause=change.gap.text)
+        case Draining(), HoleMet():
+            return replace(state, gaps=state.gaps.behind_a_hole(), cause=change.cause)
+
+        case _:
+            raise UndeclaredTransition(f"{state} does not allow {change}")
 
 
 def gaps_of(state: State) -> Gaps:
