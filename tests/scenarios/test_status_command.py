@@ -250,7 +250,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
         assert f"Group mm2py on B: leader host1-10, leader epoch 2, generation {generation}" in text
         assert "A->B: exactly-once" in text
         (group,) = found["groups"]
-        assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 2, 4)
+        assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 2, generation)
         first, second = group["members"]
         assert (first["name"], first["state"], first["leads"], first["tasks"]) == ("host1-10", "alive", True, 2)
         assert (second["name"], second["state"], second["leads"], second["tasks"]) == ("host2-20", "alive", False, 1)
