@@ -132,7 +132,7 @@ def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ours() -
     run(scenario())
 
 
-def test_what_mirrormaker_2_wrote_is_replaced_and_can_be_restored() -> None:
+def test_settings_of_mirrormaker_2_are_replaced_and_can_be_restored() -> None:
     async def scenario() -> None:
         world = World(3)
         await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))

@@ -350,7 +350,7 @@ def test_attempts_that_fail_before_they_write_need_no_fence() -> None:
     run_virtual(scenario(), limit_s=9000)
 
 
-def test_a_stop_that_the_target_does_not_answer_logs_what_the_next_start_does_and_the_next_start_does_it() -> None:
+def test_a_stop_that_the_target_does_not_answer_logs_what_the_next_start_will_do() -> None:
     async def scenario() -> None:
         world, source, witness = make(3)
         source.fill(10)
