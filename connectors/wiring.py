@@ -18,7 +18,7 @@ from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
 from connectors.source.context import FlowContext, FlowState
-from connectors.source.errors import FlowRefused
+from connectors.source.refusals import FlowRefused
 from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
@@ -33,11 +33,11 @@ from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
-from mm2py.replication.position import PositionBudget
+from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
-from mm2py.settings.config_log import ConfigLog
-from mm2py.settings.flow_config import Part
-from mm2py.settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
+from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.flow_config import Part
+from mm2py.shared_settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import HeartbeatSchedule, PathSchedule, SourceSchedule
 from mm2py.worker.herder import Herder, Plan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.refusals import Notices, in_lines
+from connectors.source.notices import Notices, in_lines
 from mm2py.errors import Mm2Error
 from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
 from mm2py.kafka.error_codes import SECURITY_DISABLED

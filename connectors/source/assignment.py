@@ -37,7 +37,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.states import Drained, Reconciling, Storing
-from mm2py.replication.position_store import PositionTable
+from mm2py.replication.positions import PositionTable
 
 
 class AssignedPositions:

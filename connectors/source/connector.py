@@ -23,7 +23,7 @@ from connectors.source.gap_keeper import GapKeeper, Resumption
 from connectors.source.recovery.preparation import Preparation, Prepared
 from connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
 from connectors.source.recovery.reconciliation import RestartState
-from connectors.source.schedules import Schedules
+from connectors.source.topic_sync import Schedules
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
 from mm2py.errors import FirstErrorGroup
@@ -33,8 +33,8 @@ from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.records.status_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.position_store import PositionStore
-from mm2py.settings.flow_config import Part
+from mm2py.replication.positions import PositionStore
+from mm2py.shared_settings.flow_config import Part
 
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a copied partition has no leader, on either side."""
@@ -232,7 +232,7 @@ class SourceConnector:
                 if not error.worth_asking_again:
                     raise
                 self._state.metadata_wanted.set()
-                self._state.wait(str(error))
+                self._state.show_waiting(str(error))
                 pause_s = backoff.next_s()
                 if backoff.attempts >= 4 and self._clock.monotonic() >= self._say_failing_at_s:
                     self._say_failing_at_s = self._clock.monotonic() + FAILING_REPORT_S

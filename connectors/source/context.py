@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.errors import TableUnusable
+from connectors.source.refusals import TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
@@ -27,7 +27,7 @@ from mm2py.metrics import Metrics
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import decide
-from mm2py.replication.position import PositionBudget
+from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.topics.names import InternalTopic
 
@@ -47,7 +47,7 @@ class FlowState:
     metadata_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by any part that needs fresh metadata, or the next round of the watch, soon."""
 
-    def wait(self, reason: str) -> None:
+    def show_waiting(self, reason: str) -> None:
         """Show in the flow's status what it waits for."""
         self.name, self.reason = "waiting", reason
 
@@ -113,7 +113,7 @@ class FlowContext:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                self.state.wait(f"{what}: {error}")
+                self.state.show_waiting(f"{what}: {error}")
                 if self.clock.monotonic() - said_at_s >= WAITING_REPORT_S:
                     said_at_s = self.clock.monotonic()
                     self.log.warning("flow.waiting", doing=what, why=str(error))
@@ -124,7 +124,7 @@ class FlowContext:
         task = asyncio.create_task(work, name=what)
         try:
             while not (await asyncio.wait([task], timeout=WAITING_REPORT_S))[0]:
-                self.state.wait(f"{what}: {why}")
+                self.state.show_waiting(f"{what}: {why}")
                 self.log.warning("flow.waiting", doing=what, why=why)
             return await task
         finally:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.errors import TableUnusable
+from connectors.source.refusals import TableUnusable
 from mm2py.config.keys import STATUS_REPLICATION_FACTOR
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error

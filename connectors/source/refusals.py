@@ -1,188 +1,194 @@
-"""What a flow's log says of many topics: each thing once while it lasts, in so few lines that they never fill the log.
-
-``Notices`` does that for whatever comes up in rounds. ``RefusedTopics`` are the topics that are not copied, or not all
-of them. ``RefusedConfigs`` are settings that the target does not take for a remote topic: each is left out alone, and
-tried again now and then. MirrorMaker 2 sends all settings of a topic at once, and the broker then takes none of them.
-"""
+"""What the source connector refuses to copy. Each error names exactly what is refused, and the remedy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Iterable
 
-from structlog.typing import FilteringBoundLogger
-
-from connectors.source.context import FlowContext
-from connectors.source.errors import RemoteTopicTooNarrow, TopicRefused
-
-OWN_LINES_MOST: Final = 20
-"""So many topics of each event get a line of their own in a round; the others share lines, which name them all."""
-LINE_MOST_CHARS: Final = 4000
-"""So many characters of text a shared line holds."""
-AGAIN_S: Final = 3600.0
-"""How long a refused setting is left alone while its value stays the same: the target may be upgraded meanwhile."""
+from mm2py.connector import Flow
+from mm2py.errors import Mm2Error
 
 
-class Notices:
-    """Remembers what was said of what, and gathers the lines of a round; ``end`` writes those that are shared."""
+class FlowRefused(Mm2Error):
+    """The whole flow must not run as things stand."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-        self._said: dict[Hashable, str] = {}
-        self._own: dict[str, int] = {}
-        self._rest: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[str]] = {}
 
-    def is_new(self, of: Hashable, text: str = "") -> bool:
-        """Tell whether nothing, or something else, was said of this yet; it counts as said from now on."""
-        if self._said.get(of) == text:
-            return False
-        self._said[of] = text
-        return True
+class ExactlyOnceImpossible(FlowRefused):
+    """``exactly.once.source.support=enabled``, and a producer cannot be fenced."""
 
-    def is_over(self, of: Hashable) -> bool:
-        """Tell whether something was said of this, and forget it: if it comes back, it is new."""
-        return self._said.pop(of, None) is not None
+    def __init__(self, flow: Flow, why: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. {why}",
+            remedy=f"Grant WRITE and DESCRIBE on transactional ids with prefix mm2py- on {flow.target}, let"
+            f" __transaction_state be created there, or set {flow.target}.exactly.once.source.support=disabled.",
+        )
 
-    def keep(self, still_there: Callable[[Hashable], bool]) -> None:
-        """Forget what was said of things that are gone."""
-        self._said = {of: text for of, text in self._said.items() if still_there(of)}
 
-    def say(
-        self,
-        event: str,
-        topic: str,
-        *,
-        level: str = "info",
-        detail: str = "",
-        shared: Mapping[str, str] = MappingProxyType({}),
-        **own: str,
+class CopyUncertain(FlowRefused):
+    """``exactly.once.source.support=enabled``, and it cannot be found out what MirrorMaker 2 has copied already."""
+
+    def __init__(self, flow: Flow, partition: str, why: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. How far MirrorMaker 2 has"
+            f" copied {partition} behind its last position cannot be told: {why}.",
+            remedy=f"Set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left out"
+            " then, and some records of that partition may be copied twice.",
+        )
+
+
+class OneCluster(FlowRefused):
+    """Two aliases lead to the same cluster: the flow would copy a cluster to itself."""
+
+    def __init__(self, flow: Flow, cluster_id: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {flow.source} and {flow.target} are the same cluster, {cluster_id}.",
+            remedy="Correct one of the two bootstrap.servers.",
+        )
+
+
+class AnotherSource(FlowRefused):
+    """The other workers of the group copy the flow from another cluster."""
+
+    def __init__(self, flow: Flow, group: str, *, here: str, there: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {flow.source} is cluster {here} here, and cluster {there} for the workers of"
+            f" group {group} that copy it.",
+            remedy=f"Let {flow.source}.bootstrap.servers name the same cluster for all of them. Where that one has been"
+            " replaced by another, stop all of them first.",
+        )
+
+
+def refuse_another_source(flow: Flow, group: str, *, here: str | None, there: str | None) -> None:
+    """Raises: AnotherSource. An unknown cluster id fits all."""
+    if here is not None and there is not None and here != there:
+        raise AnotherSource(flow, group, here=here, there=there)
+
+
+class Mm2IsRunning(FlowRefused):
+    """A live MirrorMaker 2 copies this flow."""
+
+    def __init__(self, flow: Flow, group: str, members: int) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: MirrorMaker 2 runs it, group {group} on {flow.target} has {members} member(s).",
+            remedy="Stop MirrorMaker 2 for this flow, then start mm2py: it goes on from MirrorMaker 2's positions.",
+        )
+
+
+class TableUnusable(FlowRefused):
+    """An internal topic would lose what it is to keep, or cannot be made."""
+
+    def __init__(self, flow: Flow, topic: str, keeps: str, why: str, *, remedy: str) -> None:
+        super().__init__(
+            f"Flow {flow} is refused: {topic} on {flow.target} cannot keep {keeps}, {why.rstrip('.')}.", remedy=remedy
+        )
+        self.why = why
+
+
+class TopicRefused(Mm2Error):
+    """One topic of a flow must not be copied as things stand; the others are."""
+
+    event = "topic.refused"
+
+
+class TargetNotEmpty(TopicRefused):
+    """It is not known which records of the remote topic are ours: copying could repeat or mix records."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, partitions: Iterable[int]) -> None:
+        shown = sorted(partitions)
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
+            f"and {remote} on {flow.target} is not empty there.",
+            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy {flow}:{topic} to each worker to copy"
+            " everything once more behind what is there.",
+        )
+
+
+class Recreated(TopicRefused):
+    """A topic is not the one that its stored position is of."""
+
+    def __init__(self, flow: Flow, topic: str, what: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
+            remedy=f"Pass --allow-recopy {flow}:{topic} to copy the topic once more from its start, or accept its"
+            f" gaps: mm2py gaps FILE accept {flow}:{topic}.",
+        )
+
+
+class NoPosition(TopicRefused):
+    """``auto.offset.reset=none`` forbids to choose a start."""
+
+    def __init__(self, flow: Flow, topic: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: no position is stored and auto.offset.reset is none.",
+            remedy=f"Set {flow.source}.consumer.auto.offset.reset to earliest or latest.",
+        )
+
+
+class SeveralFlows(TopicRefused):
+    """Several flows would write to one remote topic."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, others: Iterable[Flow]) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {', '.join(map(str, sorted(others)))} also leads into {remote}.",
+            remedy="Exclude the topic from all but one of the flows, or set many.to.one=true on each of them: "
+            "their records then mix, and each is copied at least once.",
+        )
+
+
+class RemoteNameIllegal(TopicRefused):
+    """Kafka does not accept the name of the remote topic."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, problem: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: its remote name {_short(remote)} cannot be, {problem}.",
+            remedy="Exclude the topic, shorten the alias, or use the identity replication policy.",
+        )
+
+
+class RemoteTopicTooNarrow(TopicRefused):
+    """The remote topic has fewer partitions than its upstream topic: some records have nowhere to go."""
+
+    event = "topic.too_narrow"
+
+    def __init__(
+        self, topic: str, *, upstream_partitions: int, remote_partitions: int, why: str, remedy: str | None = None
     ) -> None:
-        """Say something of a topic.
-
-        Args:
-            detail: what stands behind the topic's name in a shared line.
-            shared: fields that are true of every topic in a shared line.
-            own: fields of the topic's own line; they come first, and replace those of ``shared``.
-        """
-        self._own[event] = self._own.get(event, 0) + 1
-        if self._own[event] <= OWN_LINES_MOST:
-            getattr(self._log, level)(event, topic=topic, **{**own, **shared, **own})
-        else:
-            rest = self._rest.setdefault((event, level, tuple(shared.items())), [])
-            rest.append(f"{topic}: {detail}" if detail else topic)
-
-    def end(self) -> None:
-        """Write the shared lines; the next round begins."""
-        for (event, level, shared), rest in self._rest.items():
-            for named in in_lines(rest):
-                getattr(self._log, level)(event, topics=len(named), named=" | ".join(named), **dict(shared))
-        self._own, self._rest = {}, {}
+        granted = f"Grant mm2py ALTER on {topic}, or add the partitions by hand; the others are copied meanwhile."
+        super().__init__(
+            f"Remote topic {topic} has {remote_partitions} partitions, its upstream topic {upstream_partitions}: {why}",
+            remedy=remedy or granted,
+        )
+        self.remote_partitions = remote_partitions
 
 
-def in_lines(texts: Iterable[str], *, most_chars: int = LINE_MOST_CHARS) -> Iterator[list[str]]:
-    """Yield the texts in parts that one line of the log may hold. A text that is longer has a part of its own."""
-    part: list[str] = []
-    size = 0
-    for text in texts:
-        if part and size + len(text) > most_chars:
-            yield part
-            part, size = [], 0
-        part.append(text)
-        size += len(text)
-    if part:
-        yield part
+class TooManyPartitions(TopicRefused):
+    """The source has more partitions than this flow may create on the target: a source must not fill the target up."""
+
+    def __init__(self, flow: Flow, topic: str, partitions: int, *, most: int) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: with its {partitions} partition(s) the flow would have more on"
+            f" {flow.target} than remote.partitions.max={most}.",
+            remedy="Raise remote.partitions.max, or let topics.exclude leave out what need not be copied.",
+        )
 
 
-class RefusedTopics:
-    """Why source topics are not copied, or not all of their partitions, as things stand."""
+class NotPermitted(TopicRefused):
+    """A right is missing, or the cluster refuses what must be done for a topic."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-        self._notices = Notices(log)
-        self._refused: dict[str, TopicRefused] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._refused
-
-    def names(self) -> set[str]:
-        return set(self._refused)
-
-    def width(self, name: str) -> int:
-        """Return how many partitions of a refused topic can be copied all the same."""
-        error = self._refused.get(name)
-        return error.remote_partitions if isinstance(error, RemoteTopicTooNarrow) else 0
-
-    def shown(self) -> dict[str, str]:
-        """Return the reason for each of them."""
-        return {name: str(error) for name, error in self._refused.items()}
-
-    def keep(self, there: Container[str]) -> None:
-        """Forget topics that the source does not show any more."""
-        self._refused = {name: error for name, error in self._refused.items() if name in there}
-
-    def note(self, refused: Mapping[str, TopicRefused], looked_at: Iterable[str] = ()) -> None:
-        """Take in which topics are refused; of those that a round looked at, the others are accepted."""
-        for name in looked_at:
-            if name not in refused and self._refused.pop(name, None) is not None:
-                self._log.info("topic.accepted", topic=name)
-        for name, error in refused.items():
-            if str(self._refused.get(name)) != str(error):
-                self._notices.say(error.event, name, level="error", why=str(error))
-            self._refused[name] = error
-        self._notices.end()
+    def __init__(self, flow: Flow, topic: str, what: str, remedy: str) -> None:
+        super().__init__(f"Topic {topic} of {flow} is refused: {what}", remedy=remedy)
 
 
-class RefusedConfigs:
-    """What one flow's target refused, by remote topic and setting."""
+class Undecided(TopicRefused):
+    """A filter's pattern found no answer in time."""
 
-    def __init__(self, context: FlowContext) -> None:
-        self._target_alias = context.target.alias
-        self._clock = context.clock
-        self._log = context.log
-        self._notices = Notices(context.log)
-        self._refused: dict[tuple[str, str], tuple[str | None, float]] = {}
-        """The value that was refused, and when."""
+    def __init__(self, flow: Flow, topic: str, error: Mm2Error) -> None:
+        super().__init__(f"Topic {topic} of {flow} is refused: {error.what}", remedy=error.remedy)
 
-    def note(self, topic: str, name: str, value: str | None, why: str) -> None:
-        """Remember a refusal; say it unless it was said of the same value before. ``end`` ends the round."""
-        before = self._refused.get((topic, name))
-        self._refused[topic, name] = (value, self._clock.monotonic())
-        if before is None or before[0] != value:
-            self._notices.say(
-                "topic_config.refused",
-                topic,
-                level="warning",
-                detail=f"{name}={value}: {why}",
-                shared={
-                    "effect": f"the topic is copied without it; it is tried again when it changes, or after"
-                    f" {AGAIN_S:g} s",
-                    "remedy": f"Set it on {self._target_alias} by hand, or add it to config.properties.exclude.",
-                },
-                setting=name,
-                value="(default)" if value is None else value,
-                why=why,
-            )
 
-    def end(self) -> None:
-        """Write the lines that refusals share."""
-        self._notices.end()
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:60]}..."
 
-    def holds(self, topic: str, name: str, value: str | None) -> bool:
-        """Tell whether this value was refused within ``AGAIN_S``, so that sending it again is of no use."""
-        refused, at_s = self._refused.get((topic, name), (None, float("-inf")))
-        return refused == value and self._clock.monotonic() - at_s < AGAIN_S
 
-    def taken(self, topic: str, name: str) -> None:
-        """The target has taken the setting."""
-        if self._refused.pop((topic, name), None) is not None:
-            self._log.info("topic_config.accepted", topic=topic, setting=name)
-
-    def keep(self, is_there: Callable[[str], bool]) -> None:
-        """Forget remote topics that are not copied any more, nor just made."""
-        now_s = self._clock.monotonic()
-        self._refused = {
-            key: (value, at_s)
-            for key, (value, at_s) in self._refused.items()
-            if is_there(key[0]) or now_s - at_s < AGAIN_S
-        }
+def _few(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"

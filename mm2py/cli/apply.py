@@ -36,9 +36,9 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import printable, shown_value
-from mm2py.settings.config_log import ConfigLog, ConfigTable, Lost
-from mm2py.settings.flow_config import Difference, changed, difference, reach, swapped
-from mm2py.settings.follow import merged
+from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
+from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
+from mm2py.shared_settings.follow import merged
 from mm2py.status.printout import time_text
 
 

@@ -24,7 +24,7 @@ HEALTHY_AFTER_S: Final = 120.0
 """A worker that has run for so long is started again after a short pause, however often it died before."""
 
 _NOTHING_TO_DRAIN: Final = frozenset({DRAINED, -signal.SIGTERM, -signal.SIGINT})
-"""Only a worker that has not begun, or has ended, dies of these two: in between they make it drain."""
+"""Only a worker that has not started, or has ended, dies of these two: in between they make it drain."""
 
 
 @dataclass(frozen=True, slots=True)

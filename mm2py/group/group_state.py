@@ -1,20 +1,26 @@
-"""What the control log has said so far of a group: members, leader, owners, fences; and all of it as JSON. Pure.
+"""What the control log has said so far of a group: members, leader, tasks, claims on remote topics. Pure.
 
-``membership.py`` has the rules by which records change it. Here is also which workers cannot be in one group.
+``membership.py`` has the rules by which records change it. All of it can be written as JSON, for snapshots.
+
+Connect revokes tasks in one rebalance and assigns them in the next. Here a task is assigned at once, and its new owner
+waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``).
+Invariant: at most one member may run a task. It is the owner, or the previous owner until it has released the task.
+
+MirrorMaker 2 lets several flows write to one remote topic: under the identity policy a topic that two sources have
+becomes one. Here the flow that was listed first has the remote topic, unless all its flows want to be mixed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from mm2py import __version__
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.errors import Mm2Error
-from mm2py.group.claims import Owned, Revocations, TopicClaims
 from mm2py.records.control_codec import (
     FORMAT_VERSION,
     UNREADABLE,
@@ -30,7 +36,180 @@ from mm2py.records.control_codec import (
     topic_claim_fields,
     writer_fields,
 )
-from mm2py.records.control_record import UNDIVIDED, Assigned, Joined, MemberId, TaskName, Writer, pack, unpack
+from mm2py.records.control_record import (
+    UNDIVIDED,
+    Assigned,
+    Joined,
+    MemberId,
+    TaskName,
+    TopicClaim,
+    Writer,
+    pack,
+    unpack,
+)
+
+
+class TopicClaims:
+    """The claims of a group's flows on remote topics, as their coordinators have listed them."""
+
+    def __init__(self) -> None:
+        self.by_flow: dict[Flow, dict[str, TopicClaim]] = {}
+        """By source topic."""
+        self._into: dict[str, tuple[tuple[Flow, bool], ...]] = {}
+        """By remote topic: the flows that copy into it, and whether they may be mixed."""
+
+    def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
+        """Return the flows because of which ``flow`` must not copy a topic there."""
+        known = self._into.get(claim.prefix + topic, ())
+        return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
+
+    def take(self, flow: Flow, topic: str, claim: TopicClaim) -> bool:
+        """Let a flow lead there, and nowhere else with this topic. Returns False, and it claims nowhere, if others are
+        in the way."""
+        if self.by_flow.get(flow, {}).get(topic) == claim:
+            return True
+        self.drop(flow, topic)
+        if self.conflicting_flows(flow, topic, claim):
+            return False
+        self.by_flow.setdefault(flow, {})[topic] = claim
+        remote = claim.prefix + topic
+        self._into[remote] = (*self._into.get(remote, ()), (flow, claim.mixes))
+        return True
+
+    def drop(self, flow: Flow, topic: str) -> None:
+        """A flow copies a topic no more."""
+        claim = self.by_flow.get(flow, {}).pop(topic, None)
+        if claim is None:
+            return
+        remote = claim.prefix + topic
+        left = list(self._into[remote])
+        left.remove((flow, claim.mixes))
+        if left:
+            self._into[remote] = tuple(left)
+        else:
+            del self._into[remote]
+
+    def keep(self, flows: Collection[Flow]) -> None:
+        """Drop the claims of all other flows."""
+        for flow in self.by_flow.keys() - flows:
+            for topic in list(self.by_flow[flow]):
+                self.drop(flow, topic)
+            del self.by_flow[flow]
+
+    @classmethod
+    def of(cls, by_flow: Mapping[Flow, Mapping[str, TopicClaim]]) -> TopicClaims:
+        """Return the claims of these flows."""
+        found = cls()
+        for flow, claims in by_flow.items():
+            for topic, claim in claims.items():
+                found.take(flow, topic, claim)
+        return found
+
+
+class Owned(NamedTuple):
+    """The owner of one task. A task with neither an owner nor a previous owner is not kept."""
+
+    member: MemberId | None
+    waits_for: MemberId | None
+    generation: int
+    """In which it was revoked; if it waits for no previous owner, in which it got this owner."""
+
+
+class Revocations:
+    """The owners of all tasks of a group, and previous owners that have not released them. There may be 50,000 tasks,
+    so they are found by member as well."""
+
+    def __init__(self) -> None:
+        self.owners: dict[TaskName, Owned] = {}
+        self.changes = 0
+        """Grows with every task that changes."""
+        self.flow_changes: dict[Flow, int] = {}
+        """As ``changes``, for each flow."""
+        self._owned: dict[MemberId, dict[TaskName, None]] = {}
+        self._awaited: dict[MemberId, dict[TaskName, None]] = {}
+
+    def owned_by(self, member: MemberId) -> Collection[TaskName]:
+        """What a member is to run, whether it must still wait or not. Not to be kept: it changes."""
+        return self._owned.get(member, {}).keys()
+
+    def awaited_of(self, member: MemberId) -> Collection[TaskName]:
+        """What a member must drain and release. Not to be kept: it changes."""
+        return self._awaited.get(member, {}).keys()
+
+    def give(self, task: TaskName, to: MemberId | None, generation: int) -> None:
+        """Move a task. Its new owner waits for the member that may run it; owners in between have not started.
+
+        The story of the task that came back: a task of w1 goes to w2, and back to w1 before w1 has drained it. w1 waits
+        for itself: it may have stopped copying already, and has to release the task before it starts again.
+        """
+        old = self.owners.get(task)
+        if old is None:
+            if to is not None:
+                self._set(task, _NOBODY, Owned(to, None, generation))
+        elif old.member != to:
+            since = generation if old.waits_for is None else old.generation
+            self._set(task, old, Owned(to, old.waits_for or old.member, since))
+
+    def release(self, member: MemberId, tasks: Iterable[TaskName], generation: int) -> None:
+        """A member has drained tasks, as of a generation.
+
+        The story of the late duplicate: w1 releases a task in generation 2 and gets it back in 3; in 4 it goes to w2
+        again. Now the release of 2 is appended once more, by a retry that hung on the way. It says nothing about 4.
+        """
+        for task in tasks:
+            old = self.owners.get(task)
+            if old is not None and old.waits_for == member and old.generation <= generation:
+                self._set(task, old, old._replace(waits_for=None))
+
+    def evict(self, dead: MemberId, generation: int) -> None:
+        """A member was evicted: it may still run what it owns, and will not say when it has stopped."""
+        for task in list(self.owned_by(dead)):
+            self.give(task, None, generation)
+
+    def forget(self, ended: MemberId) -> None:
+        """A member runs nothing any more: all its producers were fenced, or it left drained."""
+        for task in list(self.owned_by(ended)):
+            old = self.owners[task]
+            self._set(task, old, old._replace(member=None))
+        for task in list(self.awaited_of(ended)):
+            old = self.owners[task]
+            self._set(task, old, old._replace(waits_for=None))
+        self._owned.pop(ended, None)
+        self._awaited.pop(ended, None)
+
+    def to_json(self) -> Any:
+        kinds = {owned: number for number, owned in enumerate(sorted(set(self.owners.values()), key=repr))}
+        return {"kinds": list(kinds), "tasks": pack({task: kinds[owned] for task, owned in self.owners.items()})}
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Revocations:
+        found = cls()
+        kinds = [Owned(*kind) for kind in fields["kinds"]]
+        for task, number in unpack(fields["tasks"]).items():
+            found._set(task, _NOBODY, kinds[number])
+        return found
+
+    def _set(self, task: TaskName, old: Owned, new: Owned) -> None:
+        # Each look into a dict hashes the task, and an assignment of 50,000 must not delay the heartbeats.
+        if new.member != old.member:
+            if old.member is not None:
+                del self._owned[old.member][task]
+            if new.member is not None:
+                self._owned.setdefault(new.member, {})[task] = None
+        if new.waits_for != old.waits_for:
+            if old.waits_for is not None:
+                del self._awaited[old.waits_for][task]
+            if new.waits_for is not None:
+                self._awaited.setdefault(new.waits_for, {})[task] = None
+        if new.member is None and new.waits_for is None:
+            del self.owners[task]
+        else:
+            self.owners[task] = new
+        self.changes += 1
+        self.flow_changes[task.flow] = self.flow_changes.get(task.flow, 0) + 1
+
+
+_NOBODY = Owned(None, None, 0)
 
 
 class GroupRefused(Mm2Error):

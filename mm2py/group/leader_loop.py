@@ -23,7 +23,7 @@ from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election.candidate import Candidate, CandidateState
+from mm2py.group.election.backend import Candidate, CandidateState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused

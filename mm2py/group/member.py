@@ -16,7 +16,7 @@ from typing import Final
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
-from mm2py.group.election.candidate import Candidate, ElectionBackend
+from mm2py.group.election.backend import Candidate, ElectionBackend
 from mm2py.group.group_state import GroupRefused, refusal
 from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (

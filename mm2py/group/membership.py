@@ -3,7 +3,7 @@
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
 A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and write
-without harm. ``claims.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
+without harm. ``group_state.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ UNFENCED_MOST: Final = 1000
 
 
 class View(GroupState):
-    """The group after all records below ``next_offset``. Changes with ``take`` only."""
+    """The group after all records below ``next_offset``. Changes with ``take`` only.
+
+    Every rule here is part of the protocol: all versions of mm2py in a group must read the same records alike.
+    """
 
     def take(self, entry: Entry) -> None:
         """Fold the next record in. Offsets that were taken already are passed over."""

@@ -23,7 +23,7 @@ from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.secret import HIDDEN, is_hidden, shown_key
-from mm2py.settings.flow_config import Change, behind, difference
+from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.facts import FlowFacts
 
 APPLYING_MS: Final = 60_000
@@ -232,7 +232,7 @@ class TopicReport:
     """Summed over the partitions whose lag is known; None if there are none."""
     unknown: int
     """Partitions whose end or position is not known."""
-    not_begun: int
+    not_started: int
     """Partitions that hold records and have no position."""
     ahead: int
     """Partitions that end before their position: the source was cut back, or the topic was deleted and made again."""
@@ -255,7 +255,7 @@ class _Lag:
     records: int = 0
     known: int = 0
     unknown: int = 0
-    not_begun: int = 0
+    not_started: int = 0
     ahead: int = 0
 
 
@@ -292,7 +292,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, 
                 count,
                 lag.records if lag.known or not count else None,
                 lag.unknown,
-                lag.not_begun,
+                lag.not_started,
                 lag.ahead,
                 0 if state is None or is_gone else max(0, count - listed.get(topic, 0)),
                 unowned,
@@ -321,7 +321,7 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
         lag.known += 1
         lag.records += max(0, end - begin)
         lag.ahead += begin > end
-        lag.not_begun += position is None and end > facts.starts.get(key, end)
+        lag.not_started += position is None and end > facts.starts.get(key, end)
     return lag
 
 

@@ -24,10 +24,10 @@ from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.status_record import Gap
-from mm2py.replication.position_store import PositionTable
+from mm2py.replication.positions import PositionTable
 from mm2py.replication.status_log import StatusTable
-from mm2py.settings.config_log import ConfigTable
-from mm2py.settings.follow import merged
+from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.follow import merged
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
 from mm2py.status.facts import Facts, FlowFacts
 

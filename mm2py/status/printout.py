@@ -169,7 +169,7 @@ def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]
             (topic.ahead, "end before their position"),
             (topic.unowned, "without a worker"),
             (topic.not_listed, "not listed yet"),
-            (topic.not_begun, "not begun"),
+            (topic.not_started, "not started"),
             (topic.waiting, "moving"),
             (topic.unknown, "not known"),
         )

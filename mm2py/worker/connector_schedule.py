@@ -3,7 +3,7 @@
 Answers to what DistributedHerder does with connectors and tasks after each rebalance, and when a configuration changes:
 Connect restarts a connector for any change. Here a source connector runs on every member, and copies the partitions
 that are its own; a flow's heartbeats are emitted by one member. Most changes of settings take effect while a flow
-copies (``settings/flow_config.py``); for the others the source connector is drained and restarts.
+copies (``shared_settings/flow_config.py``); for the others the source connector is drained and restarts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
-from mm2py.settings.flow_config import Follow, Part
-from mm2py.settings.follow import (
+from mm2py.shared_settings.flow_config import Follow, Part
+from mm2py.shared_settings.follow import (
     WAITING_REPORT_S,
     ChangedWithoutEnd,
     ConfigWatch,

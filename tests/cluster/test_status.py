@@ -34,7 +34,7 @@ def test_status_before_beside_and_after_a_worker(source_cluster: KafkaCluster, t
     assert [problem["kind"] for problem in found["problems"]] == ["not-running"]
     (before,), (flow,) = found["groups"], found["flows"]
     assert (before["runs"], before["members"], before["last_append_ms_ago"]) == (False, [], None)
-    assert (flow["guarantee"]["level"], flow["lag"], flow["topics"][0]["not_begun"]) == ("unknown", 10, 1)
+    assert (flow["guarantee"]["level"], flow["lag"], flow["topics"][0]["not_started"]) == ("unknown", 10, 1)
     control_log = f"mm2-cluster.{group}.internal"
     assert before["topic"] == control_log
     assert control_log not in admin(target_cluster).list_topics(timeout=30).topics, "looking makes nothing"

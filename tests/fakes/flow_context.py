@@ -12,7 +12,7 @@ from mm2py.connector import ClusterAlias, Side
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics import Metrics
-from mm2py.replication.position import PositionBudget
+from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.world import flow_settings

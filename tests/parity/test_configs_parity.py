@@ -20,8 +20,8 @@ from mm2py.cli.apply import connect_target
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.connector import parse_flow
 from mm2py.records.connector_config import CONNECTORS, ConfigRecords, Writer, encode_connectors
-from mm2py.settings.config_log import ConfigTable
-from mm2py.settings.flow_config import counting
+from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.flow_config import counting
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, read, record_count, topic_names, values, write
 from tests.cluster.running import Value, one_way_properties, wait_until

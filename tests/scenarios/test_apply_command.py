@@ -16,7 +16,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
-from mm2py.settings.config_log import ensure_configs_topic
+from mm2py.shared_settings.config_log import ensure_configs_topic
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, put_as_mm2, stored_in
 from tests.scenarios.gate import Request

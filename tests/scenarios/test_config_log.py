@@ -14,9 +14,9 @@ import pytest
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigTooNew, FlowConfig, Writer, encode_flow
-from mm2py.settings.config_log import SETTLE_S, ConfigsUnusable, ConfigTable, Lost, Written, ensure_configs_topic
-from mm2py.settings.flow_config import changed, swapped
-from mm2py.settings.follow import merged, merged_heartbeats
+from mm2py.shared_settings.config_log import SETTLE_S, ConfigsUnusable, ConfigTable, Lost, Written, ensure_configs_topic
+from mm2py.shared_settings.flow_config import changed, swapped
+from mm2py.shared_settings.follow import merged, merged_heartbeats
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.config_world import BY_MM2, FLOW, TOPIC, FlowWorker, file_of, log_of, put, put_as_mm2, stored_in
 from tests.scenarios.gate import Gate, Request

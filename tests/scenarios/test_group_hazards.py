@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from connectors.source.connector import SourceConnector
-from connectors.source.errors import ExactlyOnceImpossible
+from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.group.member import DRAIN_MOST_S
 from mm2py.kafka.port import ProduceRequest, TopicPartition

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.source.connector import SourceConnector
-from connectors.source.errors import ExactlyOnceImpossible
+from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.connector import Connector
 from mm2py.errors import Mm2Error
 from mm2py.kafka.port import ProduceRequest

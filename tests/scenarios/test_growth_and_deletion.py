@@ -17,7 +17,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World

@@ -13,7 +13,7 @@ from mm2py.kafka.port import ProduceRequest
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, decode
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.position_store import read_positions
+from mm2py.replication.positions import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual

@@ -718,8 +718,8 @@ def test_deleted_positions_are_not_remembered(tmp_path: Path) -> None:
         watching.stopped.set()
         await watching.code()
         first, last = (json.loads(watching.blocks[at])["flows"][0]["topics"][0] for at in (0, -1))
-        assert (first["lag"], first["not_begun"]) == (0, 0)
-        assert (last["lag"], last["not_begun"]) == (2, 1)
+        assert (first["lag"], first["not_started"]) == (0, 0)
+        assert (last["lag"], last["not_started"]) == (2, 1)
 
     run(scenario())
 

@@ -14,7 +14,7 @@ import pytest
 from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
 from mm2py.records.control_record import Beat
-from mm2py.settings.config_log import Written, ensure_configs_topic
+from mm2py.shared_settings.config_log import Written, ensure_configs_topic
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of
 from tests.scenarios.config_world import TOPIC, log_of, put, put_as_mm2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors.source.refusals import AGAIN_S
+from connectors.source.notices import AGAIN_S
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.errors import BrokerRefused

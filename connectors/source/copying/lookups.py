@@ -62,8 +62,8 @@ class RemoteRules:
             part.rules = replace(
                 part.rules,
                 max_message_bytes=found.max_message_bytes,
-                cleaned=found.cleaned,
-                compacted=found.compacted,
+                is_compacted=found.is_compacted,
+                refuses_null_keys=found.refuses_null_keys,
             )
 
     async def of(
@@ -99,8 +99,8 @@ class RemoteRules:
                 rules[name] = TargetRules(
                     max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
                     compression=codec,
-                    cleaned=compacted,
-                    compacted=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
+                    is_compacted=compacted,
+                    refuses_null_keys=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
                 )
         return rules
 

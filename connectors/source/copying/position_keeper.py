@@ -24,8 +24,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import PositionStored
 from mm2py.replication.copying.states import Storing
-from mm2py.replication.position import Position
-from mm2py.replication.position_store import PositionStore
+from mm2py.replication.positions import Position, PositionStore
 
 GONE_REPORT_S: Final = 10.0
 """How long the topic may be missing before it is reported as deleted: a broker may not know it yet."""

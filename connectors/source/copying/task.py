@@ -42,7 +42,7 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.states import Copying, Drained, Waiting
-from mm2py.replication.position_store import PositionStore
+from mm2py.replication.positions import PositionStore
 
 DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer the batches in flight."""

@@ -17,7 +17,10 @@ from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
 from connectors.source.discovery.starting_offsets import Pair, StartingOffsets
-from connectors.source.errors import (
+from connectors.source.gap_keeper import GapKeeper, positions_of
+from connectors.source.notices import RefusedConfigs, RefusedTopics
+from connectors.source.recovery.reconciliation import RestartState
+from connectors.source.refusals import (
     Recreated,
     RemoteNameIllegal,
     SeveralFlows,
@@ -25,9 +28,6 @@ from connectors.source.errors import (
     Undecided,
     refuse_another_source,
 )
-from connectors.source.gap_keeper import GapKeeper, positions_of
-from connectors.source.recovery.reconciliation import RestartState
-from connectors.source.refusals import RefusedConfigs, RefusedTopics
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata

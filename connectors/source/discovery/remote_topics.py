@@ -15,8 +15,8 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.errors import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
-from connectors.source.refusals import Notices
+from connectors.source.notices import Notices
+from connectors.source.refusals import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic

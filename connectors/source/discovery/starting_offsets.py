@@ -15,10 +15,10 @@ from typing import Any
 from connectors.source.context import FlowContext
 from connectors.source.copying.lookups import RemoteRules
 from connectors.source.discovery.remote_topics import fewer
-from connectors.source.errors import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import RestartState
+from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.resume_from_mm2 import SEARCHING
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -30,7 +30,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import TargetLed
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from mm2py.replication.recovery import Writer
 
 Pair = tuple[TopicMetadata, TopicMetadata]

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from connectors.source.context import WAITING_REPORT_S, FlowContext
-from connectors.source.errors import (
+from connectors.source.kept_gaps import KeptGaps
+from connectors.source.recovery.previous_producers import PreviousProducers
+from connectors.source.refusals import (
     ExactlyOnceImpossible,
     FlowRefused,
     OneCluster,
     TableUnusable,
     refuse_another_source,
 )
-from connectors.source.kept_gaps import KeptGaps
-from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import Side, TopicName
@@ -31,7 +31,7 @@ from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.position_store import read_positions
+from mm2py.replication.positions import read_positions
 from mm2py.topics.names import InternalTopic
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Preparation:
             except KafkaError as error:
                 if not error.retriable:
                     raise FlowRefused(error.what, remedy=error.remedy) from error
-                context.state.wait(str(error))
+                context.state.show_waiting(str(error))
                 if context.clock.monotonic() - said_at_s >= WAITING_REPORT_S:
                     said_at_s = context.clock.monotonic()
                     self._log.warning("cluster.unreachable", cluster=side.alias, role=role, why=str(error))

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.errors import ExactlyOnceImpossible
+from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata

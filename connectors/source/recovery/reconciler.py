@@ -24,7 +24,7 @@ from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
 from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
 from mm2py.replication.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
 
@@ -179,7 +179,7 @@ class Reconciler:
                 again.append(job)
             elif tail.cut_at is not None:
                 done(Outcome(job, None, lost_at=tail.cut_at))
-            elif tail.has_holes and not job.part.rules.cleaned and job.target_start <= job.target_offset:
+            elif tail.has_holes and not job.part.rules.is_compacted and job.target_start <= job.target_offset:
                 compare = self._compare(tasks, job, done)  # counting would leave out the missing records
                 tasks.create_task(compare, name="compare")
             elif not tail.stored:

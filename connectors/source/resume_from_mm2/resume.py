@@ -24,8 +24,8 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.context import FlowContext
-from connectors.source.errors import CopyUncertain, Mm2IsRunning
 from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
+from connectors.source.refusals import CopyUncertain, Mm2IsRunning
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
@@ -38,7 +38,7 @@ from mm2py.kafka.port import Brokers, FetchedPartition
 from mm2py.records.batch import CorruptBatch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import LookupWaits, Reconciled
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from mm2py.replication.reading.compacted_topic import read_table
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
 

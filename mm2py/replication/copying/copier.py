@@ -38,7 +38,7 @@ from mm2py.replication.copying.states import (
 )
 from mm2py.replication.errors import ProduceReaction, Stored, fetch_error, produce_error
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 FENCING: Final = (
     "previous producers are being fenced, and what they wrote looked up; it takes READ and WRITE on the remote topic"

@@ -21,7 +21,7 @@ from mm2py.replication.copying.states import (
     gaps_of,
 )
 from mm2py.replication.planning.steps import Fault, Tally
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 _NUMBERS = re.compile(r"(?<=offset )\d+|\d+(?= bytes)")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.planning.steps import Plan
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 
 class Lease(Protocol):

@@ -29,7 +29,7 @@ from mm2py.replication.copying.events import (
     UnexpectedMet,
 )
 from mm2py.replication.planning.steps import Fault, Outgoing
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 _DONE: Final[dict[SourcePolicy, Done]] = {
     "stop": Done.STOPPED,

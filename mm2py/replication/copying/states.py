@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from mm2py.replication.copying.events import GapFound, LookupWaits, PositionStored, Reconciled
 from mm2py.replication.copying.gaps import NO_GAPS, Gaps
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from mm2py.records.batch import (
     read_header,
 )
 from mm2py.records.compression import Codec
-from mm2py.records.message_set import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
+from mm2py.records.record_formats import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
 from mm2py.replication.planning.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
 from mm2py.replication.planning.steps import (
     GROWTH_BYTES,
@@ -152,7 +152,7 @@ class _Planner:
         rules, wanted_offset, read_committed = self.rules, self.wanted_offset, self.read_committed
         passed_from = max(wanted_offset, self.rebuilder.cut_until)
         max_message_bytes, wanted_codec = rules.max_message_bytes, rules.compression
-        takes = [codec in _KNOWN_CODECS and not rules.compacted for codec in range(8)]
+        takes = [codec in _KNOWN_CODECS and not rules.refuses_null_keys for codec in range(8)]
         append = self.plan.steps.append
         unpack_header = HEADER.unpack_from
         merging, together, sent_before = self.merging, self.together, self.sent_before

@@ -19,7 +19,7 @@ from typing import Final
 
 from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
 from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
-from mm2py.records.message_set import RecordBody, WrongCrc, offsets_of, renumber, survey
+from mm2py.records.record_formats import RecordBody, WrongCrc, offsets_of, renumber, survey
 from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
 
 UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
@@ -118,7 +118,7 @@ class Rebuilder:
             reason = "offset gaps"
         elif body.codec != codec:
             reason = "compression"
-            if not rules.compacted and self._recompress(body, header.max_timestamp_ms):
+            if not rules.refuses_null_keys and self._recompress(body, header.max_timestamp_ms):
                 return
         elif header.size_bytes > rules.max_message_bytes:
             reason = "too large"
@@ -148,7 +148,7 @@ class Rebuilder:
         """
         steps = self._steps
         try:
-            kept = survey(body, self._wanted_offset - body.base_offset, self._rules.compacted)
+            kept = survey(body, self._wanted_offset - body.base_offset, self._rules.refuses_null_keys)
         except CorruptBatch as error:
             raise self._stop("corrupt records", body.base_offset, body.next_offset, error.what) from error
         if kept.null_key_delta is None and reason is None and batch is not None:

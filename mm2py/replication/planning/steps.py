@@ -209,6 +209,7 @@ RebuildReason = Literal[
     "refused",
 ]
 DropReason = Literal["control", "aborted", "empty", "below start"]
+"""Reconciling counts source records under the same rules: what is dropped here must be dropped by ``log_reader.py``."""
 FaultKind = Literal[
     "crc mismatch",
     "unknown codec",
@@ -233,9 +234,9 @@ class TargetRules:
     """The remote topic's ``max.message.bytes``. It limits a whole batch, including its first 12 bytes."""
     compression: int | None = None
     """The codec every batch must have, or None to leave each as it is."""
-    cleaned: bool = False
+    is_compacted: bool = False
     """The remote topic is compacted: records and batches of it may vanish."""
-    compacted: bool = False
+    refuses_null_keys: bool = False
     """The remote topic refuses null keys, so every batch is decoded to look for them. False if the source topic is
     compacted, too: its brokers have refused them already."""
     decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES

@@ -84,7 +84,7 @@ def test_partitions_that_move_after_all_was_shared_are_counted() -> None:
     assert assigned_since(log, "orders", partitions=2, workers=2) == (6_000, 1)
 
 
-def test_before_all_is_shared_the_steady_time_has_not_begun() -> None:
+def test_before_all_is_shared_the_steady_time_has_not_started() -> None:
     readings = [_reading(at_s, copied) for at_s, copied in ((1, 0), (2, 1_000), (4, 3_000), (8, 8_000))]
     found = workers.steady_measures(UNCOMPRESSED, readings, 3.0, _reading(9.0, 13_000))
     assert found["records_per_s"] == pytest.approx(2_000)

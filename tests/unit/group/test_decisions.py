@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election.candidate import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
@@ -112,7 +112,7 @@ def test_a_silent_leader_is_followed_evicted_and_fenced_and_its_shares_go_on() -
     assert all_run(log.view)
 
 
-def test_a_fence_that_is_under_way_is_not_begun_again() -> None:
+def test_a_fence_that_is_under_way_is_not_started_again() -> None:
     log = group_of(W1, W2)
     log.add(Left(W2, in_doubt=True))
     fences = [action for action in Acting(log, W1).decide() if isinstance(action, Fence)]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mm2py.connector import Kind
-from mm2py.group.claims import Owned
+from mm2py.group.group_state import Owned
 from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
 from mm2py.records.control_record import (
     NOBODY,
@@ -600,7 +600,7 @@ def test_what_is_not_listed_is_given_to_nobody() -> None:
     assert set(log.view.owned_by(W1)) == {HEAD, S0}
 
 
-def test_a_topic_that_is_made_anew_is_not_begun_while_its_earlier_owner_still_drains() -> None:
+def test_a_topic_that_is_made_anew_is_not_started_while_its_earlier_owner_still_drains() -> None:
     log = group_of(W1, W2, partitions=1)
     log.own({S0: W2})
     log.list_topics(W1, {"orders": 0})

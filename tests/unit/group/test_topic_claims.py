@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import Flow, Kind, parse_flow
-from mm2py.group.claims import TopicClaims
+from mm2py.group.group_state import TopicClaims
 from mm2py.group.membership import View
 from mm2py.records.control_codec import read_topic_claims, topic_claim_fields
 from mm2py.records.control_record import Listed, TaskName, TopicClaim

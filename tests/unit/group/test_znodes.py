@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mm2py.group.election.candidate import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.znodes import Confirmation, Node, candidates, name_prefix, own_node
 
 OURS, THEIRS, EARLIER = 0xA0, 0xB0, 0x90

@@ -35,7 +35,7 @@ from mm2py.replication.copying.events import (
 from mm2py.replication.copying.in_flight import MAX_IN_FLIGHT, MAX_QUEUED, Sending
 from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling, Stalled, Waiting
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Dropped, Fault, Outgoing, Plan
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 BROKER = 1
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")

@@ -31,7 +31,7 @@ from mm2py.replication.copying.in_flight import Sending
 from mm2py.replication.copying.states import Drained, Waiting
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, MERGE_ALL, PASS_ALL, Fault, MergeRule, Plan, TargetRules
-from mm2py.replication.position import RANGES_MAX, Position
+from mm2py.replication.positions import RANGES_MAX, Position
 from tests.unit.replication.test_copier import IDENTITY, Target, batches, fetched, send_all
 from tests.unit.replication.test_copier_repacks import Partition, Source, small
 

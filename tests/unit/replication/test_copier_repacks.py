@@ -34,7 +34,7 @@ from mm2py.replication.copying.events import (
 from mm2py.replication.copying.in_flight import MAX_CUT_READS, Sending
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule, Plan, TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from tests.fakes.record_batch import encode_records
 from tests.unit.replication.test_copier import ALL_COVERED, BROKER, IDENTITY, CountingLease, Target
 

@@ -74,7 +74,7 @@ from mm2py.replication.copying.states import (
     next_state,
 )
 from mm2py.replication.planning.steps import Dropped, Fault, Outgoing, Plan, Step
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "internals" / "copier-states.md"
 WRITER: Final = ProducerIdentity(7, 0, "mm2py-test")

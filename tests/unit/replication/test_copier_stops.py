@@ -26,7 +26,7 @@ from mm2py.replication.copying.events import (
 )
 from mm2py.replication.copying.in_flight import Sending
 from mm2py.replication.copying.states import Drained, Stalled
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from tests.unit.replication.test_copier import batches, copying, fetched, send_all
 
 NEWER = ProducerIdentity(8, 0, "mm2py-test.1")

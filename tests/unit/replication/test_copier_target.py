@@ -26,7 +26,7 @@ from mm2py.replication.copying.events import (
 from mm2py.replication.copying.in_flight import Sending
 from mm2py.replication.copying.states import Stalled
 from mm2py.replication.planning.steps import Outgoing, Plan
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
 

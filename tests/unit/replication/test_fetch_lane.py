@@ -14,7 +14,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProb
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit, ReadLimits
 

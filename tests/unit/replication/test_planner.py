@@ -641,7 +641,9 @@ def test_a_batch_is_not_dropped_on_the_word_of_a_flipped_bit() -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-@pytest.mark.parametrize("rules", [ROOMY, TargetRules(1 << 20, compression=ZSTD), TargetRules(1 << 20, compacted=True)])
+@pytest.mark.parametrize(
+    "rules", [ROOMY, TargetRules(1 << 20, compression=ZSTD), TargetRules(1 << 20, refuses_null_keys=True)]
+)
 def test_an_unknown_codec_stops_the_plan(codec: int, rules: TargetRules) -> None:
     odd = bytearray(batch_of([Seen(2)]))
     odd[22] |= codec
@@ -708,7 +710,7 @@ def test_a_bomb_of_tiny_records_takes_memory_in_proportion_to_its_bytes() -> Non
 @pytest.mark.parametrize("codec", [NONE, LZ4])
 def test_a_null_key_for_a_compacted_topic_is_named_and_those_before_it_are_copied(at: int, codec: int) -> None:
     records = [Seen(n, key=None if n == at else b"k") for n in range(1, 4)]
-    rules = TargetRules(1 << 20, compacted=True)
+    rules = TargetRules(1 << 20, refuses_null_keys=True)
     result = planned(batch_of(records, codec=codec), wanted_offset=1, rules=rules)
     assert list(delivered(result.steps)) == records[: at - 1]
     fault = fault_of(result)
@@ -719,12 +721,16 @@ def test_a_null_key_for_a_compacted_topic_is_named_and_those_before_it_are_copie
 
 
 def test_batches_with_keys_are_passed_to_a_compacted_topic() -> None:
-    result = planned(batch_of(run_of(0, 5, value=None), codec=SNAPPY), rules=TargetRules(1 << 20, compacted=True))
+    result = planned(
+        batch_of(run_of(0, 5, value=None), codec=SNAPPY), rules=TargetRules(1 << 20, refuses_null_keys=True)
+    )
     assert only(result).reason is None
 
 
 def test_an_old_message_without_a_key_is_refused_for_a_compacted_topic() -> None:
-    result = planned(old_message_set([Seen(0), Seen(1, key=None)], magic=1), rules=TargetRules(1 << 20, compacted=True))
+    result = planned(
+        old_message_set([Seen(0), Seen(1, key=None)], magic=1), rules=TargetRules(1 << 20, refuses_null_keys=True)
+    )
     assert list(delivered(result.steps)) == [Seen(0)]
     assert fault_of(result).kind == "null key on compacted target"
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mm2py.replication.position import PER_SECOND_MAX, PositionBudget
+from mm2py.replication.positions import PER_SECOND_MAX, PositionBudget
 
 
 def test_a_flow_that_is_alone_has_all_of_it() -> None:

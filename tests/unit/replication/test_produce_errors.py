@@ -22,7 +22,7 @@ from mm2py.replication.errors import (
     Stored,
     produce_error,
 )
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from tests.unit.replication.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
 
 ROWS: Final = [pytest.param(code, *row, id=name_of(code)) for code, row in PRODUCE_ERRORS.items()]

@@ -14,7 +14,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProb
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 from mm2py.replication.sending import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
 
 BROKER = BrokerId(1)

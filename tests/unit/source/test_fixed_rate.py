@@ -8,7 +8,7 @@ import io
 import pytest
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.refusals import Notices
+from connectors.source.notices import Notices
 from connectors.source.topic_sync import NEWS_EVERY_S, repeat
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger

@@ -19,8 +19,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event
 from mm2py.replication.copying.states import Copying
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.position import PER_SECOND_MAX, Position, PositionBudget
-from mm2py.replication.position_store import PositionStore
+from mm2py.replication.positions import PER_SECOND_MAX, Position, PositionBudget, PositionStore
 from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.unit.replication.test_copier import batches, fetched, send_all

@@ -8,7 +8,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Displaced
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.position import Position
+from mm2py.replication.positions import Position
 
 
 def partition(number: int) -> CopiedPartition:

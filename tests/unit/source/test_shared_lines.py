@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from connectors.source.refusals import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, in_lines
+from connectors.source.notices import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, in_lines
 from mm2py.logs import make_logger
 
 

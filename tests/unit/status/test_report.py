@@ -272,16 +272,16 @@ def test_lag_is_the_sum_over_partitions_of_what_is_behind_their_positions() -> N
     )
     report = reported(facts)
     orders, payments = topic_of(report), topic_of(report, "payments")
-    assert (orders.lag, orders.not_begun, orders.unknown) == (12 + 3, 1, 0)
-    assert (payments.lag, payments.not_begun) == (0, 0), "an empty partition has nothing to begin with"
+    assert (orders.lag, orders.not_started, orders.unknown) == (12 + 3, 1, 0)
+    assert (payments.lag, payments.not_started) == (0, 0), "an empty partition has nothing to begin with"
     assert (report.flows[0].lag, report.flows[0].lag_is_partial) == (15, False)
 
 
-def test_a_flow_that_begins_at_the_end_has_no_lag_where_it_has_not_begun() -> None:
+def test_a_flow_that_begins_at_the_end_has_no_lag_where_it_has_not_started() -> None:
     facts = of_flow(selected={"orders": 1}, ends={("orders", 0): 9}, starts={("orders", 0): 2})
     latest = replace(facts, settings=replace(SETTINGS, auto_offset_reset="latest"))
     assert (topic_of(reported(facts)).lag, topic_of(reported(latest)).lag) == (7, 0)
-    assert topic_of(reported(latest)).not_begun == 1
+    assert topic_of(reported(latest)).not_started == 1
 
 
 def test_a_source_that_ends_before_the_position_is_marked_and_takes_nothing_from_the_lag_of_others() -> None:
@@ -530,7 +530,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "drift": "file setting stored text",
         "guarantee": "level reasons",
         "task": "bytes_per_s member partitions waiting",
-        "topic": "ahead is_gone lag not_begun not_listed open_gaps owners partitions topic unknown unowned waiting",
+        "topic": "ahead is_gone lag not_listed not_started open_gaps owners partitions topic unknown unowned waiting",
         "gap": "at_ms done first_offset kind last_offset partition position text topic topic_id",
     }
     objects = {

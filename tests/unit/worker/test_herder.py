@@ -184,7 +184,7 @@ def refuses(flow: Flow, why: str = "It must not run.") -> Callable[[int, list[st
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_flow_is_not_begun_again_and_the_others_go_on() -> None:
+def test_a_refused_flow_is_not_started_again_and_the_others_go_on() -> None:
     worker = Worker({AB: refuses(AB), BA: runs(BA)})
     assert worker.run(stop_at_s=1_000) == 0
     assert [(flow, life) for flow, life, _ in worker.began] == [(AB, 0), (BA, 0)]
@@ -492,7 +492,7 @@ def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
     assert worker.history == ["A->B runs", "A->B gives way", "A->B drains", "A->B is drained", "A->B is cancelled"]
 
 
-def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_begun() -> None:
+def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_started() -> None:
     """Nobody would drain it: what it sends would be taken for answered when the worker has left."""
     worker = Worker({AB: runs(AB), AC: runs(AC, drain_takes_s=20)})
 

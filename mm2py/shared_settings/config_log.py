@@ -40,7 +40,7 @@ from mm2py.records.connector_config import (
     encode_no_tasks,
 )
 from mm2py.replication.reading.compacted_topic import each_record
-from mm2py.settings.flow_config import counting, storable, winner_of
+from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 0.5

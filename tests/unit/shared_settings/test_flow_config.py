@@ -13,7 +13,7 @@ from mm2py import __version__
 from mm2py.config.flow_properties import stored_keys
 from mm2py.config.settings import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
-from mm2py.settings.flow_config import (
+from mm2py.shared_settings.flow_config import (
     DECIDED_MOST,
     SEEN_MOST,
     Change,

@@ -26,8 +26,8 @@ from mm2py.group.member import Member
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
-from mm2py.settings.config_log import ConfigLog, Lost
-from mm2py.settings.flow_config import (
+from mm2py.shared_settings.config_log import ConfigLog, Lost
+from mm2py.shared_settings.flow_config import (
     Choice,
     Decision,
     Difference,
