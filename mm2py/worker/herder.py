@@ -130,7 +130,7 @@ class Herder:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``is_refusal`` tells errors after which a connector is not started again; ``groups`` are by target cluster."""
+        """``is_refusal`` tells errors after which a connector stays ended; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self._groups = groups
         self._in_doubt: set[Flow] = set()
