@@ -279,7 +279,7 @@ class SourceConnector:
             if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted"
             elif topic is not None and topic.error_code == 0 and part.target_topic_id not in {None, topic.topic_id}:
-                lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and made anew"
+                lost[part.source_topic] = f"{part.target_topic} on {self._flow.target} was deleted and recreated"
         for name, why in lost.items():
             await discovery.end(GapKind.TARGET_DELETED, name, why)
         return bool(lost)

@@ -207,7 +207,7 @@ class TopicConfigSync:
         self._notices.say("topic_configs.denied", topic, level="warning", shared=shared, **own)
 
     async def _leave_out_unreachable(self, wanted: dict[str, list[ConfigChange]]) -> None:
-        """Leave out a min.insync.replicas that a remote topic has not enough replicas for (B80)."""
+        """Leave out a min.insync.replicas that a remote topic has not enough replicas for."""
         asked = [topic for topic, changes in wanted.items() if any(one.name == MIN_INSYNC_REPLICAS for one in changes)]
         if not asked:
             return

@@ -392,7 +392,10 @@ class Member:
                 self._contradicting[name] = error
                 patience_ms = max(patience_ms, one.joined.session_timeout_ms)
                 self._log.warning(
-                    "member.contradicted", by=name, why=error.what, effect="this worker waits to see if it lives"
+                    "member.contradicted",
+                    by=name,
+                    why=error.what,
+                    effect="this worker waits until it knows whether that member is alive",
                 )
         until_s = self._clock.monotonic() + patience_ms / 1000
         while self._clock.monotonic() < until_s and not self._contradicting.keys().isdisjoint(self.view.members):

@@ -155,7 +155,7 @@ def decide(
     found = difference(stored.properties, file)
     note = None if digest(file) in stored.seen[-(SEEN_MOST // 2) :] else remembering(stored, file)
     is_run = bool(runners) or (lost_to is not None and lost_to.write_id == stored.write_id)
-    why = "nobody alive runs it"
+    why = "no live worker runs it"
     if apply:
         if not found and stored.by is not Writer.MM2:
             return Decision(Choice.USED, stored, to_store=note)

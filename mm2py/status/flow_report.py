@@ -382,17 +382,17 @@ class FlowTasks:
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
-        self.unowned = Counter(share.flow for share in state.tasks() if state.owner(share) is None)
+        self.unowned = Counter(task.flow for task in state.tasks() if state.owner(task) is None)
         tasks: dict[tuple[Flow, MemberId], list[TaskName]] = {}
         for member in state.members:
-            for share in state.owned_by(member):
-                if share.is_partition:
-                    tasks.setdefault((share.flow, member), []).append(share)
+            for task in state.owned_by(member):
+                if task.is_partition:
+                    tasks.setdefault((task.flow, member), []).append(task)
         self._tasks: dict[Flow, list[TaskReport]] = {}
-        for (flow, member), shares in tasks.items():
-            waiting = sum(state.owners[share].waits_for is not None for share in shares)
-            load = sum(state.loads.get(share, 0) for share in shares)
-            self._tasks.setdefault(flow, []).append(TaskReport(member, len(shares), waiting, load))
+        for (flow, member), owned in tasks.items():
+            waiting = sum(state.owners[task].waits_for is not None for task in owned)
+            load = sum(state.loads.get(task, 0) for task in owned)
+            self._tasks.setdefault(flow, []).append(TaskReport(member, len(owned), waiting, load))
 
     def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
         """Return the members that copy partitions of a flow, most loaded first."""

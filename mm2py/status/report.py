@@ -187,7 +187,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
             age_ms + state.log_time_ms - member.last_time_ms,
             tuple(sorted({*member.joined.flows, *chain(*member.joined.undivided.values())})),
             len(state.owned_by(name)),
-            sum(state.loads.get(share, 0) for share in state.owned_by(name)),
+            sum(state.loads.get(task, 0) for task in state.owned_by(name)),
         )
         for name, member in state.members.items()
     ]

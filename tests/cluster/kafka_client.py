@@ -134,7 +134,7 @@ def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
             if kept_for != bootstrap:
                 raise KafkaException(KafkaError(KafkaError._STATE))
             answer = ask(consumer)
-        except KafkaException:  # such as: the leader epochs that it knows are those of a topic that was made anew since
+        except KafkaException:  # such as: the leader epochs that it knows are those of a topic that was recreated since
             consumer.close()
         except BaseException:
             consumer.close()

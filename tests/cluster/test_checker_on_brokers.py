@@ -277,7 +277,7 @@ def test_a_check_waits_for_a_copy_that_is_only_behind(
 def test_a_copy_is_judged_from_where_it_begins_behind_an_earlier_one(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
-    """As when the source topic was made anew, and the remote topic holds the copy of the old one as well."""
+    """As when the source topic was recreated, and the remote topic holds the copy of the old one as well."""
     earlier, remote = topics(source_cluster, target_cluster, "earlier")
     load(source_cluster, earlier, 100)
     mirror(source_cluster, target_cluster, earlier, remote)

@@ -266,7 +266,7 @@ def test_where_sessions_are_few_some_have_one_and_all_read_right(make_cluster: C
 def test_copies_stay_exact_whatever_ends_a_session(
     make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster
 ) -> None:
-    """A restarted broker knows no sessions, a topic grows, another is deleted and made anew, most partitions rest."""
+    """A restarted broker knows no sessions, a topic grows, another is deleted and recreated, most partitions rest."""
     source = make_cluster("lost")
     stem = new_name("sessions")
     wide, grown, anew = (f"{stem}.{name}" for name in ("wide", "grown", "anew"))

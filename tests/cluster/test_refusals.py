@@ -91,7 +91,7 @@ def test_topics_are_refused_one_by_one_now_and_later_and_a_recopy_works_once(
         filled(source_cluster, names["remade"], b"new 1", b"new 2", b"new 3")
         why = mm2py.wait_for_event("topic.refused", topic=names["remade"])["why"]
         assert why == (
-            f"Topic {names['remade']} of A->B is refused: it was deleted and made anew upstream, so the stored "
+            f"Topic {names['remade']} of A->B is refused: it was deleted and recreated upstream, so the stored "
             f"position means nothing. Pass --allow-recopy A->B:{names['remade']} to copy the topic once "
             f"more from its start, or accept its gaps: mm2py gaps FILE accept A->B:{names['remade']}."
         )

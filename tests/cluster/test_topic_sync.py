@@ -351,7 +351,7 @@ def test_a_topic_grows_goes_and_comes_back_smaller(source_cluster: KafkaCluster,
         make_topic(source_cluster, topic, 2)
         write(source_cluster, topic, [b"another"])
         why = run.wait_for_event("topic.refused", topic=topic)["why"]
-        assert "it was deleted and made anew upstream, with 2 partition(s) instead of 4" in why
+        assert "it was deleted and recreated upstream, with 2 partition(s) instead of 4" in why
         assert run.terminate() == 0
     with Mm2py(properties) as run:
         why = run.wait_for_event("topic.refused", topic=topic)["why"]

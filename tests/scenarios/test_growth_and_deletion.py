@@ -274,7 +274,7 @@ def test_topics_that_get_ids_in_an_upgrade_of_their_brokers_are_not_taken_for_re
     first, other = uuid.UUID(int=1), uuid.UUID(int=2)
     assert Vanished().look([copied(None)], shown(first)) == {}
     assert Vanished().look([copied(first)], shown(first)) == {}
-    assert Vanished().look([copied(first)], shown(other)) == {"orders": "it was deleted and made anew upstream"}
+    assert Vanished().look([copied(first)], shown(other)) == {"orders": "it was deleted and recreated upstream"}
     assert Vanished().look([copied(first), copied(None)], shown(other)).keys() == {"orders"}
 
 
@@ -327,7 +327,7 @@ def test_a_topic_that_was_recreated_with_fewer_partitions_is_refused_with_both_n
             async with world.worker():
                 await until(lambda: len(lines(world, "topic.refused")) == 1)
         (line,) = lines(world, "topic.refused")
-        assert "it was deleted and made anew upstream, with 2 partition(s) instead of 4" in line
+        assert "it was deleted and recreated upstream, with 2 partition(s) instead of 4" in line
         assert "--allow-recopy A->B:orders" in line
         assert [values(world.target, "A.orders", number) for number in range(4)] == [
             [b"old %d" % number] for number in range(4)

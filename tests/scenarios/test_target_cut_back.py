@@ -228,7 +228,7 @@ def test_no_batch_is_written_to_a_remote_topic_that_was_recreated_while_its_brok
             await asyncio.sleep(20)
             world.target.start_broker(1)
             world.target.recreate_topic(REMOTE)
-            await until(lambda: bool(said(world, "was deleted and made anew")), world)
+            await until(lambda: bool(said(world, "was deleted and recreated")), world)
             await asyncio.sleep(60)
         assert copies(world) == []
         assert not said(world, "target.truncated")
@@ -245,7 +245,7 @@ def test_no_batch_is_written_to_a_remote_topic_recreated_between_two_checks_wher
             await asyncio.sleep(5)
             world.target.recreate_topic(REMOTE)
             source.fill(10)
-            await until(lambda: bool(said(world, "was deleted and made anew")), world)
+            await until(lambda: bool(said(world, "was deleted and recreated")), world)
             await asyncio.sleep(60)
         assert copies(world) == []
 

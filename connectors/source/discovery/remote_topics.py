@@ -341,11 +341,11 @@ class Vanished:
                 if self._again(name):
                     found[name] = None
             elif ids[name] not in {None, topic.topic_id}:
-                found[name] = f"it was deleted and made anew upstream{fewer(len(topic.partitions), width)}"
+                found[name] = f"it was deleted and recreated upstream{fewer(len(topic.partitions), width)}"
             elif ids[name] is None and len(topic.partitions) < width:
                 # For brokers without topic ids. A broker that does not know new partitions yet shows fewer, too.
                 if self._again(name):
-                    found[name] = f"it was deleted and made anew upstream{fewer(len(topic.partitions), width)}"
+                    found[name] = f"it was deleted and recreated upstream{fewer(len(topic.partitions), width)}"
             else:
                 self._rounds.pop(name, None)
         return found

@@ -222,7 +222,7 @@ class StartingOffsets:
         name = upstream.name
         stale: dict[TopicPartition, tuple[GapKind, str]] = {}
         beyond = [number for number in stored if number not in upstream.partitions]
-        anew = f"it was deleted and made anew upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
+        anew = f"it was deleted and recreated upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
         if beyond and all(position.source_topic_id is None for position in stored.values()):
             stale |= {(name, number): (GapKind.RECREATED, anew) for number in stored}
         for number in upstream.partitions:
@@ -237,7 +237,7 @@ class StartingOffsets:
             elif position.source_topic_id not in {None, upstream.topic_id}:
                 stale[name, number] = (GapKind.RECREATED, anew)
             elif position.target_topic_id not in {None, remote.topic_id}:
-                text = f"{remote.name} on {self._flow.target} was deleted and made anew"
+                text = f"{remote.name} on {self._flow.target} was deleted and recreated"
                 stale[name, number] = (GapKind.TARGET_DELETED, text)
         stale = {key: found for key, found in stale.items() if self._ownership.speaks_for(key)}
         if not stale:

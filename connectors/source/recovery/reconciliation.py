@@ -297,7 +297,7 @@ class Reconciliation:
         self.foreign.add(part.target_topic)
         text = (
             f"producer {producer_id} has written {met.records} records to {part.target_topic}-{part.partition}, at"
-            f" offsets {met.first_offset} to {met.last_offset}; let nobody but mm2py write there"
+            f" offsets {met.first_offset} to {met.last_offset}; let only mm2py write there"
         )
         text += (
             f", or set {self._flow.target}.exactly.once.source.support=disabled"
