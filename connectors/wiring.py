@@ -27,6 +27,8 @@ from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
+from mm2py.kafka.gate import gated_alone
+from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
@@ -84,7 +86,7 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
         flow, current = settings.flow, currents[settings.flow]
         group = groups[flow.target]
         to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        config_log, log = _config_log(settings, to, means), means.log.bind(flow=str(flow))
+        config_log, log = _config_log(settings, group.gated(to.brokers), means), means.log.bind(flow=str(flow))
         copying = _Copying(settings, to, means, recopies=recopies.get(flow, set()))
         schedule = SourceSchedule(
             group,
@@ -185,11 +187,15 @@ class _Copying:
 
 def _switching_off(settings: FlowSettings, to: Side, means: Means, file: SettingsFile) -> Plan:
     flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
-    return Plan(lambda _: SwitchingOff(_config_log(settings, to, means), file.shared(flow), log))
+    return Plan(
+        lambda _: SwitchingOff(
+            _config_log(settings, gated_alone(to.brokers, means.clock), means), file.shared(flow), log
+        )
+    )
 
 
-def _config_log(settings: FlowSettings, to: Side, means: Means) -> ConfigLog:
-    return ConfigLog(to.brokers, settings, worker=means.name, clock=means.clock, rng=means.rng)
+def _config_log(settings: FlowSettings, brokers: Brokers, means: Means) -> ConfigLog:
+    return ConfigLog(brokers, settings, worker=means.name, clock=means.clock, rng=means.rng)
 
 
 def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, means: Means) -> Plan:

@@ -33,6 +33,7 @@ from mm2py.config.flow_properties import is_enabled
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import printable, shown_value
@@ -189,7 +190,7 @@ async def _plan(
 
 async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
-    log = ConfigLog(brokers, plan.settings, worker="mm2py apply", clock=clock, rng=rng)
+    log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker="mm2py apply", clock=clock, rng=rng)
     outcome = await log.write(plan.wanted, instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(

@@ -35,6 +35,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -190,6 +191,7 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
 async def _writer(
     settings: FlowSettings, brokers: Brokers, table: StatusTable, clock: Clock, rng: random.Random
 ) -> StatusLog:
+    brokers = gated_alone(brokers, clock)
     transactional_id = f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}"
     incarnation = Incarnation(
         brokers,

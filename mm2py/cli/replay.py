@@ -17,6 +17,7 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
 from mm2py.replication.replay import Selection, append, export, survey
@@ -186,7 +187,7 @@ async def append_to(
     if not yes or (is_stopped and not stop_partitions):
         passing = "--yes --stop-partitions" if is_stopped else "--yes"
         raise ConfigError("Nothing was appended.", remedy=f"Pass {passing} to append.")
-    done = await append(target, quarantine, found, clock=clock, rng=rng)
+    done = await append(gated_alone(target, clock), quarantine, found, clock=clock, rng=rng)
     _say(f"{done.records} record(s) were appended to {remote}, and marked in {quarantine}.")
     for refusal in done.refused:
         _say(f"{remote} still refuses {refusal}.")

@@ -27,7 +27,8 @@ from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.kafka.errors import Backoff, KafkaError
-from mm2py.kafka.gate import IncarnationEnded
+from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
+from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Joined, MemberId, TaskName
@@ -152,6 +153,15 @@ class Group:
                 **parts,
             ),
         )
+
+    def gated(self, brokers: Brokers) -> GatedBrokers:
+        """Return the target as the present member may write to it, whichever member that is at the time."""
+        return GatedBrokers(brokers, self._gate, self._clock)
+
+    def _gate(self) -> Gate:
+        if self.member is None:
+            raise IncarnationEnded("it is no member of its group yet")
+        return self.member.gate
 
     async def joined(self) -> Member:
         """Return the present member once its group knows it; it may end at any time after.

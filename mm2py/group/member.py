@@ -176,7 +176,7 @@ class Member:
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
         """Return the target as this member may write to it."""
-        return GatedBrokers(brokers, self.gate, self._clock)
+        return GatedBrokers(brokers, lambda: self.gate, self._clock)
 
     def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
         """Tell what tasks of this member carry now; the group hears of what has changed much."""

@@ -1,9 +1,9 @@
 """The gate before every request that changes the target: may this incarnation still write?
 
 The story: a machine is suspended over a weekend. A successor has fenced its worker, and the target forgets a fence
-after ``producer.id.expiration.ms`` (docs/broker-facts.md#h4). The
-worker wakes, and the next batch that it sends is stored. Another story: a worker loses the way to the control log, but
-not to the partitions that it copies. The group evicts it and gives its partitions to another worker.
+after ``producer.id.expiration.ms`` (docs/broker-facts.md#h4). The worker wakes, and the next batch that it sends is
+stored. Another story: a worker cannot reach the control log any more, but it reaches the partitions that it copies. The
+group evicts it and gives its partitions to another worker.
 
 So two limits count from the last beat that was acknowledged, on a clock that goes on while the machine sleeps:
 
@@ -12,7 +12,7 @@ So two limits count from the last beat that was acknowledged, on a clock that go
 
 A fence is what safety rests on while the target remembers it. The first limit keeps an evicted worker from being fenced
 in the middle of a batch, the second one ends it before its fence can be forgotten. Connect's workers stop nothing when
-they lose their coordinator.
+they lose their coordinator. Only the control log is written without a gate: its beats open the others.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from mm2py.kafka.messages import (
 )
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
 
+DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
+"""Kafka's default of ``producer.id.expiration.ms``."""
 LIMIT_LEAST_S: Final = 10.0
 """A pause shorter than this is a busy machine."""
 READS: Final = (
@@ -177,10 +179,10 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class GatedBrokers:
-    """A target's ``Brokers`` behind the gate."""
+    """A target's ``Brokers`` behind a gate; ``gate_of`` returns the one that counts at the time of a request."""
 
     brokers: Brokers
-    gate: Gate
+    gate_of: Callable[[], Gate]
     clock: Clock
 
     @overload
@@ -198,11 +200,17 @@ class GatedBrokers:
         Raises:
             IncarnationEnded: nothing was sent, and nothing will be.
         """
+        gate = self.gate_of()
         if not isinstance(request, READS):
-            await self.gate.passed()
-        if self.gate.has_group:
-            return await self.brokers.send(broker, request, channel=channel)
+            await gate.passed()
         sent_at_s = self.clock.boottime()
         reply = await self.brokers.send(broker, request, channel=channel)
-        self.gate.renew(sent_at_s)
+        if not gate.has_group:
+            gate.renew(sent_at_s)
         return reply
+
+
+def gated_alone(brokers: Brokers, clock: Clock) -> GatedBrokers:
+    """Return a target's brokers behind a gate of their own: for a command, which is in no group."""
+    gate = Gate(clock, producer_expiry_ms=DEFAULT_PRODUCER_EXPIRY_MS)
+    return GatedBrokers(brokers, lambda: gate, clock)

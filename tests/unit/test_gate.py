@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from mm2py.kafka import messages
-from mm2py.kafka.gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, IncarnationEnded
+from mm2py.kafka.gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, IncarnationEnded, gated_alone
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch
@@ -125,7 +125,7 @@ def test_a_worker_that_slept_over_a_weekend_sends_nothing_under_its_id(lone: boo
     async def scenario() -> None:
         clock, cluster = DozingClock(VirtualClock()), a_cluster()
         gate = make(clock)
-        brokers = GatedBrokers(cluster, gate, clock)
+        brokers = GatedBrokers(cluster, lambda: gate, clock)
         gate.renew(clock.boottime())
         gate.is_exempt = lone
         await brokers.send(BrokerId(1), a_write())
@@ -172,7 +172,7 @@ def test_every_write_waits_at_a_closed_gate_and_reads_do_not() -> None:
     async def scenario() -> None:
         told, cluster = Told(), a_cluster()
         gate = make(told=told)
-        brokers = GatedBrokers(cluster, gate, VirtualClock())
+        brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
         writing = [asyncio.create_task(brokers.send(BrokerId(1), one)) for one in (a_write(), a_topic())]
         await list_offsets(brokers, {("t", 0): BrokerId(1)}, LATEST)
         await asyncio.sleep(10)
@@ -189,7 +189,7 @@ def test_a_request_that_waits_when_the_incarnation_ends_fails_and_was_not_sent()
     async def scenario() -> None:
         cluster = a_cluster()
         gate = make()
-        brokers = GatedBrokers(cluster, gate, VirtualClock())
+        brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
         writing = asyncio.create_task(brokers.send(BrokerId(1), a_write()))
         await asyncio.sleep(0.1)
         gate.end("the group has evicted it")
@@ -239,7 +239,7 @@ def test_a_lone_member_that_can_be_fenced_writes_on_while_the_control_log_takes_
 def test_without_a_group_answers_of_the_target_keep_the_gate_open() -> None:
     async def scenario() -> None:
         clock, cluster = DozingClock(VirtualClock()), a_cluster()
-        brokers = GatedBrokers(cluster, Gate(clock, producer_expiry_ms=DAY_MS), clock)
+        brokers = gated_alone(cluster, clock)
         for _ in range(5):
             clock.doze(5 * 3600.0, suspended=True)
             await brokers.send(BrokerId(1), a_write())

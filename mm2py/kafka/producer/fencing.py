@@ -38,6 +38,7 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
+from mm2py.kafka.gate import DEFAULT_PRODUCER_EXPIRY_MS
 from mm2py.kafka.list_offsets import by_leader, chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
@@ -88,7 +89,6 @@ def parse(text: str, group: str) -> TransactionalId | None:
     return TransactionalId(group, found["process"], int(found["attempt"]), found["flow"], int(found["number"] or 0))
 
 
-DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
 PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
 
 
