@@ -133,7 +133,7 @@ class _Copying:
     def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
         means, settings, member = self._means, schedule.settings, schedule.member
-        if self._running is not None and not self._running.leaves_doubt:
+        if self._running is not None and not self._running.leaves_outcome_unknown:
             self._ended |= self._running.producer_ids
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)

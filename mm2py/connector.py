@@ -138,7 +138,7 @@ class Connector(Protocol):
         ...
 
     @property
-    def leaves_doubt(self) -> bool:
+    def leaves_outcome_unknown(self) -> bool:
         """Whether a request that was sent may be stored later, although the connector was drained."""
         ...
 

@@ -45,7 +45,7 @@ def next_due_s(due_s: float, now_s: float, interval_s: float) -> float:
 class RoundsConnector:
     """A connector that works in rounds on one cluster. An error is logged when it lasts, and the round is repeated."""
 
-    leaves_doubt: bool = False
+    leaves_outcome_unknown: bool = False
     """A record of it that arrives late does no harm."""
 
     def __init__(self, name: str, *, effect: str, clock: Clock, rng: random.Random, log: FilteringBoundLogger) -> None:

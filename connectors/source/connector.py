@@ -120,7 +120,7 @@ class SourceConnector:
             self._look_at_gained()
 
     @property
-    def leaves_doubt(self) -> bool:
+    def leaves_outcome_unknown(self) -> bool:
         """See ``Connector``: an attempt without a task has written nothing."""
         return self.task is not None and (bool(self.task.unsettled) or not self._drained)
 

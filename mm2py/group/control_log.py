@@ -391,7 +391,7 @@ async def open_with_history(control_log: ControlLog, session_timeout_s: float, l
             return opening
         if last is None:
             log.warning(
-                "control_log.beginning_gone",
+                "control_log.start_gone",
                 topic=control_log.topic,
                 before=opening.log_start_offset,
                 effect="a worker that has read them is waited for, a session time-out at most",

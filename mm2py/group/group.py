@@ -199,11 +199,11 @@ class Group:
         """
         self._leaving = True
 
-    async def leave(self, *, in_doubt: bool) -> None:
+    async def leave(self, *, outcome_unknown: bool) -> None:
         """Leave for good, see ``Member.leave``; ``run`` returns."""
         self.rejoin_no_more()
         if self.member is not None and not self.member.is_over:
-            await self.member.leave(in_doubt=in_doubt)
+            await self.member.leave(outcome_unknown=outcome_unknown)
 
     def _offer(self, joined: Joined) -> None:
         if joined != self._joined:

@@ -64,8 +64,8 @@ class TopicClaims:
         return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
 
     def take(self, flow: Flow, topic: str, claim: TopicClaim) -> bool:
-        """Let a flow lead there, and nowhere else with this topic. Returns False, and it claims nowhere, if others are
-        in the way."""
+        """Claim a remote topic for a flow's topic; its earlier claim ends. Returns False if another flow's claim
+        conflicts."""
         if self.by_flow.get(flow, {}).get(topic) == claim:
             return True
         self.drop(flow, topic)
@@ -237,7 +237,7 @@ def refusal(ours: Joined, other: Joined, group: GroupSettings) -> GroupRefused |
 
 @dataclass(slots=True)
 class Member:
-    """One that joined, and was neither evicted nor left."""
+    """A member that has joined, and has neither left nor been evicted."""
 
     joined: Joined
     last_offset: int
@@ -266,7 +266,7 @@ class GroupState:
         self.leader: MemberId | None = None
         self.leader_epoch = 0
         self.claim_id = ""
-        """Of the claim that won: after a truncation of the log an epoch might be given twice."""
+        """Id of the accepted claim. After the log was truncated, two claims may have the same epoch."""
         self.generation = 0
         self.revocations = Revocations()
         self.topics: dict[Flow, dict[str, int]] = {}
@@ -323,9 +323,9 @@ class GroupState:
         return self.listings + self.joins
 
     def is_expired(self, member: MemberId) -> bool:
-        """Whether its session has expired: another member wrote two records at least this one's session time-out apart,
-        and this one wrote none since before the first. So the log could be written to all that time; an outage of the
-        log expires no session, see ``View``.
+        """Whether its session has expired: another member wrote two records, at least one session time-out apart, and
+        this member wrote nothing between them. So the log could be written to all that time; an outage of the log
+        expires no session, see ``View``.
         """
         found = self.members.get(member)
         return found is not None and found.expired
@@ -388,7 +388,8 @@ class GroupState:
         self._wanted = None
 
     def to_json(self) -> str:
-        """Return all of it: a reader of this that takes the records from ``next_offset`` on judges as all others."""
+        """Return all of it. A reader that loads this, and then reads the log from ``next_offset``, comes to the same
+        state as every other reader."""
         places = {name: place for place, name in enumerate(self.members)}
         fields: dict[str, Any] = {
             "format": FORMAT_VERSION,

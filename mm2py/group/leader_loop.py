@@ -314,13 +314,13 @@ class LeaderLoop:
         for record in records:
             match record:
                 case Claim(leader_epoch=epoch):
-                    self._log.info("member.claims", leader_epoch=epoch, instead_of=self._member.view.leader)
+                    self._log.info("member.claims_leadership", leader_epoch=epoch, instead_of=self._member.view.leader)
                 case Evicted(dead=dead):
                     silent_ms = self._member.view.log_time_ms - self._member.view.members[dead].last_time_ms
                     self._log.warning(
                         "member.evicted",
                         dead=dead,
-                        silent_s=round(silent_ms / 1000, 1),
+                        reason=f"no heartbeat for {silent_ms / 1000:.1f} s",
                         effect="it is fenced, and other workers copy its partitions",
                     )
                 case _:

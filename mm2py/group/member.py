@@ -191,9 +191,9 @@ class Member:
         self._leader_loop.joined = replace(joined, member=self.id)
         self._leader_loop.news.set()
 
-    def flow_ended(self, flow: Flow, *, in_doubt: bool) -> None:
-        """Tell that what ran of a flow in our name has ended; ``in_doubt``: something it sent may be stored later."""
-        self._apply(FlowEnded(flow, in_doubt))
+    def flow_ended(self, flow: Flow, *, outcome_unknown: bool) -> None:
+        """Note that a flow has stopped in our name; ``outcome_unknown``: something it sent may be stored later."""
+        self._apply(FlowEnded(flow, outcome_unknown))
 
     async def say(self, records: Sequence[ControlRecord]) -> None:
         """Append records, and return when they are part of ``view``; while draining, when they are appended.
@@ -215,7 +215,8 @@ class Member:
             raise IncarnationEnded(self._why_ended())
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Return when something is so that depends on ``view`` or ``state``, or when ``is_stopping``."""
+        """Wait until ``reached()`` is true, or this member is stopping. It is checked after each change of ``view`` or
+        ``state``."""
         while not (self.is_stopping or reached()):
             await self._until_moved()
 
@@ -223,13 +224,13 @@ class Member:
         """Return when it takes part, or when ``is_stopping``."""
         await self.until(lambda: self.takes_part)
 
-    async def leave(self, *, in_doubt: bool, cause: Mm2Error | None = None) -> None:
+    async def leave(self, *, outcome_unknown: bool, cause: Mm2Error | None = None) -> None:
         """Leave for good; ``run`` returns, or raises ``cause``. If the others cannot be told in time, they evict it.
 
         Args:
-            in_doubt: something that was sent was not answered, so this member has to be fenced.
+            outcome_unknown: something that was sent was not answered, so this member has to be fenced.
         """
-        self._apply(LeaveAsked(in_doubt, cause))
+        self._apply(LeaveAsked(outcome_unknown, cause))
         while not self.is_over:
             await self._until_moved()
 
@@ -252,7 +253,7 @@ class Member:
                 can_tell = isinstance(error, GroupRefused) or not isinstance(error, Mm2Error)
                 self._apply(Refused(error) if can_tell else Failed(error))
             if isinstance(self.state, Leaving):
-                await self._say_left(in_doubt=self.state.in_doubt)
+                await self._say_left(outcome_unknown=self.state.outcome_unknown)
         finally:
             self._apply(Stopped())
         if isinstance(self.state, Ended) and self.state.cause is not None:
@@ -281,13 +282,13 @@ class Member:
                 self._tasks.create_task(self._candidate.run(), name=f"{self.id} candidate")
             case Effect.LOG_SUSPENDED:
                 self._log.warning(
-                    "member.waiting",
+                    "member.suspended",
                     doing="waiting for the control log",
                     why=f"no heartbeat was acknowledged for {self._settings.session_timeout_s:g} s",
                     effect="nothing is copied until one is",
                 )
             case Effect.LOG_RESUMED:
-                self._log.info("member.back")
+                self._log.info("member.resumed")
             case Effect.EXPIRE_DRAIN:
                 self._tasks.create_task(self._expire_drain(), name=f"{self.id} draining")
             case Effect.CLOSE_GATE:
@@ -308,10 +309,10 @@ class Member:
             await self._until_moved()
         raise _Done
 
-    async def _say_left(self, *, in_doubt: bool) -> None:
+    async def _say_left(self, *, outcome_unknown: bool) -> None:
         with contextlib.suppress(Mm2Error, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                await self._control_log.append([Left(self.id, in_doubt)])
+                await self._control_log.append([Left(self.id, outcome_unknown)])
 
     async def _expire_drain(self) -> None:
         await asyncio.sleep(DRAIN_MOST_S)
@@ -424,7 +425,7 @@ class Member:
             self._tell_changes(touched)
 
     def _refuse_beside(self, record: ControlRecord) -> None:
-        """Of two members that contradict each other the later one yields, at the first record of the earlier one.
+        """If two members contradict each other, the one that joined later leaves when it reads a record of the other.
 
         Raises:
             GroupRefused: this record is one.
@@ -437,7 +438,7 @@ class Member:
             raise self._contradicting[record.member]
 
     def _note_clock(self, append_time_ms: int) -> None:
-        """Say that the log's clock stepped back; ``View`` is made for that, what operators compare is not."""
+        """Log that the log's clock stepped back. That does no harm here, but operators compare its times."""
         back_ms = self.view.append_time_ms - append_time_ms
         if back_ms >= CLOCK_STEP_TOLD_MS:
             self._log.warning(

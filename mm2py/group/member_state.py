@@ -31,11 +31,11 @@ class Sent:
 
     flows: frozenset[Flow] = frozenset()
     """Flows of which something may be sent in its name."""
-    in_doubt: bool = False
+    outcome_unknown: bool = False
     """Something that was sent in its name has no answer."""
 
     def without(self, ended: FlowEnded) -> Sent:
-        return Sent(self.flows - {ended.flow}, self.in_doubt or ended.in_doubt)
+        return Sent(self.flows - {ended.flow}, self.outcome_unknown or ended.outcome_unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Draining:
 class Leaving:
     """It tells the others that it leaves, and does nothing else any more."""
 
-    in_doubt: bool
+    outcome_unknown: bool
     """The others have to fence it first: something that was sent in its name may be stored later."""
     cause: Exception | None = None
     """None: it was asked to."""
@@ -103,7 +103,7 @@ class FlowEnded:
     """Nothing more is sent of a flow."""
 
     flow: Flow
-    in_doubt: bool
+    outcome_unknown: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class EvictionRead:
 class LeaveAsked:
     """This member is to leave; with a cause it comes back under another id."""
 
-    in_doubt: bool
+    outcome_unknown: bool
     cause: Mm2Error | None = None
 
 
@@ -208,21 +208,21 @@ def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
         case Active(sent) | Suspended(sent), RecordTooNew(error) if sent.flows:
             return Draining(sent, error), [Effect.EXPIRE_DRAIN]
         case Active(sent) | Suspended(sent), RecordTooNew(error):
-            return Leaving(sent.in_doubt, error), []
+            return Leaving(sent.outcome_unknown, error), []
         case Joining(), RecordTooNew(error):
-            return Leaving(in_doubt=False, cause=error), []
+            return Leaving(outcome_unknown=False, cause=error), []
         case Draining(sent, error), FlowEnded(flow) if sent.flows - {flow}:
             return Draining(sent.without(event), error), []
-        case Draining(sent, error), FlowEnded(_, in_doubt):
-            return Leaving(sent.in_doubt or in_doubt, error), []
+        case Draining(sent, error), FlowEnded(_, outcome_unknown):
+            return Leaving(sent.outcome_unknown or outcome_unknown, error), []
         case Draining(_, error), DrainExpired():
-            return Leaving(in_doubt=True, cause=error), []
-        case Draining(sent, error), LeaveAsked(in_doubt):
-            return Leaving(sent.in_doubt or in_doubt, error), []
-        case Joining() | Active() | Suspended(), LeaveAsked(in_doubt, cause):
-            return Leaving(in_doubt, cause), []
+            return Leaving(outcome_unknown=True, cause=error), []
+        case Draining(sent, error), LeaveAsked(outcome_unknown):
+            return Leaving(sent.outcome_unknown or outcome_unknown, error), []
+        case Joining() | Active() | Suspended(), LeaveAsked(outcome_unknown, cause):
+            return Leaving(outcome_unknown, cause), []
         case Joining() | Active() | Suspended() | Draining(), Refused(error):
-            return Leaving(in_doubt=True, cause=error), []
+            return Leaving(outcome_unknown=True, cause=error), []
         case Active() | Suspended() | Draining(), EvictionRead(error):
             return Ended(error), [Effect.CLOSE_GATE]
         case Joining() | Active() | Suspended() | Draining(), Failed(error):

@@ -79,8 +79,8 @@ class View(GroupState):
                 self._claim(record)
             case Released():
                 self.revocations.release(record.member, record.tasks, record.generation)
-            case Left(in_doubt=in_doubt):
-                self._end(record.member, in_doubt=in_doubt)
+            case Left(outcome_unknown=outcome_unknown):
+                self._end(record.member, outcome_unknown=outcome_unknown)
             case _ if record.member != self.leader or record.leader_epoch != self.leader_epoch:
                 pass  # an old leader that has not read of its successor yet
             case Resigned():
@@ -90,7 +90,7 @@ class View(GroupState):
             case Evicted(dead=dead):
                 # It may have woken meanwhile. A leader cannot evict itself: its session has not expired.
                 if self.is_expired(dead):
-                    self._end(dead, in_doubt=True)
+                    self._end(dead, outcome_unknown=True)
             case Fenced():
                 self._fence(record)
             case Snapshot(part=part, parts=parts):
@@ -149,7 +149,7 @@ class View(GroupState):
             member.joined = joined
         self._note_members()
 
-    def _end(self, name: MemberId, *, in_doubt: bool) -> None:
+    def _end(self, name: MemberId, *, outcome_unknown: bool) -> None:
         """A member is evicted or leaves. One that never announced a producer has written nothing: no fence needed."""
         writers = self.members.pop(name).writers
         for other in self.members.values():
@@ -157,7 +157,7 @@ class View(GroupState):
         for producer_id, writer in writers.items():
             self.retired.pop(producer_id, None)
             self.retired[producer_id] = writer, self.log_time_ms
-        if in_doubt and writers:
+        if outcome_unknown and writers:
             self.to_fence[name] = writers
             self.revocations.evict(name, self.generation)
         else:

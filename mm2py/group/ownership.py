@@ -42,7 +42,7 @@ class KnownProducers:
     producers: frozenset[int] = frozenset()
     """All producer ids of this flow that members have or had."""
     fence_epochs: Mapping[int, int] = field(default_factory=dict)
-    """By producer id: the epoch to which it was raised. Other fences of the same producer go on with this one."""
+    """By producer id: the epoch to which it was raised. Later fences of this producer use this epoch."""
     unfenced: str = ""
     """Why the leader could not fence one of them, if so."""
 
@@ -214,7 +214,7 @@ class Ownership:
         await self._member.say([Writes(self._member.id, writer)])
 
     def _writing(self, writers: Sequence[Writer]) -> frozenset[int]:
-        """Return the producer ids of each member's present attempt; ids without an attempt in their names count."""
+        """Return the producer ids of each member's present attempt. Ids that name no attempt count as present."""
         attempts: dict[str, int] = {}
         named: list[tuple[int, TransactionalId | None]] = []
         for writer in writers:

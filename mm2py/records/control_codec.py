@@ -286,7 +286,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "epochs": (dict, _by_number(_whole)),
         "unfenced": (dict, _by_number(_text)),
     },
-    Left: {"in_doubt": (_same, _flag)},
+    Left: {"outcome_unknown": (_same, _flag)},
     Snapshot: {"leader_epoch": _COUNT, "covers": _COUNT, "snapshot_id": _TEXT, "state": _TEXT, **_PART},
 }
 """By kind and field. ``Listed.claims`` are read beside the topics that they are of."""

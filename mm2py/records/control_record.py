@@ -278,10 +278,10 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A member is gone for good. ``in_doubt``: something it sent was not answered, so it must be fenced."""
+    """A member is gone for good. ``outcome_unknown``: something it sent was not answered, so it must be fenced."""
 
     member: MemberId
-    in_doubt: bool
+    outcome_unknown: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def difference(old: FlowProperties, new: FlowProperties) -> Difference:
 
 
 def digest(properties: FlowProperties) -> str:
-    """Return by what a file's settings of a flow are known again: the same for all between which is no difference."""
+    """Return a hash of a flow's settings: the same for all that have the same meaning."""
     meant = {name: meaning(name, value) for name, value in sorted(properties.items())}
     text = json.dumps([(name, repr(means)) for name, means in meant.items() if means != meaning(name, None)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -240,7 +240,7 @@ def swapped(stored: FlowConfig | None) -> FlowConfig | None:
 def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfig | None:
     """Return which settings count of those that others wrote before our own, None if there are none.
 
-    Of a writer that knew what stood right before its own, the write is good; others have lost, as we have.
+    A write wins if its writer had read the write just before it. Other writes lose, ours among them.
 
     Args:
         since: what was written behind what we had read, in the order of the log.

@@ -42,7 +42,7 @@ from mm2py.shared_settings.flow_config import (
 
 TRIES_MOST: Final = 10
 SHOWN_MOST: Final = 20
-PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous takes what stood there before back."
+PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous restores the previous settings."
 OTHERS_SETTLE_S: Final = 3.0
 """How long a worker waits for those that joined before it to say what they run."""
 WAITING_REPORT_S: Final = 5.0
@@ -140,7 +140,7 @@ class Runners:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known if a live member runs the flow by what is stored, but for those that have not said."""
+        """Whether we know if a live member runs the flow by what is stored. Members that have not said are left out."""
         return not self.unheard or not self.told <= self.unheard
 
     @classmethod
@@ -179,9 +179,8 @@ async def other_runners(
         except TimeoutError:
             log.warning(
                 "flow.waiting",
-                doing="looking what the flow is to be run by",
-                why="members of the group ran it that have not been heard of: they are evicted after their session"
-                " time-out",
+                doing="reading the stored settings of the flow",
+                why="some members that ran the flow send no heartbeats; waiting until they are evicted",
             )
             await _until_heard_twice(member, flow)
     try:
@@ -381,7 +380,7 @@ async def _store(
             return decision, outcome.config
         lost_to = outcome.config
     raise ChangedWithoutEnd(
-        f"{config_log.topic} was changed by others {TRIES_MOST} times while it was to be.",
+        f"Other writers changed {config_log.topic} {TRIES_MOST} times while this one tried to.",
         remedy="It is tried again. Look at who applies files: each start with --apply does.",
     )
 
@@ -405,7 +404,7 @@ def shown(difference: Difference) -> list[str]:
 class SwitchingOff:
     """A ``Connector`` that ends by itself. Answers to nothing in MirrorMaker 2, where each process goes by its file."""
 
-    leaves_doubt = False
+    leaves_outcome_unknown = False
 
     def __init__(self, config_log: ConfigLog, file: FlowProperties, log: FilteringBoundLogger) -> None:
         """``file`` is what the file says of the flow: among others that it is switched off."""

@@ -72,23 +72,23 @@ class MemberSchedule:
         await self.member.until(lambda: False)
         return self.member.can_drain
 
-    async def stopped(self, *, in_doubt: bool) -> None:
+    async def stopped(self, *, outcome_unknown: bool) -> None:
         """The member may wait for this before it leaves."""
-        self.member.flow_ended(self._flow, in_doubt=in_doubt)
+        self.member.flow_ended(self._flow, outcome_unknown=outcome_unknown)
 
     def withdraw(self) -> None:
         """The leader assigns this worker's tasks of the flow to others, which wait until they are released."""
         self._group.withdraw(self._flow)
 
-    async def release_refused(self, *, in_doubt: bool) -> None:
+    async def release_refused(self, *, outcome_unknown: bool) -> None:
         """Release what the group has given this worker of the flow.
 
         The story: w2 may not see the source. Its group knows nothing of that and gives it a third of the partitions:
         no worker would copy them as long as w2 lives, and other flows keep it alive.
         """
-        if in_doubt and self._member is not None:
+        if outcome_unknown and self._member is not None:
             why = f"{self._flow} is refused, and something it sent was not answered"
-            await self._member.leave(in_doubt=True, cause=IncarnationEnded(why))
+            await self._member.leave(outcome_unknown=True, cause=IncarnationEnded(why))
         with contextlib.suppress(GroupRefused, IncarnationEnded, ControlLogUnusable, NewerFormat):
             while True:
                 member = await self._group.joined()
@@ -121,7 +121,7 @@ class HeartbeatSchedule(MemberSchedule):
         while True:
             await self._current.until(lambda: self._current.heartbeats is not None)
             await super().granted()
-            await self.stopped(in_doubt=False)  # the task may have come and gone before anything started
+            await self.stopped(outcome_unknown=False)  # the task may have come and gone before anything started
             await self.member.until(lambda: self._may_run() or self._is_awaited())
             self._settings = self._current.heartbeats
             if self._settings is not None and self._may_run() and not self.member.is_over:
@@ -135,7 +135,7 @@ class HeartbeatSchedule(MemberSchedule):
         )
         return False
 
-    async def stopped(self, *, in_doubt: bool) -> None:
+    async def stopped(self, *, outcome_unknown: bool) -> None:
         """Release the task. It writes nothing that could be fenced."""
         member = self.member
         if self._is_awaited():
@@ -145,7 +145,7 @@ class HeartbeatSchedule(MemberSchedule):
     def withdraw(self) -> None:
         """The task moves when the worker leaves."""
 
-    async def release_refused(self, *, in_doubt: bool) -> None:
+    async def release_refused(self, *, outcome_unknown: bool) -> None:
         """No other worker could run it either: what is refused is an account, or a name."""
 
     def _may_run(self) -> bool:
@@ -202,8 +202,8 @@ class SourceSchedule(MemberSchedule):
         """Make one.
 
         Args:
-            change: see there.
-            may_store: raises what forbids to touch the stored settings at all: that a live MirrorMaker 2 runs the flow.
+            change: hands settings to the running connector.
+            may_store: raises FlowRefused if a live MirrorMaker 2 runs the flow, as it keeps its settings there.
         """
         super().__init__(group, watch.flow)
         self._watch = watch
@@ -279,7 +279,7 @@ class SourceSchedule(MemberSchedule):
                     raise
                 if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
                     said_at_s = self._clock.monotonic()
-                    self._log.warning("flow.waiting", doing="looking what the flow is to be run by", why=str(error))
+                    self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
             await asyncio.sleep(backoff.next_s())
 
     async def _follow(self) -> None:
@@ -311,7 +311,7 @@ class SourceSchedule(MemberSchedule):
         self._tell_group()
 
     def _tell_group(self) -> None:
-        """The group hears by what this worker runs the flow with the next heartbeat."""
+        """The next heartbeat tells the group which version of the settings this worker runs."""
         if self._current.settings is not None:
             self._group.spread(self._flow, self._current.settings.tasks_max)
         self.member.runs_by(self._flow, self._watch.version)

@@ -27,7 +27,7 @@ DRAIN_MOST_S: Final = 40.0
 """A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
 SWITCHING_OFF_MOST_S: Final = 30.0
-"""So long a worker that has no flow left waits until those are stored as switched off that its file switches off."""
+"""How long a worker without flows waits until ``--apply`` has stored the flows that its file switches off."""
 
 
 class ConnectorSchedule(Protocol):
@@ -41,11 +41,11 @@ class ConnectorSchedule(Protocol):
         """Wait until it may not any more; returns whether there is time to drain it first."""
         ...
 
-    async def stopped(self, *, in_doubt: bool) -> None:
+    async def stopped(self, *, outcome_unknown: bool) -> None:
         """The connector has stopped after ``revoked``: another worker may run it.
 
         Args:
-            in_doubt: something that was sent to its target may be stored later.
+            outcome_unknown: something that was sent to its target may be stored later.
         """
         ...
 
@@ -53,11 +53,11 @@ class ConnectorSchedule(Protocol):
         """This worker will not run the connector again: let other workers have what it releases."""
         ...
 
-    async def release_refused(self, *, in_doubt: bool) -> None:
+    async def release_refused(self, *, outcome_unknown: bool) -> None:
         """The connector must not run in this process: release what it has, as long as this is not cancelled.
 
         Args:
-            in_doubt: something that it sent may be stored later.
+            outcome_unknown: something that it sent may be stored later.
         """
         ...
 
@@ -73,13 +73,13 @@ class Always:
         await asyncio.Event().wait()
         return False
 
-    async def stopped(self, *, in_doubt: bool) -> None:
+    async def stopped(self, *, outcome_unknown: bool) -> None:
         """No worker waits for it."""
 
     def withdraw(self) -> None:
         """The other workers run theirs all the same."""
 
-    async def release_refused(self, *, in_doubt: bool) -> None:
+    async def release_refused(self, *, outcome_unknown: bool) -> None:
         """The other workers run theirs all the same."""
 
 
@@ -133,7 +133,7 @@ class Herder:
         """``is_refusal`` tells errors after which a connector stays ended; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self._groups = groups
-        self._in_doubt: set[Flow] = set()
+        self._outcome_unknown: set[Flow] = set()
         """Flows that sent something which was not answered, in any attempt."""
         self._refused = dict(refused)
         self._is_refusal = is_refusal
@@ -260,8 +260,8 @@ class Herder:
                     remedy="This is a defect in mm2py; please report it with this line.",
                 )
             finally:
-                if self._is_in_doubt(running) and running.copies and not self._stopping.is_set():
-                    self._in_doubt.add(running.flow)
+                if self._is_outcome_unknown(running) and running.copies and not self._stopping.is_set():
+                    self._outcome_unknown.add(running.flow)
                 running.is_up = False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
@@ -269,9 +269,9 @@ class Herder:
                 return  # a stopping worker begins nothing
 
     @staticmethod
-    def _is_in_doubt(running: RunningConnector) -> bool:
+    def _is_outcome_unknown(running: RunningConnector) -> bool:
         """Whether an attempt that has ended undrained may have sent something that was not answered."""
-        return running.is_up and running.connector is not None and running.connector.leaves_doubt
+        return running.is_up and running.connector is not None and running.connector.leaves_outcome_unknown
 
     def _refuse(self, running: RunningConnector) -> None:
         """Leave a connector to other workers for good.
@@ -280,9 +280,9 @@ class Herder:
         id. To the group the first producer is still the present one. If its partitions were just released, no worker
         would fence it there, and the request would arrive among the records that the next owner copies.
         """
-        in_doubt = self._is_in_doubt(running) or running.flow in self._in_doubt
+        outcome_unknown = self._is_outcome_unknown(running) or running.flow in self._outcome_unknown
         running.plan.schedule.withdraw()
-        work = running.plan.schedule.release_refused(in_doubt=in_doubt)
+        work = running.plan.schedule.release_refused(outcome_unknown=outcome_unknown)
         self._releasing.append(asyncio.create_task(work, name=f"{running.name} releasing"))
 
     async def _run_while_permitted(self, running: RunningConnector, connector: Connector) -> bool:
@@ -303,7 +303,9 @@ class Herder:
             await asyncio.wait([run, revoked])
             if not run.cancelled():
                 run.exception()
-        await schedule.stopped(in_doubt=self._is_in_doubt(running) or self._leaves_doubt_at(running.flow.target))
+        await schedule.stopped(
+            outcome_unknown=self._is_outcome_unknown(running) or self._leaves_outcome_unknown_at(running.flow.target)
+        )
         return False
 
     async def _drain_revoked(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
@@ -328,7 +330,7 @@ class Herder:
 
     @staticmethod
     def _pause_s(backoff: Backoff, *, ran_s: float) -> float:
-        """What failed after a long good time does not pay for failures of long ago."""
+        """The pause is short again if the connector ran for ``HEALTHY_AFTER_S``."""
         if ran_s >= HEALTHY_AFTER_S:
             backoff.reset()
         return backoff.next_s()
@@ -372,10 +374,10 @@ class Herder:
 
     async def _leave(self, at: ClusterAlias) -> None:
         if at in self._groups:
-            await self._groups[at].leave(in_doubt=self._leaves_doubt_at(at))
+            await self._groups[at].leave(outcome_unknown=self._leaves_outcome_unknown_at(at))
 
-    def _leaves_doubt_at(self, at: ClusterAlias) -> bool:
-        return any(flow.target == at for flow in self._in_doubt)
+    def _leaves_outcome_unknown_at(self, at: ClusterAlias) -> bool:
+        return any(flow.target == at for flow in self._outcome_unknown)
 
     @staticmethod
     async def _drain_one(running: RunningConnector) -> None:
@@ -387,8 +389,8 @@ class Herder:
     def _is_drained(self, flow: Flow, connector: Connector, error: BaseException | None) -> bool:
         """Take in how the drain of a connector ended; what it leaves in doubt is remembered."""
         if error is None:
-            if connector.leaves_doubt:
-                self._in_doubt.add(flow)
+            if connector.leaves_outcome_unknown:
+                self._outcome_unknown.add(flow)
             return True
         why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(error, TimeoutError) else str(error)
         self._log.warning(
@@ -398,7 +400,7 @@ class Herder:
             effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
             " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
         )
-        self._in_doubt.add(flow)
+        self._outcome_unknown.add(flow)
         return False
 
     @staticmethod

@@ -179,7 +179,7 @@ def test_a_worker_that_joins_and_one_that_stops_in_order_cost_no_fence(
         assert stopped.terminate() == 0
         group.wait_until_assigned(SHARED)
         copies.wait_until_all_grow()
-        assert [(record.member, record.in_doubt) for record in group.records(Left)] == [
+        assert [(record.member, record.outcome_unknown) for record in group.records(Left)] == [
             (group.member_of(stopped), False)
         ]
     assert copies.markers() == {}, "nobody was fenced there"
@@ -239,7 +239,7 @@ def test_all_workers_restarted_in_turn_and_stopped_at_once_cost_no_fence(
         for worker in group.workers:
             worker.signal(signal.SIGTERM)
         assert [worker.wait() for worker in group.workers] == [0, 0, 0]
-        assert [record.in_doubt for record in group.records(Left)] == [False] * 6
+        assert [record.outcome_unknown for record in group.records(Left)] == [False] * 6
         for worker in group.workers:
             worker.start()
         group.wait_until_assigned(SHARED)
@@ -499,4 +499,4 @@ def test_workers_under_one_parent_share_a_flow_also_when_one_is_killed(
         assert not run.events("flow.crashed")
         assert not run.events("flow.failed")
     assert len({*shares.values()} | {*again.values()}) == 3
-    assert [record.in_doubt for record in group.records(Left)] == [False, False]
+    assert [record.outcome_unknown for record in group.records(Left)] == [False, False]

@@ -164,10 +164,10 @@ class Walk:
 
     def _leave(self, worker: Worker) -> None:
         worker.left = True
-        in_doubt = bool(worker.running or worker.in_flight) or self.rng.random() < 0.3
-        if not in_doubt:
+        outcome_unknown = bool(worker.running or worker.in_flight) or self.rng.random() < 0.3
+        if not outcome_unknown:
             worker.fenced = True  # all that it sent was answered
-        self._append(worker, [Left(worker.name, in_doubt)])
+        self._append(worker, [Left(worker.name, outcome_unknown)])
 
     def _act(self, worker: Worker) -> None:
         view, me = worker.view, worker.name

@@ -177,7 +177,7 @@ def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fen
 
 def _assert_fenced(run: Mm2py) -> None:
     """Every incarnation has fenced the one before."""
-    assert not run.events("writer.unfenced"), run.tail()
+    assert not run.events("producer.unfenced"), run.tail()
     assert not run.events("producer.degraded"), run.tail()
 
 

@@ -149,7 +149,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
         worker = scene.group.start_another(**{"B.bootstrap.servers": proxy.bootstrap})
         worker.wait_for_event("member.joined", deadline_s=BEGIN_S)
         if leads:
-            worker.wait_for_event("member.claims", deadline_s=BEGIN_S)
+            worker.wait_for_event("member.claims_leadership", deadline_s=BEGIN_S)
             for _ in range(2):
                 scene.group.start_another()
         scene.wait_until_assigned()
@@ -269,7 +269,7 @@ def test_a_control_log_whose_records_are_deleted_does_not_mislead_a_joining_work
         joiner.wait_for_event("member.joined", deadline_s=BEGIN_S)
         scene.wait_until_all_grow()
         time.sleep(2 * SESSION_S)
-        assert not joiner.events("member.claims"), "the worker believes that there is no leader"
+        assert not joiner.events("member.claims_leadership"), "the worker believes that there is no leader"
         for worker in scene.workers:
             assert not worker.events("group.rejoining"), worker.tail()
         scene.wait_until_all_grow()

@@ -381,7 +381,7 @@ def test_a_worker_whose_epochs_are_used_up_is_fenced_without_its_coordinator(pai
         assert zombie.terminate() == 0
         scene.conclude()
         assert markers.fired, "no worker wrote markers to the partitions"
-        assert not successor.events("writer.unfenced")
+        assert not successor.events("producer.unfenced")
 
 
 EXPIRY_S: Final = 20
@@ -417,7 +417,7 @@ def test_a_worker_that_runs_longer_than_its_transactional_id_lasts_can_still_be_
         comes_back_as_another(zombie)
         assert zombie.terminate() == 0
         scene.conclude()
-        assert not successor.events("writer.unfenced")
+        assert not successor.events("producer.unfenced")
 
 
 @pytest.mark.parametrize("wakes", [False, True], ids=["killed", "frozen"])
@@ -447,4 +447,4 @@ def test_a_worker_whose_transactional_id_has_expired_is_fenced_without_its_coord
             assert gone.terminate() == 0
         scene.conclude()
         assert markers.fired, "no worker wrote markers to the partitions"
-        assert not successor.events("writer.unfenced")
+        assert not successor.events("producer.unfenced")

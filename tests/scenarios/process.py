@@ -37,7 +37,7 @@ from tests.simulation.incarnation import Incarnation
 if TYPE_CHECKING:
     from tests.scenarios.world import World
 
-AT_LEAST_ONCE = ("writer.unfenced", "producer.degraded", "member.unfenced")
+AT_LEAST_ONCE = ("producer.unfenced", "producer.degraded", "member.unfenced")
 """Log events by which a worker says that it cannot guarantee exactly-once."""
 
 

@@ -174,7 +174,7 @@ def test_a_previous_incarnation_that_cannot_be_fenced_lowers_the_guarantee_or_st
                     assert texts(world) == []
                 else:
                     await until(lambda: texts(world) == numbers(10, 14))
-                    assert said(world, "writer.unfenced", "records may be there twice")
+                    assert said(world, "producer.unfenced", "records may be there twice")
                     assert younger.status()[0].guarantee.startswith("at-least-once")
 
     run_virtual(scenario(), limit_s=HOUR_S)

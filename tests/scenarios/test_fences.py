@@ -296,7 +296,7 @@ def test_a_remote_topic_whose_write_right_was_revoked_does_not_prevent_the_fence
             world.target.unwritable_topics.clear()
             await world.copied({"locked": "A.locked"})
         assert [record.value for record in world.target.records("A.locked", 0)] == [b"1", b"2", b"3", b"4"]
-        assert not said(world, "writer.unfenced")
+        assert not said(world, "producer.unfenced")
         await finish(world, source, witness)
 
     run_virtual(scenario(), limit_s=600)

@@ -583,10 +583,10 @@ def test_workers_with_plain_producer_ids_copy_all_and_warn_of_possible_duplicate
 # The end
 
 
-def left_in_doubt(world: SharedWorld) -> dict[MemberId, bool]:
+def left_outcome_unknown(world: SharedWorld) -> dict[MemberId, bool]:
     values = [record.value for record in world.target.records(LOG, 0) if record.value != UNKNOWN]
     said = [control_codec.decode(value, where=LOG) for value in values]
-    return {one.member: one.in_doubt for one in said if isinstance(one, Left)}
+    return {one.member: one.outcome_unknown for one in said if isinstance(one, Left)}
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
@@ -605,8 +605,8 @@ def test_workers_that_meet_a_mandatory_unknown_record_leave_as_soon_as_they_are_
             await asyncio.sleep(0.1)
         world.target.append(LOG, 0, [Record(UNKNOWN)])
         await world.until(lambda: all(process.said("member.too_old") for process in world.up))
-        took_s = await world.until(lambda: len(left_in_doubt(world)) == 2)
-        assert left_in_doubt(world) == {ids[0]: unanswered, ids[1]: False}
+        took_s = await world.until(lambda: len(left_outcome_unknown(world)) == 2)
+        assert left_outcome_unknown(world) == {ids[0]: unanswered, ids[1]: False}
         assert (took_s > DRAIN_MOST_S - 1) == unanswered
         await world.until(lambda: not world.up)
         assert all("9.1" in process.said("flow.refused")[0]["why"] for process in world.processes)

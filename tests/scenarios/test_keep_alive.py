@@ -37,7 +37,7 @@ def test_a_worker_can_be_fenced_long_after_its_transactional_id_would_have_expir
         async with world.worker():
             await world.copied({"orders": "A.orders"})
             await asyncio.sleep(5)
-        assert "writer.unfenced" not in world.log_text.getvalue()
+        assert "producer.unfenced" not in world.log_text.getvalue()
         assert any(batch.control and batch.producer_id == owner for batch in world.target.batches("A.orders", 0)), (
             "the marker is that of the first owner's id"
         )
@@ -69,7 +69,7 @@ def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fen
         async with world.worker():
             await world.copied({"orders": "A.orders"})
             await asyncio.sleep(5)
-        assert "writer.unfenced" not in world.log_text.getvalue()
+        assert "producer.unfenced" not in world.log_text.getvalue()
         assert world.target.counts["request WriteTxnMarkers"] == 0, (
             "its id was known: no marker had to be written directly"
         )

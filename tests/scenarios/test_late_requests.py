@@ -242,7 +242,7 @@ def test_all_producer_ids_of_a_long_incarnation_stay_known_to_the_target() -> No
             assert ids(world) == before
             await asyncio.sleep(0.05)
         await finish(world, source, witness)
-        assert not said(world, "writer.unfenced")
+        assert not said(world, "producer.unfenced")
 
     run_virtual(scenario(), limit_s=2000)
 

@@ -173,7 +173,7 @@ def test_a_worker_that_cannot_reach_the_control_log_stops_writing_before_others_
             assert old.id in rest[0].member.view.members, "no leader has evicted it yet"
             waiting = asyncio.create_task(old.gated(world.cluster).send(_leader(world), a_write()))
             await asyncio.sleep(0)
-            assert isinstance(old.state, Suspended) and len(world.lines("member.waiting")) == 1
+            assert isinstance(old.state, Suspended) and len(world.lines("member.suspended")) == 1
             taken_s = await world.until(lambda: world.copied(rest) == list(range(12)))
             assert SESSION_S - BEAT_S < stopped_s < SESSION_S and taken_s > 0
             cut.wire.is_cut = False
@@ -231,7 +231,7 @@ def test_an_outage_of_the_control_log_evicts_no_worker_and_causes_no_election(se
             assert before == [(worker.member, worker.member.view.leader_epoch) for worker in workers]
             assert world.copied(workers) == list(range(12))
             assert not world.lines("member.evicted")
-            assert len(world.lines("member.waiting")) == len(world.lines("member.back")) == 3
+            assert len(world.lines("member.suspended")) == len(world.lines("member.resumed")) == 3
 
     run(scenario(), seed)
 
@@ -464,7 +464,7 @@ def test_a_worker_that_leaves_drained_is_neither_waited_for_nor_fenced(leads: bo
             leaving = world.leader(workers) if leads else world.others(workers)[0]
             rest = [worker for worker in workers if worker is not leaving]
             identity = await world.writes(leaving, "mm2py-leaving")
-            await leaving.group.leave(in_doubt=False)
+            await leaving.group.leave(outcome_unknown=False)
             await asyncio.wait_for(leaving.task, 1)
             assert await world.until(lambda: world.copied(rest) == list(range(12))) < 2 * BEAT_S
             assert world.markers(identity.producer_id) == []
@@ -480,7 +480,7 @@ def test_a_worker_that_leaves_with_unknown_outcomes_is_fenced_at_once() -> None:
             await world.list_topic(workers, 12)
             leaving, left = world.others(workers)[0], world.leader(workers)
             identity = await world.writes(leaving, "mm2py-leaving")
-            await leaving.group.leave(in_doubt=True)
+            await leaving.group.leave(outcome_unknown=True)
             assert await world.until(lambda: world.copied([left]) == list(range(12))) < 2 * BEAT_S
             assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
 
@@ -600,7 +600,7 @@ def test_a_claim_that_could_not_be_appended_yet_is_dropped_when_the_candidate_ma
             await leader.kill()
             await asyncio.sleep(SESSION_S - 1)
             claims.wire.holds_appends = True
-            await world.until(lambda: bool(world.lines("member.claims")[1:]))
+            await world.until(lambda: bool(world.lines("member.claims_leadership")[1:]))
             claims.election.state = CandidateState.LOST
             await asyncio.sleep(0.5)
             claims.wire.holds_appends = False
@@ -679,7 +679,7 @@ def test_announced_producers_are_remembered_after_their_members_left() -> None:
                 "the previous incarnation has released all"
             )
             assert second.ownership().known_producers.producers == {*ids, plain}
-            await first.group.leave(in_doubt=False)
+            await first.group.leave(outcome_unknown=False)
             await world.until(lambda: first.member.id in second.ownership().known_producers.drained)
             await asyncio.sleep(70)  # a snapshot holds all of it by now
             late = world.add("late")
@@ -749,7 +749,7 @@ def test_only_a_change_of_a_flow_wakes_its_connector() -> None:
             await head.ownership().list_partitions({"orders": 5}, {}, {})
             await asyncio.sleep(1)
             assert not changed.is_set(), "heartbeats, and changes of another flow"
-            await workers[1].group.leave(in_doubt=False)
+            await workers[1].group.leave(outcome_unknown=False)
             await asyncio.sleep(1)
             assert changed.is_set(), "the end of a process concerns all flows"
 
@@ -777,9 +777,9 @@ def test_the_partition_count_that_a_coordinator_announces_first_holds_until_the_
     run(scenario())
 
 
-@pytest.mark.parametrize(("takes_s", "leaves_doubt"), [(0.2, False), (4.0, False), (0.2, True)])
+@pytest.mark.parametrize(("takes_s", "leaves_outcome_unknown"), [(0.2, False), (4.0, False), (0.2, True)])
 def test_a_worker_that_meets_a_mandatory_unknown_record_leaves_once_drained_and_names_the_version(
-    takes_s: float, leaves_doubt: bool
+    takes_s: float, leaves_outcome_unknown: bool
 ) -> None:
     async def scenario() -> None:
         world = GroupWorld()
@@ -794,13 +794,13 @@ def test_a_worker_that_meets_a_mandatory_unknown_record_leaves_once_drained_and_
             assert old.gate.is_open and not old.is_over, "it keeps its session until its partitions are drained"
             with pytest.raises(IncarnationEnded):
                 await old.ownership(FLOW).announce(identity)
-            old.flow_ended(FLOW, in_doubt=leaves_doubt)
+            old.flow_ended(FLOW, outcome_unknown=leaves_outcome_unknown)
             with pytest.raises(NewerFormat, match=r"99\.1"):
                 await asyncio.wait_for(workers[0].task, 0.5)
             with pytest.raises(NewerFormat):
                 await workers[0].group.joined()
             (left,) = [record for record in world.written(Left) if record.member == old.id]
-            assert left.in_doubt == leaves_doubt
+            assert left.outcome_unknown == leaves_outcome_unknown
 
     run(scenario())
 
@@ -815,7 +815,7 @@ def test_a_worker_that_meets_a_mandatory_unknown_record_and_cannot_drain_leaves_
             world.cluster.append(LOG, 0, [Record(UNKNOWN)])
             await world.until(lambda: old.is_stopping)
             assert DRAIN_MOST_S - 1 < await world.until(lambda: old.is_over) < DRAIN_MOST_S + 1
-            assert [record.in_doubt for record in world.written(Left) if record.member == old.id] == [True]
+            assert [record.outcome_unknown for record in world.written(Left) if record.member == old.id] == [True]
 
     run(scenario())
 

@@ -73,7 +73,7 @@ def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_ne
         if not may_write_markers:
             world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
         await finish(world, source, witness)
-        assert bool(said(world, "writer.unfenced")) is not may_write_markers
+        assert bool(said(world, "producer.unfenced")) is not may_write_markers
 
     run_virtual(scenario(), limit_s=600)
 

@@ -107,7 +107,7 @@ def test_a_restart_after_eight_days_needs_no_right_to_write_markers(extra: dict[
         cannot_write_markers(world)
         for _ in range(2):
             assert await guarantee_of_next(world, source) == "exactly-once"
-            assert not said(world, "writer.unfenced")
+            assert not said(world, "producer.unfenced")
             eight_days_pass(world)
         assert markers(world) == 0
         world.target.denied_on_cluster.clear()
@@ -266,7 +266,7 @@ def test_an_expired_producer_of_a_topic_that_is_no_longer_copied_does_not_stop_t
                 await world.stop(herder)
         for _ in range(3):
             assert await guarantee_of_next(world, source) == "exactly-once"
-            assert not said(world, "writer.unfenced")
+            assert not said(world, "producer.unfenced")
             eight_days_pass(world)
             cannot_write_markers(world)
         world.target.denied_on_cluster.clear()

@@ -128,7 +128,7 @@ def test_a_refused_record_splits_its_merged_batch_and_both_are_logged_once() -> 
             await asyncio.sleep(120)
             said = world.log_text.getvalue()
         assert len(world.target.records("A.orders", 0)) == 16
-        assert said.count("topic.parted") == 1
+        assert said.count("topic.not_merged") == 1
         assert "source offset 16" in said
 
     run_virtual(scenario(), limit_s=600)

@@ -336,7 +336,7 @@ def test_a_setting_that_affects_everything_drains_the_flow_and_causes_no_duplica
         assert starts(world) == [2, 2]
         assert [process.member for process in workers] == members
         assert not any(process.said("drain.failed") or process.said("flow.failed") for process in workers)
-        assert not any(process.herder._in_doubt for process in workers)  # drained, not only ended
+        assert not any(process.herder._outcome_unknown for process in workers)  # drained, not only ended
         assert max(world.pauses.values()) < HEARD_S
         await world.finish()
         assert world.promises_once

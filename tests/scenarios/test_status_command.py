@@ -297,7 +297,7 @@ def test_copied_records_and_the_last_leader_are_still_shown_when_no_worker_runs(
 def test_a_group_that_has_left_in_order_is_shown_as_not_running(tmp_path: Path) -> None:
     async def scenario() -> None:
         scene = Scene(4, tmp_path)
-        await scene.append(joined(W1, "host1-10"), Claim(W1, 1, "c1"), Left(W1, in_doubt=False))
+        await scene.append(joined(W1, "host1-10"), Claim(W1, 1, "c1"), Left(W1, outcome_unknown=False))
         found = await scene.found()
         (group,) = found["groups"]
         assert (group["runs"], group["members"], group["last_append_ms_ago"] is not None) == (False, [], True)

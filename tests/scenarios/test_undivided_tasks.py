@@ -40,7 +40,7 @@ class Tasks:
                 await asyncio.sleep(0.1)  # it drains
             finally:
                 del self._running[flow]
-            await schedule.stopped(in_doubt=False)
+            await schedule.stopped(outcome_unknown=False)
 
     @property
     def running(self) -> set[Flow]:
@@ -115,7 +115,7 @@ def test_tasks_move_to_a_joining_worker_and_from_a_leaving_one_without_a_fence()
             assert joined.running
             gone = next(each for each in found.tasks if each is not joined)
             await gone.end()
-            await gone.worker.group.leave(in_doubt=False)
+            await gone.worker.group.leave(outcome_unknown=False)
             await found.world.until(lambda: found.are_spread(3))
             assert not found.world.written(Evicted)
 

@@ -176,7 +176,7 @@ def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> None:
             await all_copied(world)
             await asyncio.sleep(3)
             assert worker.status()[0].guarantee == "at-least-once (records of A.orders may be there twice)"
-        where = f"stand in A.orders-0, at offsets {first} to {last}, that mm2py has written itself"
+        where = f"records to A.orders-0, at offsets {first} to {last}, without getting an answer"
         assert len(said(world, "copy.repeated", "topic=orders", "partition=0", "done=continued", where)) == 1
         assert [counted(world, kind) for kind in (GapKind.REPEATED, GapKind.FOREIGN)] == [1, foreign]
         assert len(said(world, "copy.repeated")) == 1

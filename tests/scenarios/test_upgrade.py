@@ -115,7 +115,7 @@ def test_a_mandatory_record_of_a_newer_version_makes_older_workers_drain_and_the
             assert await process.stop() != 0
         left = {record.member for record in written(world, Left)}
         assert len(left) == len(older), "they leave by themselves, and are not evicted"
-        assert not any(record.in_doubt for record in written(world, Left)), "all of theirs was answered"
+        assert not any(record.outcome_unknown for record in written(world, Left)), "all of theirs was answered"
         assert written(world, Fenced, Evicted) == []
 
     run(scenario(), seed)

@@ -149,7 +149,7 @@ class Copies:
                 self._under_way.discard(partition)
             if code:
                 self._storm.outcome.refused += 1
-                await member.leave(in_doubt=True, cause=_Refused(code))
+                await member.leave(outcome_unknown=True, cause=_Refused(code))
                 return
             self._storm.outcome.writes += 1
 
@@ -244,7 +244,7 @@ class Storm:
                 self._later(self._kill(worker))
             case "left" | "left in doubt" as how if len(self.up) > 1:
                 self.outcome.counts[f"worker {how}"] += 1
-                self._later(self._leave(worker, in_doubt=how != "left"))
+                self._later(self._leave(worker, outcome_unknown=how != "left"))
             case "paused":
                 suspended = self.rng.random() < 0.5
                 self.outcome.counts["machine suspended" if suspended else "worker paused"] += 1
@@ -268,12 +268,12 @@ class Storm:
             self.up.remove(worker)
             await self._end(worker)
 
-    async def _leave(self, worker: Worker, *, in_doubt: bool) -> None:
+    async def _leave(self, worker: Worker, *, outcome_unknown: bool) -> None:
         """Stop as a process does: pending work ends first. Writes without an answer in time have an unknown outcome."""
         self.up.remove(worker)
-        if not in_doubt:
-            in_doubt = not await self._copies[worker.name][0].drain()
-        await worker.group.leave(in_doubt=in_doubt)
+        if not outcome_unknown:
+            outcome_unknown = not await self._copies[worker.name][0].drain()
+        await worker.group.leave(outcome_unknown=outcome_unknown)
         await self._end(worker)
 
     async def _end(self, worker: Worker) -> None:

@@ -29,7 +29,7 @@ CREATE_TIME: Final = 1
 _EXPIRED: Final = re.compile(r"source offsets (\d+) to (\d+) were deleted")
 _STUCK: Final = frozenset({"source.truncated", "target.truncated", "target.refuses"})
 """Log events after which a partition waits for an operator."""
-_AT_LEAST_ONCE: Final = ("writer.unfenced", "producer.degraded", "member.unfenced")
+_AT_LEAST_ONCE: Final = ("producer.unfenced", "producer.degraded", "member.unfenced")
 _TRANSACTION_MOST_MS: Final = 60_000 + 10_000
 """The time-out of a fencing transaction, and the interval at which the coordinator aborts those that took longer."""
 
@@ -61,7 +61,7 @@ class Judge:
         return not any(
             worker.said(event)
             for worker in self._workers
-            for event in ("writer.unfenced", "producer.degraded", "member.unfenced")
+            for event in ("producer.unfenced", "producer.degraded", "member.unfenced")
         ) and not any(
             event["guarantee"].startswith("at-least-once")
             for worker in self._workers

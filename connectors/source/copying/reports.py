@@ -140,8 +140,8 @@ class Reports:
         fresh: dict[str, set[str]] = {}
         for part in self._partitions.values():
             topic, why = part.source_topic, part.merging.why
-            if part.merging is PASS_REFUSED and self._is_new("topic.parted", topic):
-                self._log.warning("topic.parted", topic=topic, partition=part.partition, why=why)
+            if part.merging is PASS_REFUSED and self._is_new("topic.not_merged", topic):
+                self._log.warning("topic.not_merged", topic=topic, partition=part.partition, why=why)
             if part.copier.tally.rebuilt["repack"] and self._is_new("topics.repacked", topic):
                 fresh.setdefault(why, set()).add(topic)
         for why, topics in fresh.items():

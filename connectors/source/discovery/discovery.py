@@ -351,7 +351,9 @@ class Discovery:
         if names:
             async with self._task.settling:
                 await self._stop_copying(self._passed_over)
-            self._log.info("topics.left", topics=len(names), first=names[0], why="they are not to be copied any more")
+            self._log.info(
+                "topics.deselected", topics=len(names), first=names[0], why="they are not to be copied any more"
+            )
 
     async def _stop_copying(self, names: Collection[str]) -> None:
         parts = [part for key, part in self._task.partitions.items() if key[0] in names]

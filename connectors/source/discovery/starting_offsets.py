@@ -144,8 +144,8 @@ class StartingOffsets:
         """Return how many partitions a topic had when it was first copied.
 
         The story: with ``auto.offset.reset=latest`` the partitions of a new topic go to two workers. The second one
-        finds positions that the first one has just stored, and takes its own partitions for later ones. So all workers
-        use the number that the flow coordinator has listed.
+        finds positions that the first one has just stored, and would treat its own partitions as added later. So
+        all workers use the number that the flow coordinator has listed.
         """
         said = self._ownership.width(upstream.name)
         return _known_width(stored, len(upstream.partitions)) if said is None else said

@@ -276,7 +276,7 @@ class PreviousProducers:
         if self._context.must_be_exactly_once:
             raise ExactlyOnceImpossible(self._context.flow, why)
         effect = f"if that process still runs, {does}"
-        self._context.log.warning("writer.unfenced", **where, why=why, effect=effect)
+        self._context.log.warning("producer.unfenced", **where, why=why, effect=effect)
 
     async def fence_and_prove_each(self, remotes: Mapping[TopicPartition, TopicMetadata | None]) -> set[TopicPartition]:
         """Fence all previous producers in single partitions of remote topics.

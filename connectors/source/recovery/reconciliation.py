@@ -163,7 +163,7 @@ class Reconciliation:
         self._log = context.log
         self._jobs: list[Job] = []
         self._behind_mm2: list[CopiedPartition] = []
-        self._in_doubt: dict[CopiedPartition, None] = {}
+        self._outcome_unknown: dict[CopiedPartition, None] = {}
         self._displaced: list[tuple[CopiedPartition, Displaced]] = []
         self._foreign_said: set[tuple[str, int]] = set()
         self._news = asyncio.Event()
@@ -176,7 +176,7 @@ class Reconciliation:
 
     def lost_track(self, part: CopiedPartition) -> None:
         """Reconcile a partition with unknown outcomes of our own batches."""
-        self._in_doubt[part] = None
+        self._outcome_unknown[part] = None
         self._news.set()
 
     def displaced(self, part: CopiedPartition, effect: Displaced) -> None:
@@ -206,7 +206,7 @@ class Reconciliation:
                 behind_mm2, self._behind_mm2 = self._behind_mm2, []
                 if behind_mm2:
                     tasks.create_task(self._resume_from_mm2.run(behind_mm2), name="resume from MirrorMaker 2")
-                own, self._in_doubt = self._in_doubt, {}
+                own, self._outcome_unknown = self._outcome_unknown, {}
                 displaced, self._displaced = self._displaced, []
                 for each in rounds_of(displaced):
                     tasks.create_task(self._look_between(each), name="look between")
@@ -283,9 +283,9 @@ class Reconciliation:
         """Report records of ours at offsets where none were expected; stop if the flow must be exactly-once."""
         self.repeated.add(part.target_topic)
         text = (
-            f"{met.records} records stand in {part.target_topic}-{part.partition}, at offsets {met.first_offset} to"
-            f" {met.last_offset}, that mm2py has written itself, as producer {producer_id}, without knowing of it: they"
-            " may be there twice; none is left out"
+            f"mm2py (producer {producer_id}) wrote {met.records} records to {part.target_topic}-{part.partition}, at"
+            f" offsets {met.first_offset} to {met.last_offset}, without getting an answer: they may be there twice, and"
+            " none is left out"
         )
         self._say_unexpected(part, GapKind.REPEATED, text)
 

@@ -109,7 +109,7 @@ class InFlightBatches:
         self._token = 0
         self._sequence = 0
         self._alone = True
-        """No batch is known to be stored by which the broker remembers this producer."""
+        """True until a batch is acknowledged: before that the broker may not know this producer."""
         self._stored_timestamp_ms = -1
         """Newest timestamp of the batch acknowledged last. The broker's producer state expires by it."""
         self._unknown: list[_OutcomeUnknown] = []

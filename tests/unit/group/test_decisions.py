@@ -114,7 +114,7 @@ def test_a_silent_leader_is_followed_evicted_and_fenced_and_its_shares_go_on() -
 
 def test_a_fence_that_is_under_way_is_not_started_again() -> None:
     log = group_of(W1, W2)
-    log.add(Left(W2, in_doubt=True))
+    log.add(Left(W2, outcome_unknown=True))
     fences = [action for action in Acting(log, W1).decide() if isinstance(action, Fence)]
     assert fences == [Fence(W2, {101: writer(101)})]
     again = Acting(log, W1, fencing=frozenset({W2})).decide()

@@ -49,22 +49,22 @@ STATES: list[State] = [
     *(state for sent in (NOTHING, ONE, TWO) for state in (Active(sent), Suspended(sent))),
     Draining(ONE, TOO_NEW),
     Draining(TWO, TOO_NEW),
-    Leaving(in_doubt=True, cause=WHY),
+    Leaving(outcome_unknown=True, cause=WHY),
     Ended(None),
 ]
 EVENTS: list[Event] = [
     HistoryRead(),
     JoinRead(),
     FlowsBegin(frozenset({A_B})),
-    FlowEnded(A_B, in_doubt=False),
-    FlowEnded(A_B, in_doubt=True),
+    FlowEnded(A_B, outcome_unknown=False),
+    FlowEnded(A_B, outcome_unknown=True),
     RequestWaits(),
     HeartbeatAcknowledged(),
     RecordTooNew(TOO_NEW),
     DrainExpired(),
     EvictionRead(WHY),
-    LeaveAsked(in_doubt=False),
-    LeaveAsked(in_doubt=True, cause=WHY),
+    LeaveAsked(outcome_unknown=False),
+    LeaveAsked(outcome_unknown=True, cause=WHY),
     Refused(WHY),
     Failed(WHY),
     Stopped(),
@@ -123,17 +123,17 @@ JOINED = (HistoryRead(), JoinRead())
 
 
 def test_a_member_that_no_other_knows_yet_ends_without_a_word() -> None:
-    assert run(LeaveAsked(in_doubt=True)) == Ended(None)
+    assert run(LeaveAsked(outcome_unknown=True)) == Ended(None)
     assert run(Refused(WHY)) == Ended(WHY)
 
 
-def test_a_member_that_is_refused_leaves_in_doubt_and_names_the_cause() -> None:
-    assert run(*JOINED, Refused(WHY)) == Leaving(in_doubt=True, cause=WHY)
+def test_a_member_that_is_refused_leaves_outcome_unknown_and_names_the_cause() -> None:
+    assert run(*JOINED, Refused(WHY)) == Leaving(outcome_unknown=True, cause=WHY)
     assert run(*JOINED, Refused(WHY), Stopped()) == Ended(WHY)
 
 
 def test_its_own_record_of_leaving_is_no_eviction() -> None:
-    assert run(*JOINED, LeaveAsked(in_doubt=False), EvictionRead(WHY)) == Leaving(in_doubt=False)
+    assert run(*JOINED, LeaveAsked(outcome_unknown=False), EvictionRead(WHY)) == Leaving(outcome_unknown=False)
 
 
 def test_a_member_is_suspended_until_a_heartbeat_is_acknowledged_and_keeps_what_it_has_sent() -> None:
@@ -142,20 +142,22 @@ def test_a_member_is_suspended_until_a_heartbeat_is_acknowledged_and_keeps_what_
     assert run(*begun, RequestWaits(), HeartbeatAcknowledged()) == Active(ONE)
 
 
-@pytest.mark.parametrize("in_doubt", [False, True])
-def test_a_drained_member_leaves_and_is_in_doubt_only_if_a_flow_left_something_unanswered(in_doubt: bool) -> None:
+@pytest.mark.parametrize("outcome_unknown", [False, True])
+def test_a_drained_member_leaves_no_unknown_outcome_unless_a_flow_left_a_request_unanswered(
+    outcome_unknown: bool,
+) -> None:
     drains = (*JOINED, FlowsBegin(frozenset({A_B, C_B})), RecordTooNew(TOO_NEW))
     assert run(*drains) == Draining(TWO, TOO_NEW)
-    one_left = (*drains, FlowEnded(C_B, in_doubt))
-    assert run(*one_left, FlowEnded(C_B, in_doubt)) == Draining(Sent(frozenset({A_B}), in_doubt), TOO_NEW)
-    assert run(*one_left, FlowEnded(A_B, in_doubt=False)) == Leaving(in_doubt, TOO_NEW)
-    assert run(*one_left, DrainExpired()) == Leaving(in_doubt=True, cause=TOO_NEW)
+    one_left = (*drains, FlowEnded(C_B, outcome_unknown))
+    assert run(*one_left, FlowEnded(C_B, outcome_unknown)) == Draining(Sent(frozenset({A_B}), outcome_unknown), TOO_NEW)
+    assert run(*one_left, FlowEnded(A_B, outcome_unknown=False)) == Leaving(outcome_unknown, TOO_NEW)
+    assert run(*one_left, DrainExpired()) == Leaving(outcome_unknown=True, cause=TOO_NEW)
 
 
 def test_a_member_with_nothing_to_drain_leaves_at_once() -> None:
-    assert run(*JOINED, RecordTooNew(TOO_NEW)) == Leaving(in_doubt=False, cause=TOO_NEW)
-    ended = (FlowsBegin(frozenset({A_B})), FlowEnded(A_B, in_doubt=True))
-    assert run(*JOINED, *ended, RecordTooNew(TOO_NEW)) == Leaving(in_doubt=True, cause=TOO_NEW)
+    assert run(*JOINED, RecordTooNew(TOO_NEW)) == Leaving(outcome_unknown=False, cause=TOO_NEW)
+    ended = (FlowsBegin(frozenset({A_B})), FlowEnded(A_B, outcome_unknown=True))
+    assert run(*JOINED, *ended, RecordTooNew(TOO_NEW)) == Leaving(outcome_unknown=True, cause=TOO_NEW)
 
 
 def test_while_it_drains_no_flow_begins() -> None:

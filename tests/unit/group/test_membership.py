@@ -112,7 +112,7 @@ def test_one_record_of_any_kind_ends_the_silence() -> None:
 
 def test_members_that_only_write_to_a_dead_one_are_no_evidence_and_void_records_neither() -> None:
     log = group_of(W1, W2)
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     log.beat([W2, MemberId("stranger")], for_ms=3 * SESSION_TIMEOUT_MS)
     assert not log.view.is_expired(W1)
 
@@ -252,7 +252,7 @@ def test_the_silence_of_a_hundred_members_takes_no_more_room_the_longer_it_lasts
     assert sum(len(member.heard) for member in log.view.members.values()) == held
     assert held <= 100 * 99
     for dead in members[1:50]:
-        log.add(Left(dead, in_doubt=False))
+        log.add(Left(dead, outcome_unknown=False))
     assert max(len(member.heard) for member in log.view.members.values()) <= 50
 
 
@@ -267,7 +267,7 @@ def test_who_joined_is_a_member_until_it_leaves_and_never_again() -> None:
     assert list(log.view.members) == [W1]
     log.add(joined(W1, A_B, C_B))
     assert log.view.members[W1].joined.flows == (A_B, C_B)
-    log.add(Left(W1, in_doubt=False), joined(W1), Beat(W1), Left(W1, in_doubt=True))
+    log.add(Left(W1, outcome_unknown=False), joined(W1), Beat(W1), Left(W1, outcome_unknown=True))
     assert (list(log.view.members), list(log.view.gone), log.view.to_fence) == ([], [W1], {})
 
 
@@ -277,7 +277,7 @@ def test_who_was_evicted_stays_out_whatever_it_still_writes() -> None:
     log.evict(W2)
     log.add(joined(W2), Beat(W2), Writes(W2, writer(7)), Claim(W2, 2, "c"))
     assert list(log.view.members) == [W1]
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     assert log.view.to_fence == {W2: {101: writer(101)}}
     log.fenced(W2, {101: 5})
     log.add(joined(W2))
@@ -310,7 +310,7 @@ def test_a_member_that_never_wrote_needs_no_fence() -> None:
 
 def test_ids_and_fences_are_forgotten_after_two_weeks() -> None:
     log = group_of(W1, W2)
-    log.add(Left(W2, in_doubt=True))
+    log.add(Left(W2, outcome_unknown=True))
     log.fenced(W2, {101: 3})
     for _ in range(REMEMBERED_MS // STEP_MOST_MS):
         log.now_ms += STEP_MOST_MS
@@ -325,7 +325,7 @@ def test_ids_and_fences_are_forgotten_after_two_weeks() -> None:
 
 def test_a_clock_that_leaps_by_weeks_makes_nobody_forget_whom_it_fenced() -> None:
     log = group_of(W1, W2)
-    log.add(Left(W2, in_doubt=True))
+    log.add(Left(W2, outcome_unknown=True))
     log.fenced(W2, {101: 3})
     log.now_ms += 2 * REMEMBERED_MS
     log.add(Beat(W1))
@@ -397,7 +397,7 @@ def test_only_the_leader_gives_and_fences_and_evicts() -> None:
 
 
 def test_a_leader_that_left_or_resigned_is_followed_at_once() -> None:
-    for record in (Left(W1, in_doubt=False), Left(W1, in_doubt=True), Resigned(W1, 1)):
+    for record in (Left(W1, outcome_unknown=False), Left(W1, outcome_unknown=True), Resigned(W1, 1)):
         log = group_of(W1, W2)
         log.add(record)
         assert log.view.leader is None
@@ -440,7 +440,7 @@ def test_what_should_be_owned_is_what_members_alive_run_between_them() -> None:
     ]
     others += [TaskName(A_B, Kind.CHECKPOINT), TaskName(C_B, Kind.CHECKPOINT, "orders", 0)]
     assert not any(map(log.view.is_wanted, others))
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     assert set(log.view.tasks()) == {HEAD, S0, share(0, "bills")}
 
 
@@ -453,9 +453,9 @@ def test_the_first_head_says_from_which_cluster_a_flow_is_copied_for_as_long_as_
     log.add(Listed(W1, A_B, {"orders": 6}, source_cluster="second"))
     assert log.view.sources == {A_B: "first"}
     assert View.from_json(log.view.to_json()).sources == {A_B: "first"}
-    log.add(Left(W1, in_doubt=False))
+    log.add(Left(W1, outcome_unknown=False))
     assert log.view.sources == {A_B: "first"}
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     assert log.view.sources == {}
 
 
@@ -573,21 +573,21 @@ def test_who_dies_while_it_waits_leaves_the_one_it_waited_for() -> None:
     assert log.view.may_run(S0, W3)
 
 
-def test_who_leaves_in_doubt_must_be_fenced_and_who_leaves_drained_need_not() -> None:
-    for in_doubt in (False, True):
+def test_who_leaves_outcome_unknown_must_be_fenced_and_who_leaves_drained_need_not() -> None:
+    for outcome_unknown in (False, True):
         log = group_of(W1, W2)
         log.own({S0: W2, S1: W2})
         log.own({S1: W1})
-        log.add(Left(W2, in_doubt=in_doubt))
-        assert log.view.may_run(S1, W1) is not in_doubt
+        log.add(Left(W2, outcome_unknown=outcome_unknown))
+        assert log.view.may_run(S1, W1) is not outcome_unknown
         log.own({S0: W1})
-        assert log.view.may_run(S0, W1) is not in_doubt
+        assert log.view.may_run(S0, W1) is not outcome_unknown
 
 
 def test_what_is_given_to_who_died_just_before_is_nobodys() -> None:
     log = group_of(W1, W2)
     log.own({S0: W1})
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     log.own({S0: W2, S1: W2})
     assert log.view.owner(S0) is None
     assert log.view.owners[S0].waits_for == W1
@@ -669,7 +669,7 @@ def test_loads_are_those_of_the_owner_and_outlive_it() -> None:
     log = group_of(W1, W2)
     log.own({S0: W2})
     log.add(Loads(W2, {S0: 5.0, share(99): 3.0}), Loads(W1, {S0: 9.0}))
-    log.add(Left(W2, in_doubt=False))
+    log.add(Left(W2, outcome_unknown=False))
     assert log.view.loads == {S0: 5}
     log.list_topics(W1, {"orders": 0})
     assert log.view.loads == {}

@@ -146,7 +146,7 @@ def test_a_beat_is_small() -> None:
 
 @pytest.mark.parametrize("changes", [{"kind": "Rebalanced"}, {"format": 2}])
 def test_a_worker_that_meets_what_it_may_not_skip_is_told_which_version_it_needs(changes: dict[str, Any]) -> None:
-    newer = changed(Left(MEMBER, in_doubt=False), version="3.1.0", **changes)
+    newer = changed(Left(MEMBER, outcome_unknown=False), version="3.1.0", **changes)
     with pytest.raises(NewerFormat, match=r"to mm2py 3\.1\.0 or later") as caught:
         decode(newer, where=WHERE)
     assert caught.value.needs_version == "3.1.0"
@@ -185,7 +185,7 @@ def test_only_what_changes_no_verdict_may_be_skipped() -> None:
         for kind, record in {
             "Beat": Beat(MEMBER),
             "Loads": Loads(MEMBER, {}),
-            "Left": Left(MEMBER, in_doubt=True),
+            "Left": Left(MEMBER, outcome_unknown=True),
             "Claim": Claim(MEMBER, 1, "x"),
             "Released": Released(MEMBER, 1, frozenset()),
             "Snapshot": Snapshot(MEMBER, 1, 2, "x", ""),
@@ -221,7 +221,7 @@ def test_what_was_skipped_cannot_be_written() -> None:
         changed(Beat(MEMBER), applied={"A->B": "1"}),
         changed(Claim(MEMBER, 1, "x"), leader_epoch=-1),
         changed(Claim(MEMBER, 1, "x"), leader_epoch=True),
-        changed(Left(MEMBER, in_doubt=True), in_doubt=1),
+        changed(Left(MEMBER, outcome_unknown=True), outcome_unknown=1),
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "0-99999999999"}}}),
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "-3"}}}),
         changed(Released(MEMBER, 1, frozenset()), tasks={"A->B": {"MirrorSourceConnector": {"t": "5-4"}}}),
@@ -229,7 +229,7 @@ def test_what_was_skipped_cannot_be_written() -> None:
         changed(Assigned(MEMBER, 1, 1, {}), owners={"members": ["w"], "tasks": {"A->B": {KIND: {"t": "0=7"}}}}),
         changed(Assigned(MEMBER, 1, 1, {}), owners={"members": ["w"], "tasks": {"A->B": {KIND: {"t": "0=-1"}}}}),
         changed(Assigned(MEMBER, 1, 1, {}), part=1),
-        changed(Left(MEMBER, in_doubt=True), format=2, skippable=False, version=None),
+        changed(Left(MEMBER, outcome_unknown=True), format=2, skippable=False, version=None),
     ],
     ids=lambda junk: repr(junk)[:60],
 )

@@ -651,22 +651,22 @@ def test_what_was_sent_is_cut_again_as_it_was_whatever_the_rule_is_now(
     log: Log, rules: TargetRules, data: st.DataObject
 ) -> None:
     sent, at = sent_then_read_again(log, rules, data)
-    in_doubt, start = shapes(sent), at
+    outcome_unknown, start = shapes(sent), at
     steps: list[Outgoing | Dropped] = []
     cut = data.draw(st.none() | st.integers(0, 3_000), label="cut")
     while at < log.end:
-        spans_in_doubt = [(first, end) for first, end, _, _ in in_doubt]
+        spans_outcome_unknown = [(first, end) for first, end, _, _ in outcome_unknown]
         result = planned(
             log.fetch(at, cut),
             wanted_offset=at,
             rules=rules,
             merging=data.draw(MERGING, label="merging"),
-            sent_before=spans_in_doubt,
+            sent_before=spans_outcome_unknown,
         )
         assert result.fault is None
-        again = [shape for shape in shapes(result.steps) if in_doubt and shape[0] >= in_doubt[0][0]]
-        assert again[: len(in_doubt)] == in_doubt[: len(again)]
-        del in_doubt[: len(again)]
+        again = [shape for shape in shapes(result.steps) if outcome_unknown and shape[0] >= outcome_unknown[0][0]]
+        assert again[: len(outcome_unknown)] == outcome_unknown[: len(again)]
+        del outcome_unknown[: len(again)]
         if result.next_offset == at:
             assert cut is not None
             assert result.cut_batch_bytes > len(log.fetch(at, cut)), "a larger read is asked for"
@@ -675,7 +675,7 @@ def test_what_was_sent_is_cut_again_as_it_was_whatever_the_rule_is_now(
             cut = data.draw(st.none() | st.integers(0, 3_000), label="cut")
         steps += result.steps
         at = result.next_offset
-    assert not in_doubt
+    assert not outcome_unknown
     assert delivered_of(steps) == readable(log.seen(start))
 
 

@@ -51,7 +51,7 @@ class FakeConnector:
             self.history.append(f"{self.name} is cancelled")
             raise
 
-    leaves_doubt: bool = field(default=True, init=False)
+    leaves_outcome_unknown: bool = field(default=True, init=False)
     """Until it is drained."""
 
     async def drain(self) -> None:
@@ -59,7 +59,7 @@ class FakeConnector:
         await asyncio.sleep(self.drain_takes_s)
         if self.drain_fails_with is not None:
             raise self.drain_fails_with
-        self.leaves_doubt = False
+        self.leaves_outcome_unknown = False
         self.history.append(f"{self.name} is drained")
 
     def status(self) -> FlowStatus | PathStatus | None:
@@ -76,7 +76,7 @@ class FakeSchedule(Always):
     """Ends once, and then never; ``in_order``: there is time to drain."""
 
     def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
-        self.stopped_in_doubt: list[bool] = []
+        self.stopped_outcome_unknown: list[bool] = []
         self._ends_after_s: float | None = ends_after_s
         self._in_order = in_order
         self._fails_with = fails_with
@@ -90,15 +90,15 @@ class FakeSchedule(Always):
             raise self._fails_with
         return self._in_order
 
-    async def stopped(self, *, in_doubt: bool) -> None:
-        self.stopped_in_doubt.append(in_doubt)
+    async def stopped(self, *, outcome_unknown: bool) -> None:
+        self.stopped_outcome_unknown.append(outcome_unknown)
 
 
 @dataclass
 class FakeGroup:
     """Notes how it was left."""
 
-    left_in_doubt: bool | None = None
+    left_outcome_unknown: bool | None = None
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -106,8 +106,8 @@ class FakeGroup:
     def rejoin_no_more(self) -> None:
         pass
 
-    async def leave(self, *, in_doubt: bool) -> None:
-        self.left_in_doubt = in_doubt
+    async def leave(self, *, outcome_unknown: bool) -> None:
+        self.left_outcome_unknown = outcome_unknown
 
 
 @dataclass
@@ -415,8 +415,8 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
         def rejoin_no_more(self) -> None:
             pass
 
-        async def leave(self, *, in_doubt: bool) -> None:
-            assert not in_doubt
+        async def leave(self, *, outcome_unknown: bool) -> None:
+            assert not outcome_unknown
             self.left.set()
             await asyncio.sleep(1)  # whoever waits hears of it before all is cancelled
 
@@ -447,8 +447,8 @@ def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbe
     class Left(FakeGroup):
         at_s: float | None = None
 
-        async def leave(self, *, in_doubt: bool) -> None:
-            await super().leave(in_doubt=in_doubt)
+        async def leave(self, *, outcome_unknown: bool) -> None:
+            await super().leave(outcome_unknown=outcome_unknown)
             self.at_s = asyncio.get_running_loop().time()
 
     groups = {AB.target: Left(), AC.target: Left()}
@@ -473,7 +473,7 @@ def test_what_one_flow_left_unanswered_is_no_doubt_in_the_group_of_another_targe
         return await herder.run()
 
     assert run_virtual(main()) == 1
-    assert [group.left_in_doubt for group in groups.values()] == [True, False]
+    assert [group.left_outcome_unknown for group in groups.values()] == [True, False]
 
 
 def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
@@ -509,20 +509,20 @@ def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_started() -
     assert [flow for flow, _, _ in worker.began] == [AC]
 
 
-@pytest.mark.parametrize("first_in_doubt", [True, False])
-def test_a_flow_is_withdrawn_in_doubt_also_when_only_an_attempt_before_the_refused_one_left_something(
-    first_in_doubt: bool,
+@pytest.mark.parametrize("first_outcome_unknown", [True, False])
+def test_a_flow_is_withdrawn_outcome_unknown_also_when_only_an_attempt_before_the_refused_one_left_something(
+    first_outcome_unknown: bool,
 ) -> None:
     told: list[bool] = []
 
     class Renounced(Always):
-        async def release_refused(self, *, in_doubt: bool) -> None:
-            told.append(in_doubt)
+        async def release_refused(self, *, outcome_unknown: bool) -> None:
+            told.append(outcome_unknown)
 
     def script(life: int, history: list[str]) -> FakeConnector:
         fails_with = Mm2Error("It fails.", remedy="") if life == 0 else Refused("It must not run.", remedy="")
         connector = FakeConnector(AB, history, fails_with=fails_with)
-        connector.leaves_doubt = first_in_doubt and life == 0
+        connector.leaves_outcome_unknown = first_outcome_unknown and life == 0
         return connector
 
     worker = Worker({AB: script, AC: runs(AC)})
@@ -533,7 +533,7 @@ def test_a_flow_is_withdrawn_in_doubt_also_when_only_an_attempt_before_the_refus
         return await herder.run()
 
     assert run_virtual(main()) == 0
-    assert told == [first_in_doubt]
+    assert told == [first_outcome_unknown]
 
 
 # -- a turn that ends --------------------------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once
     assert worker.history[:5] == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled", "A->B runs"]
     assert worker.began == [(AB, 0, 0.0), (AB, 1, 13.0)]
     assert worker.group is not None
-    assert worker.group.left_in_doubt is False
+    assert worker.group.left_outcome_unknown is False
     assert not worker.events("flow.failed")
 
 
@@ -556,7 +556,7 @@ def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt()
     assert worker.run(stop_at_s=30) == 0
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0)]
     assert [event["why"] for event in worker.events("drain.failed")] == ["target is gone"]
-    assert worker.group.left_in_doubt is True
+    assert worker.group.left_outcome_unknown is True
 
 
 def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() -> None:
@@ -564,21 +564,21 @@ def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() ->
     worker.run(stop_at_s=60)
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + DRAIN_MOST_S)]
     assert worker.group is not None
-    assert worker.group.left_in_doubt is True
+    assert worker.group.left_outcome_unknown is True
 
 
 @pytest.mark.parametrize(
-    ("connector", "in_doubt"),
+    ("connector", "outcome_unknown"),
     [
         ({"drain_takes_s": 3}, False),
         ({"drain_takes_s": 10**6}, True),
         ({"drain_fails_with": OSError("target is gone")}, True),
     ],
 )
-def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], in_doubt: bool) -> None:
+def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], outcome_unknown: bool) -> None:
     schedule = FakeSchedule(ends_after_s=10)
     Worker({AB: runs(AB, **connector)}, schedule=schedule).run(stop_at_s=60)
-    assert schedule.stopped_in_doubt == [in_doubt]
+    assert schedule.stopped_outcome_unknown == [outcome_unknown]
 
 
 def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target() -> None:
@@ -591,7 +591,7 @@ def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target
         await herder.run()
 
     run_virtual(main())
-    assert schedule.stopped_in_doubt == [True]
+    assert schedule.stopped_outcome_unknown == [True]
 
 
 def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
@@ -600,7 +600,7 @@ def test_a_connector_whose_turn_is_over_at_once_is_not_drained() -> None:
     worker.run(stop_at_s=30)
     assert worker.history[:3] == ["A->B runs", "A->B is cancelled", "A->B runs"]
     assert worker.group is not None
-    assert worker.group.left_in_doubt is True
+    assert worker.group.left_outcome_unknown is True
 
 
 def test_a_stop_while_a_turn_ends_waits_for_the_drain_that_is_under_way_and_begins_nothing() -> None:
@@ -608,7 +608,7 @@ def test_a_stop_while_a_turn_ends_waits_for_the_drain_that_is_under_way_and_begi
     assert worker.run(stop_at_s=12, limit_s=16) == 0
     assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
     assert worker.group is not None
-    assert worker.group.left_in_doubt is False
+    assert worker.group.left_outcome_unknown is False
 
 
 def test_a_flow_that_fails_while_its_turn_ends_has_failed() -> None:
@@ -617,7 +617,7 @@ def test_a_flow_that_fails_while_its_turn_ends_has_failed() -> None:
     worker.schedule, worker.group = FakeSchedule(ends_after_s=10), FakeGroup()
     worker.run(stop_at_s=60)
     assert [event["why"] for event in worker.events("flow.failed")] == ["Fenced."]
-    assert worker.group.left_in_doubt is True
+    assert worker.group.left_outcome_unknown is True
     assert 12.8 < worker.began[1][2] < 13.3
 
 
