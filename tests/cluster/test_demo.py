@@ -82,7 +82,7 @@ def wait_for_table(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(directory: Path) -> None:
-    with demo(directory, "--seconds", "8") as process:
+    with demo(directory, "--seconds", "12") as process:
         text, _ = process.communicate(timeout=ENDS_S)
     assert process.returncode == 0, text
     for _, topic in TOPICS:

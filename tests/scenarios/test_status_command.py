@@ -226,7 +226,7 @@ def test_where_no_worker_ever_ran_the_command_says_so_and_creates_nothing(tmp_pa
         assert "A->B: unknown (it has not run yet)" in text
         (row,) = [line.split() for line in text.splitlines() if line.startswith("orders")]
         assert row[1:4] == ["2", "2", "-"], "two partitions, a lag of two, and no owner"
-        assert row[4:] == ["1", "not", "begun"]
+        assert row[4:] == ["1", "not", "started"]
         assert not scene.target.topics, "the command creates no topic"
         assert not {"request CreateTopics", "request Produce", "request InitProducerId"} & scene.target.counts.keys()
 
