@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -42,7 +43,7 @@ def next_due_s(due_s: float, now_s: float, interval_s: float) -> float:
     return max(due_s + interval_s, now_s)
 
 
-class RoundsConnector:
+class RoundsConnector(ABC):
     """A connector that works in rounds on one cluster. An error is logged when it lasts, and the round is repeated."""
 
     leaves_outcome_unknown: bool = False
@@ -90,13 +91,13 @@ class RoundsConnector:
                     self._backoff.reset()
             await asyncio.sleep(pause_s)
 
+    @abstractmethod
     async def _round(self) -> float | None:
         """Work once. Returns the pause before the next round, None for one that grows from round to round."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _round_failed(self, pause_s: float) -> None:
         """Take in that a round ended in an error, and that the next one begins after a pause."""
-        raise NotImplementedError
 
 
 def _lasting_pause_s(error: KafkaError | CorruptBatch) -> float | None:

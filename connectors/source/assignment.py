@@ -6,7 +6,7 @@ worker that loses it releases it when all its requests are answered (``Releases`
 partition carries decides where it goes (``Loads``); MM2 spreads partitions by their number.
 
 The story: a broker of the target freezes, and a worker joins. That broker leads one of the twenty partitions that move,
-and draining that one takes half a minute. The nineteen others drain in milliseconds, and are released at once.
+and draining its partition takes half a minute. The nineteen others drain in milliseconds, and are released at once.
 
 A partition whose requests are not answered in time is not released. The attempt ends instead, and the next owner fences
 it before it continues (docs/broker-facts.md#m7).

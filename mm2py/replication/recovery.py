@@ -1,4 +1,4 @@
-"""How far a previous producer got in a remote partition, and from which source offset copying continues. Pure.
+"""How far a previous producer got in a remote partition, and from which source offset copying continues.
 
 The story: w1 stores a position each second and dies. What it wrote since then is in the target, and it is unknown how
 much that is. MM2 copies all of it again. Here the *tail* of the remote partition, from the position on, is read up to

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -134,10 +135,18 @@ class SourceEnds:
         """Ask until cancelled. Raises: KafkaError that no retry mends."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            unread = self._unread()
-            ends = await find_offsets(self._source, {part.key: part.source_leader for part in unread}, LATEST)
-            for part in unread:
-                part.asked_end = ends.get(part.key, part.asked_end)
+            by_leader: dict[BrokerId | None, list[CopiedPartition]] = {}
+            for part in self._unread():
+                by_leader.setdefault(part.source_leader, []).append(part)
+            with contextlib.suppress(TimeoutError):  # a leader that is silent must not delay the ends of the others
+                async with asyncio.timeout(LOOK_EVERY_S), FirstErrorGroup() as asking:
+                    for leader, parts in by_leader.items():
+                        asking.create_task(self._ask(parts), name=f"ends of {leader}")
+
+    async def _ask(self, parts: list[CopiedPartition]) -> None:
+        ends = await find_offsets(self._source, {part.key: part.source_leader for part in parts}, LATEST)
+        for part in parts:
+            part.asked_end = ends.get(part.key, part.asked_end)
 
     def _unread(self) -> list[CopiedPartition]:
         """Return the partitions that were not read for a while, and that have no known records waiting."""

@@ -357,7 +357,7 @@ class SourceTask:
         except TimeoutError:
             self.settle_gaps(leaving)
         self.unsettled.update(part.key for part in leaving if part.copier.is_unsettled)
-        # A partition that was released meanwhile has another owner by now, and only that one stores its position.
+        # A partition that was released meanwhile has another owner by now, and only the owner stores its position.
         ours = [part for part in leaving if self._is_wanted(part)]
         not_stored = await self.positions.store_final(ours, patience_s=patience_s)
         return sum(not isinstance(part.copier.state, Drained) for part in leaving), not_stored

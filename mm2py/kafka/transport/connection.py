@@ -58,12 +58,21 @@ class FrameStream(asyncio.BufferedProtocol):
     """Kafka's framing on a socket: a four-byte length, then that many bytes."""
 
     def __init__(
-        self, peer: str, client_id: str, protocol: str = "PLAINTEXT", frames: FrameMemory | None = None
+        self,
+        peer: str,
+        client_id: str,
+        protocol: str = "PLAINTEXT",
+        frames: FrameMemory | None = None,
+        explain: Callable[[Exception], KafkaError | None] = lambda _: None,
     ) -> None:
-        """``protocol`` is what ``security.protocol`` says, for messages, and for how bytes are handed over."""
+        """Make one; the event loop connects it.
+
+        Args:
+            protocol: as ``security.protocol``, for messages, and for how bytes are passed on.
+            explain: tells what a broken connection means, if more is known about it.
+        """
         self.peer = peer
-        self.explain: Callable[[Exception], KafkaError | None] = lambda _: None
-        """Tells what a broken connection means, where more is known about it."""
+        self._explain = explain
         self.protocol = protocol
         self._is_tls = protocol.endswith("SSL")
         self.max_frame_bytes = MAX_FIRST_FRAME_BYTES
@@ -120,7 +129,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._frame = None  # half a frame: its memory is free for others
-        explained = self.explain(exc) if exc is not None else None
+        explained = self._explain(exc) if exc is not None else None
         why = f"the connection broke ({exc or 'closed by the broker'}{self._hint() if exc is None else ''})"
         self._fail(self._why or explained or BrokerUnreachable(self.peer, why))
 

@@ -190,10 +190,15 @@ async def connect(
                     port,
                     admission.tls,
                     host,
-                    lambda: FrameStream(peer, client_id, access.protocol, options.frames),
+                    lambda: FrameStream(
+                        peer,
+                        client_id,
+                        access.protocol,
+                        options.frames,
+                        explain=lambda error: access.tls_failure(peer, host, error, shaking_hands=False),
+                    ),
                     step_s=step_s,
                 )
-            stream.explain = lambda error: access.tls_failure(peer, host, error, shaking_hands=False)
             async with asyncio.timeout(step_s):
                 ranges = await _learn_versions(stream)
             caps = options.version_caps

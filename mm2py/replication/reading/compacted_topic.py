@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -65,7 +66,7 @@ async def read_table(
     return count
 
 
-class TopicTable:
+class TopicTable(ABC):
     """A table that follows an internal topic. A topic that was recreated or cut back is read again from its start."""
 
     def __init__(self) -> None:
@@ -88,13 +89,13 @@ class TopicTable:
         self._read_to.clear()
         self._clear()
 
+    @abstractmethod
     def _clear(self) -> None:
         """Forget what was taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         """Take the next record of a partition."""
-        raise NotImplementedError
 
 
 async def each_record(
