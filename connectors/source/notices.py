@@ -128,7 +128,7 @@ class RefusedTopics:
                 self._log.info("topic.accepted", topic=name)
         for name, error in refused.items():
             if str(self._refused.get(name)) != str(error):
-                self._notices.say(error.event, name, level="error", why=str(error))
+                self._notices.say(error.event, name, level="error", detail=error.what, why=str(error))
             self._refused[name] = error
         self._notices.end()
 

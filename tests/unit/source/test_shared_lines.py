@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 
-from connectors.source.notices import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, in_lines
+from connectors.source.notices import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, RefusedTopics, in_lines
+from connectors.source.refusals import TargetNotEmpty
+from mm2py.connector import parse_flow
 from mm2py.logs import make_logger
 
 
@@ -32,3 +34,15 @@ def test_topics_beyond_those_with_their_own_line_share_lines_of_bounded_length()
     own, shared = stream.getvalue().splitlines()[:OWN_LINES_MOST], stream.getvalue().splitlines()[OWN_LINES_MOST:]
     assert max(map(len, shared)) < LINE_MOST_CHARS + 100
     assert re.findall(r"topic-\d+", " ".join([*own, *shared])) == topics
+
+
+def test_each_refused_topic_has_its_reason_in_the_log_also_in_a_shared_line() -> None:
+    stream = io.StringIO()
+    flow, names = parse_flow("A->B"), [f"t{number:02}" for number in range(OWN_LINES_MOST + 3)]
+    RefusedTopics(make_logger("info", "text", stream)).note(
+        {name: TargetNotEmpty(flow, name, f"A.{name}", [int(name[1:])]) for name in names}
+    )
+    for name in names:
+        assert f"Topic {name} of A->B is refused: no position is stored for partition(s) {int(name[1:])}" in (
+            stream.getvalue()
+        )
