@@ -53,7 +53,7 @@ so that a slow answer holds up only the part that asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class WorkerContext:
     """What the parts of one worker share."""
 
     connect: Connect
@@ -67,7 +67,7 @@ class Means:
     position_budget: PositionBudget = field(default_factory=PositionBudget)
 
 
-def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Means, *, apply: bool = False) -> Herder:
+def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], context: WorkerContext, *, apply: bool = False) -> Herder:
     """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
 
     Args:
@@ -77,7 +77,7 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
     wanted = {one.flow.target for one in run}  # not where all flows are refused
-    groups = {at: _group(configuration, of, means) for at, of in configuration.groups.items() if at in wanted}
+    groups = {at: _group(configuration, of, context) for at, of in configuration.groups.items() if at in wanted}
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, Plan] = {}
     currents = {one.flow: CurrentSettings(one, beating.get(one.flow)) for one in configuration.flows}
@@ -85,46 +85,46 @@ def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], means: Me
     for settings in configuration.flows:
         flow, current = settings.flow, currents[settings.flow]
         group = groups[flow.target]
-        to = means.connect(flow, settings.target, settings.target_request_timeout_s)
-        config_log, log = _config_log(settings, group.gated(to.brokers), means), means.log.bind(flow=str(flow))
-        copying = _Copying(settings, to, means, recopies=recopies.get(flow, set()))
+        to = context.connect(flow, settings.target, settings.target_request_timeout_s)
+        config_log, log = _config_log(settings, group.gated(to.brokers), context), context.log.bind(flow=str(flow))
+        copying = _Copying(settings, to, context, recopies=recopies.get(flow, set()))
         schedule = SourceSchedule(
             group,
             ConfigWatch(flow, file, config_log, current, apply=apply, log=log),
             copying.change,
             may_store=functools.partial(refuse_running_mm2, settings, to.brokers, log),
-            clock=means.clock,
-            rng=means.rng,
+            clock=context.clock,
+            rng=context.rng,
             log=log,
         )
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
-        plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, means)
+        plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
     if apply:
         for settings in file.flows_switched_off():
-            to = means.connect(settings.flow, settings.target, settings.target_request_timeout_s)
-            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, means, file)
+            to = context.connect(settings.flow, settings.target, settings.target_request_timeout_s)
+            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, context, file)
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or CurrentSettings(None, emitted)
         at = emitted.flow.target
         schedule_of_task = HeartbeatSchedule(groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
-        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, means)
+        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, context)
     return Herder(
         plans,
         configuration.refused,
         groups=groups,
         is_refusal=lambda error: isinstance(error, REFUSALS),
-        rng=means.rng,
-        log=means.log,
+        rng=context.rng,
+        log=context.log,
     )
 
 
 class _Copying:
     """Makes the source connectors of one flow, attempt after attempt."""
 
-    def __init__(self, settings: FlowSettings, to: Side, means: Means, *, recopies: set[str]) -> None:
+    def __init__(self, settings: FlowSettings, to: Side, context: WorkerContext, *, recopies: set[str]) -> None:
         self._settings = settings
         self._recopies = frozenset(recopies)
-        self._means = means
+        self._context = context
         self._running: SourceConnector | None = None
         self._ended: set[int] = set()
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
@@ -132,19 +132,19 @@ class _Copying:
 
     def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
-        means, settings, member = self._means, schedule.settings, schedule.member
+        context, settings, member = self._context, schedule.settings, schedule.member
         if self._running is not None and not self._running.leaves_outcome_unknown:
             self._ended |= self._running.producer_ids
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         target = replace(target, brokers=member.gated(target.brokers))
         name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
-        ownership, log = member.ownership(settings.flow), means.log.bind(flow=str(settings.flow))
+        ownership, log = member.ownership(settings.flow), context.log.bind(flow=str(settings.flow))
         incarnation = Incarnation(
             target.brokers,
             name.at,
-            clock=means.clock,
-            rng=means.rng,
+            clock=context.clock,
+            rng=context.rng,
             report=lambda text: log.warning("producer.degraded", why=text),
             waiting=lambda text: log.warning("flow.waiting", doing="getting a producer id", why=text),
             announce=ownership.announce,
@@ -158,12 +158,12 @@ class _Copying:
                 ended=frozenset(self._ended),
                 ownership=ownership,
                 incarnation=incarnation,
-                memory=means.budget,
-                position_budget=means.position_budget,
+                memory=context.budget,
+                position_budget=context.position_budget,
                 allow_recopy=self._recopies,
-                metrics=means.metrics,
-                clock=means.clock,
-                rng=means.rng,
+                metrics=context.metrics,
+                clock=context.clock,
+                rng=context.rng,
                 log=log,
             )
         )
@@ -182,45 +182,45 @@ class _Copying:
 
     def _connect(self, timeout_s: float, of_source: bool) -> Side:
         cluster = self._settings.source if of_source else self._settings.target
-        return self._means.connect(self._settings.flow, cluster, timeout_s)
+        return self._context.connect(self._settings.flow, cluster, timeout_s)
 
 
-def _switching_off(settings: FlowSettings, to: Side, means: Means, file: SettingsFile) -> Plan:
-    flow, log = settings.flow, means.log.bind(flow=str(settings.flow))
+def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, file: SettingsFile) -> Plan:
+    flow, log = settings.flow, context.log.bind(flow=str(settings.flow))
     return Plan(
         lambda _: SwitchingOff(
-            _config_log(settings, gated_alone(to.brokers, means.clock), means), file.shared(flow), log
+            _config_log(settings, gated_alone(to.brokers, context.clock), context), file.shared(flow), log
         )
     )
 
 
-def _config_log(settings: FlowSettings, brokers: Brokers, means: Means) -> ConfigLog:
-    return ConfigLog(brokers, settings, worker=means.name, clock=means.clock, rng=means.rng)
+def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext) -> ConfigLog:
+    return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng)
 
 
-def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, means: Means) -> Plan:
-    brokers = means.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
-    log = means.log.bind(flow=str(settings.flow))
+def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, context: WorkerContext) -> Plan:
+    brokers = context.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
+    log = context.log.bind(flow=str(settings.flow))
     return Plan(
         lambda _: HeartbeatConnector(
-            schedule.settings, schedule.member.gated(brokers), clock=means.clock, rng=means.rng, log=log
+            schedule.settings, schedule.member.gated(brokers), clock=context.clock, rng=context.rng, log=log
         ),
         schedule,
     )
 
 
-def _path(flow: Flow, to: Side, current: CurrentSettings, means: Means) -> Plan:
-    log = means.log.bind(flow=str(flow))
+def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext) -> Plan:
+    log = context.log.bind(flow=str(flow))
     schedule = PathSchedule(current, remote_heartbeats)
     return Plan(
         lambda _: PathConnector(
-            flow, schedule.topic, to.brokers, interval_s=schedule.interval_s, clock=means.clock, rng=means.rng, log=log
+            flow, schedule.topic, to.brokers, interval_s=schedule.interval_s, clock=context.clock, rng=context.rng, log=log
         ),
         schedule,
     )
 
 
-def _group(configuration: Configuration, settings: GroupSettings, means: Means) -> Group:
+def _group(configuration: Configuration, settings: GroupSettings, context: WorkerContext) -> Group:
     """Return this worker's part in the group of one target cluster.
 
     It has connections of its own, so what is copied never delays a heartbeat, and a client id of its own, the same in
@@ -237,13 +237,13 @@ def _group(configuration: Configuration, settings: GroupSettings, means: Means) 
     )
     return Group(
         settings,
-        means.connect(first.flow, own, settings.session_timeout_s / 2),
+        context.connect(first.flow, own, settings.session_timeout_s / 2),
         flows,
         {Kind.HEARTBEAT: [one.flow for one in beating]},
-        name=means.name,
-        clock=means.clock,
-        rng=means.rng,
-        log=means.log,
+        name=context.name,
+        clock=context.clock,
+        rng=context.rng,
+        log=context.log,
     )
 
 

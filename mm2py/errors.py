@@ -1,7 +1,11 @@
 """Everything mm2py raises on purpose. Each error says what to do; each class stands for one reaction."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Mm2Error(Exception):
@@ -29,3 +33,20 @@ class FirstErrorGroup(asyncio.TaskGroup):
             await super().__aexit__(kind, error, trace)
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+
+
+async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
+    """Do ``work`` for each item, for a few of them at a time. The first error ends all of it, and is raised.
+
+    Args:
+        name: of the tasks, for a trace.
+    """
+    waiting = iter(items)
+
+    async def take() -> None:
+        for item in waiting:
+            await work(item)
+
+    async with FirstErrorGroup() as tasks:
+        for number in range(at_once):
+            tasks.create_task(take(), name=f"{name} {number}")

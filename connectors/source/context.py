@@ -20,7 +20,8 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
 from mm2py.group.ownership import Ownership
 from mm2py.kafka import internal_topic
-from mm2py.kafka.errors import Backoff, KafkaError
+from mm2py.kafka.cluster import WAITING_REPORT_S, until_answered
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
@@ -31,7 +32,6 @@ from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.topics.names import InternalTopic
 
-WAITING_REPORT_S: Final = 5.0
 T = TypeVar("T")
 
 
@@ -105,19 +105,19 @@ class FlowContext:
     async def until_answered(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         """Repeat a question until it is answered, and log every few seconds that it is not. Raises: KafkaError; one
         that no retry mends."""
-        backoff = Backoff(self.rng, most_s=2.0)
-        said_at_s = self.clock.monotonic()
-        while True:
+
+        async def shown() -> T:
             try:
                 return await ask()
             except KafkaError as error:
-                if not error.retriable:
-                    raise
-                self.state.show_waiting(f"{what}: {error}")
-                if self.clock.monotonic() - said_at_s >= WAITING_REPORT_S:
-                    said_at_s = self.clock.monotonic()
-                    self.log.warning("flow.waiting", doing=what, why=str(error))
-                await asyncio.sleep(backoff.next_s())
+                if error.retriable:
+                    self.state.show_waiting(f"{what}: {error}")
+                raise
+
+        def report(error: KafkaError) -> None:
+            self.log.warning("flow.waiting", doing=what, why=str(error))
+
+        return await until_answered(shown, report, clock=self.clock, rng=self.rng)
 
     async def accompany(self, work: Coroutine[Any, Any, T], what: str, why: str) -> T:
         """Wait for work that may take any time; log every few seconds that it is under way, and ``why``."""

@@ -342,7 +342,7 @@ class Resumption:
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
         at = await self._starts({key: (part, wanted[key]) for key, part in ready.items()})
-        unproven = await self._starting_offsets.fence_and_prove([key for key in at if self._may_be_open(ready[key])])
+        unproven = await self._starting_offsets.fence_previous([key for key in at if self._may_be_open(ready[key])])
         at = {key: offset for key, offset in at.items() if key not in unproven}
         self.is_waiting = self.is_waiting or len(at) < len(ready)
         if not at:

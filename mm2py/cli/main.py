@@ -177,7 +177,7 @@ def make_herder(
         opened.append(brokers)
         return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
 
-    means = composition.Means(
+    context = composition.WorkerContext(
         connect,
         SystemClock(),
         rng,
@@ -185,7 +185,7 @@ def make_herder(
         log,
         name=f"{socket.gethostname()}:{os.getpid()}",
     )
-    return composition.make_herder(file, recopies, means, apply=apply), lambda: opened
+    return composition.make_herder(file, recopies, context, apply=apply), lambda: opened
 
 
 async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:

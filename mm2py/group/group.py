@@ -26,6 +26,7 @@ from mm2py.group.election.backend import make_backend
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
+from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
@@ -33,7 +34,6 @@ from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Joined, MemberId, TaskName
 
-UNREACHABLE_REPORT_S: Final = 5.0
 HEALTHY_AFTER_S: Final = 60.0
 """After a member that lasted so long the next one joins without waiting."""
 ID_BITS: Final = 48
@@ -231,21 +231,20 @@ class Group:
         return TaskName(first, Kind.SOURCE, settings.remote_topic(task.topic), task.partition)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer. Without one no flow even asks its source, so this says it every few seconds."""
-        backoff = Backoff(self._rng, most_s=2.0)
-        said_at_s = float("-inf")
+        """Ask until there is an answer. Without one no flow even asks its source, so it is logged at once."""
         log = self._log.bind(cluster=self._target.alias, role="target")
-        while True:
-            try:
-                answer = await ask()
-                if said_at_s > float("-inf"):
-                    log.info("cluster.reached")
-                return answer
-            except KafkaError as error:
-                if not error.retriable:
-                    raise GroupRefused(error.what, remedy=error.remedy) from error
-                if self._clock.monotonic() - said_at_s >= UNREACHABLE_REPORT_S:
-                    said_at_s = self._clock.monotonic()
-                    waiting = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
-                    log.warning("cluster.unreachable", flows=waiting, why=str(error))
-            await asyncio.sleep(backoff.next_s())
+        waiting = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
+        reported = False
+
+        def report(error: KafkaError) -> None:
+            nonlocal reported
+            reported = True
+            log.warning("cluster.unreachable", flows=waiting, why=str(error))
+
+        try:
+            answer = await until_answered(ask, report, clock=self._clock, rng=self._rng, report_after_s=0)
+        except KafkaError as error:
+            raise GroupRefused(error.what, remedy=error.remedy) from error
+        if reported:
+            log.info("cluster.reached")
+        return answer

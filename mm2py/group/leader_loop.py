@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
-from mm2py.errors import Mm2Error
+from mm2py.errors import Mm2Error, for_each
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
 from mm2py.group.election.backend import Candidate, CandidateState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -29,7 +29,7 @@ from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTI
 from mm2py.kafka.errors import Backoff, BrokerRefused
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.producer.fencing import NotFenceable, PreviousProducer
+from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, NotFenceable, PreviousProducer
 from mm2py.records.control_record import (
     Claim,
     ControlRecord,
@@ -46,8 +46,6 @@ from mm2py.replication.recovery import fence_and_prove
 if TYPE_CHECKING:
     from mm2py.group.member import Member
 
-SIDE_BY_SIDE: Final = 16
-"""So many producers are fenced at once: each takes some round trips, and a member may leave dozens."""
 PROOF_S: Final = 6.0
 """How long markers are waited for before all is looked at again; each time twice as long."""
 PROOF_MOST_S: Final = 300.0
@@ -104,7 +102,7 @@ class EvictedWriters:
         self._producers: dict[int, PreviousProducer] = {}
         """Kept over attempts: an epoch that was raised need not be raised again."""
 
-    async def fence_and_prove(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
+    async def fence(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
         """Shut producers out; returns when that is proven for all that can be, however long it takes.
 
         Args:
@@ -113,25 +111,22 @@ class EvictedWriters:
         """
         epochs: dict[int, int] = {}
         unfenced: dict[int, str] = {}
-        waiting = iter(sorted(writers, key=lambda writer: writer.producer_id))
 
-        async def fence_next() -> None:
-            for writer in waiting:
-                try:
-                    epochs[writer.producer_id] = await self._until_fenced(writer, told.get(writer.producer_id))
-                except NotFenceable as error:
-                    unfenced[writer.producer_id] = str(error)
-                    self._log.warning(
-                        "member.unfenced",
-                        producer_id=writer.producer_id,
-                        flow=str(writer.flow),
-                        why=str(error),
-                        effect="if that process still runs, its positions may replace those of its successors",
-                    )
+        async def fence(writer: Writer) -> None:
+            try:
+                epochs[writer.producer_id] = await self._until_fenced(writer, told.get(writer.producer_id))
+            except NotFenceable as error:
+                unfenced[writer.producer_id] = str(error)
+                self._log.warning(
+                    "member.unfenced",
+                    producer_id=writer.producer_id,
+                    flow=str(writer.flow),
+                    why=str(error),
+                    effect="if that process still runs, its positions may replace those of its successors",
+                )
 
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(min(SIDE_BY_SIDE, len(writers))):
-                tasks.create_task(fence_next(), name=f"fencing an evicted member {number}")
+        in_order = sorted(writers, key=lambda writer: writer.producer_id)
+        await for_each(in_order, fence, at_once=FENCES_AT_ONCE, name="fencing an evicted member")
         for producer_id in (*epochs, *unfenced):
             self._producers.pop(producer_id, None)
         return Outcome(epochs, unfenced)
@@ -240,7 +235,7 @@ class LeaderLoop:
             self.news.clear()
             self._drop_fences()
             await self._while_state_lasts(self._act(tasks))
-        if self._leads:
+        if self._member.is_leader:
             await self._member.say([Resigned(self._member.id, self._member.view.leader_epoch)])
 
     async def _act(self, tasks: asyncio.TaskGroup) -> None:
@@ -268,12 +263,8 @@ class LeaderLoop:
             doing.result()
 
     @property
-    def _leads(self) -> bool:
-        return not self._member.is_over and self._member.view.leader == self._member.id
-
-    @property
     def _may_act(self) -> bool:
-        return self._leads and self._candidate.state is CandidateState.MAY_LEAD
+        return self._member.is_leader and self._candidate.state is CandidateState.MAY_LEAD
 
     async def _carry_out(self, tasks: asyncio.TaskGroup) -> None:
         actions = self._decide()
@@ -343,7 +334,7 @@ class LeaderLoop:
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers
         }
         begun_s = self._clock.monotonic()
-        outcome = await self._evicted_writers.fence_and_prove(list(writers.values()), told)
+        outcome = await self._evicted_writers.fence(list(writers.values()), told)
         if not self._may_act:
             return
         self._log.info(

@@ -1,7 +1,7 @@
 """One Kafka cluster: its brokers, the leaders of partitions, and a connection to each broker on demand.
 
-Answers to KafkaClient and Metadata of Apache Kafka's clients. A request is sent once: retrying is left to
-the callers.
+Answers to KafkaClient and Metadata of Apache Kafka's clients. A request is sent once: retrying is left to the callers,
+which have ``until_answered`` for it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from kio.schema.types import TopicName
 from kio.static.protocol import Payload
 
+from mm2py.clock import Clock
 from mm2py.kafka import messages
 from mm2py.kafka.errors import (
     AuthenticationFailed,
@@ -35,6 +36,10 @@ CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
 AVOIDED_S = 30.0
 """How long a broker that did not answer is not asked for what other brokers can tell as well."""
+WAITING_REPORT_S: Final = 5.0
+"""How often it is logged that something still waits."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,35 @@ async def fetch_metadata(
         brokers={BrokerId(broker.node_id): (broker.host, broker.port) for broker in reply.brokers},
         topics={str(topic.name): _topic_metadata(topic) for topic in reply.topics if topic.name is not None},
     )
+
+
+async def until_answered(
+    ask: Callable[[], Awaitable[T]],
+    report: Callable[[KafkaError], None],
+    *,
+    clock: Clock,
+    rng: random.Random,
+    report_after_s: float = WAITING_REPORT_S,
+) -> T:
+    """Repeat a question, with pauses of up to 2 s, until it is answered.
+
+    Args:
+        report: takes why there is no answer yet, after ``report_after_s`` and then every few seconds.
+    Raises:
+        KafkaError: one that no retry mends.
+    """
+    backoff = Backoff(rng, most_s=2.0)
+    report_at_s = clock.monotonic() + report_after_s
+    while True:
+        try:
+            return await ask()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            if clock.monotonic() >= report_at_s:
+                report_at_s = clock.monotonic() + WAITING_REPORT_S
+                report(error)
+        await asyncio.sleep(backoff.next_s())
 
 
 def _topic_metadata(topic: messages.MetadataResponseTopic) -> TopicMetadata:

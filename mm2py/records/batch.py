@@ -46,7 +46,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
@@ -115,10 +114,6 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         """All records then have ``max_timestamp_ms``, whatever stands in them."""
         return self.attributes & LOG_APPEND_TIME != 0
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL != 0
 
     @property
     def is_control(self) -> bool:

@@ -23,6 +23,7 @@ from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.group.group_state import GroupState
 from mm2py.group.member import Member
+from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
@@ -45,7 +46,6 @@ SHOWN_MOST: Final = 20
 PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous restores the previous settings."
 OTHERS_SETTLE_S: Final = 3.0
 """How long a worker waits for those that joined before it to say what they run."""
-WAITING_REPORT_S: Final = 5.0
 
 Changed = Callable[[FlowSettings | None, Follow], None]
 """Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""

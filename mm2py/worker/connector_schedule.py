@@ -26,14 +26,14 @@ from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
-from mm2py.kafka.errors import Backoff, KafkaError
+from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
 from mm2py.shared_settings.flow_config import Follow, Part
 from mm2py.shared_settings.follow import (
-    WAITING_REPORT_S,
     ChangedWithoutEnd,
     ConfigWatch,
     CurrentSettings,
@@ -129,7 +129,7 @@ class HeartbeatSchedule(MemberSchedule):
             await asyncio.sleep(0)
 
     async def revoked(self) -> bool:
-        await _first(
+        await _until_any(
             self.member.until(lambda: not self._may_run()),
             self._current.until(lambda: self._current.heartbeats != self._settings),
         )
@@ -233,11 +233,11 @@ class SourceSchedule(MemberSchedule):
             await self._settle()
             if self._current.settings is not None and not self.member.is_stopping:
                 return
-            await _first(self.revoked(), self._unlist())
+            await _until_any(self.revoked(), self._unlist())
 
     async def revoked(self) -> bool:
         """Follows meanwhile what is stored."""
-        await _first(super().revoked(), self._follow())
+        await _until_any(super().revoked(), self._follow())
         return self.member.can_drain
 
     async def _unlist(self) -> None:
@@ -252,7 +252,7 @@ class SourceSchedule(MemberSchedule):
 
     async def _settle(self) -> None:
         if not self._watch.is_settled:
-            await self._until_answered(self._may_store)
+            await until_answered(self._may_store, self._report_waiting, clock=self._clock, rng=self._rng)
         try:
             await self._settle_now()
         except (StoredConfigUnusable, ConfigTooNew, ChangedWithoutEnd):
@@ -263,24 +263,13 @@ class SourceSchedule(MemberSchedule):
             self._note_unusable(error)
             self._tell_group()
 
+    def _report_waiting(self, error: KafkaError) -> None:
+        self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
+
     async def _settle_now(self) -> None:
         await self._watch.settle(functools.partial(other_runners, self.member, self._flow, self._log))
         self._said_why = ""
         self._tell_group()
-
-    async def _until_answered(self, ask: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff(self._rng, most_s=2.0)
-        said_at_s = self._clock.monotonic()
-        while True:
-            try:
-                return await ask()
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                if self._clock.monotonic() - said_at_s >= WAITING_REPORT_S:
-                    said_at_s = self._clock.monotonic()
-                    self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
-            await asyncio.sleep(backoff.next_s())
 
     async def _follow(self) -> None:
         """Follow what is stored until the connector has to restart, or this member has ended. Where it cannot be read
@@ -329,7 +318,7 @@ class SourceSchedule(MemberSchedule):
             )
 
 
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+async def _until_any(*waits: Coroutine[Any, Any, object]) -> None:
     """Return when one of them has; the others end."""
     tasks = [asyncio.create_task(wait, name="schedule") for wait in waits]
     try:

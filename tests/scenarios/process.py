@@ -15,7 +15,7 @@ from kio.static.protocol import Payload
 
 from connectors.source.connector import SourceConnector
 from connectors.source.copying.task import SourceTask
-from connectors.wiring import Means, make_herder
+from connectors.wiring import WorkerContext, make_herder
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
@@ -164,7 +164,7 @@ class Process:
         self._frozen_at_s: float | None = None
         self._suspended = False
         self._wires = 0
-        means = Means(
+        context = WorkerContext(
             self._connect,
             clock or self.clock,
             random.Random(world.rng.random()),
@@ -173,7 +173,7 @@ class Process:
             name=self.name,
             metrics=world.metrics,
         )
-        self.herder = make_herder(file, world.recopies, means, apply=apply)
+        self.herder = make_herder(file, world.recopies, context, apply=apply)
         group = self.herder._groups.get(ClusterAlias("B"))
         assert group is None or isinstance(group, Group)
         self.group = group

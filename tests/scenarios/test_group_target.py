@@ -9,7 +9,8 @@ import re
 
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
-from mm2py.group.group import UNREACHABLE_REPORT_S, Group
+from mm2py.group.group import Group
+from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
@@ -48,7 +49,7 @@ def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_whe
         assert clock.monotonic() >= up_at_s
         assert not member.takes_part
         *said, reached = text.getvalue().splitlines()
-        assert DOWN_S / (UNREACHABLE_REPORT_S + 2) <= len(said) <= DOWN_S / UNREACHABLE_REPORT_S
+        assert DOWN_S / (WAITING_REPORT_S + 2) <= len(said) <= DOWN_S / WAITING_REPORT_S
         for line in said:
             assert re.search(r" cluster\.unreachable .*cluster=B .*role=target", line)
             assert "b:9092 cannot be reached: Connection refused" in line

@@ -86,7 +86,7 @@ def test_a_group_that_does_not_fence_is_detected(monkeypatch: pytest.MonkeyPatch
     async def fences_no_member(_: EvictedWriters, writers: Collection[Writer], __: object) -> DeadOutcome:
         return DeadOutcome({writer.producer_id: writer.epoch for writer in writers}, {})
 
-    monkeypatch.setattr(EvictedWriters, "fence_and_prove", fences_no_member)
+    monkeypatch.setattr(EvictedWriters, "fence", fences_no_member)
     assert any("whose turn it was not" in finding for seed in range(1, 4) for finding in run_elections(seed).findings)
 
 

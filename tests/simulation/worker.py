@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from connectors.source.connector import SourceConnector
-from connectors.wiring import Means, make_herder
+from connectors.wiring import WorkerContext, make_herder
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Side
@@ -68,7 +68,7 @@ class Worker:
         self._counts = counts
         self._text = io.StringIO()
         self._effects = Effects(self.incarnation, plan.ends, plan.count, self._die)
-        means = Means(
+        context = WorkerContext(
             self._connect,
             clock,
             random.Random(rng.random()),
@@ -76,7 +76,7 @@ class Worker:
             make_logger("info", "json", self._text),
             name=f"w{number}",
         )
-        self.herder = make_herder(file, {}, means)
+        self.herder = make_herder(file, {}, context)
         group = self.herder._groups[ClusterAlias("B")]
         assert isinstance(group, Group)
         self.group = group

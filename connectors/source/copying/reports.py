@@ -13,6 +13,7 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from mm2py.connector import TopicStatus
+from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
 from mm2py.replication.copying.events import Report
@@ -20,7 +21,6 @@ from mm2py.replication.copying.states import Copying, Reconciling, Stalled, Wait
 from mm2py.replication.planning.steps import PASS_REFUSED
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
-WAITING_REPORT_S: Final = 5.0
 """A shorter pause is not logged: leaders move."""
 SOURCE_DENIED: Final = "source.denied"
 TARGET_DENIED: Final = "target.denied"

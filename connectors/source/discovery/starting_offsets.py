@@ -129,7 +129,7 @@ class StartingOffsets:
         }
         rules = await self._rules.of({remote.name: upstream.name for upstream, remote in started.values()})
         fresh = {key: pair for key, pair in started.items() if not self._is_looked_up(key)}
-        unproven = await self._restart_state.fence_and_prove({key: remote for key, (_, remote) in fresh.items()})
+        unproven = await self._restart_state.fence_own({key: remote for key, (_, remote) in fresh.items()})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
         started = {key: pair for key, pair in started.items() if key in ends or self._is_looked_up(key)}
         copied = [
@@ -315,7 +315,7 @@ class StartingOffsets:
         Returns the partitions that must wait because previous producers are not fenced there yet.
         """
         # An operator's position replaces the one that names the previous producer.
-        unproven = await self._previous.fence_and_prove_each({key: pairs[key][1] for key in starts})
+        unproven = await self._previous.fence_in_partitions({key: pairs[key][1] for key in starts})
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
             return unproven
@@ -370,7 +370,7 @@ class StartingOffsets:
         starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
         there = [key for key in keys if key[0] in upstreams and key not in starts]
         starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
-        unproven = await self.fence_and_prove(starts)
+        unproven = await self.fence_previous(starts)
         starts = {key: start for key, start in starts.items() if key not in unproven}
         positions: dict[TopicPartition, StoredPosition] = {}
         for key, start in starts.items():
@@ -393,7 +393,7 @@ class StartingOffsets:
                 answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
         return answers
 
-    async def fence_and_prove(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
+    async def fence_previous(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Fence previous producers in the remote partitions of partitions that are to get an operator's position.
 
         The story: w1 freezes with a request in flight, and the remote partition loses its end. w2 stops there before it
@@ -401,7 +401,7 @@ class StartingOffsets:
 
         Returns:
             The partitions where the fence is not proven yet: try again.
-        Raises: as ``PreviousProducers.fence_and_prove``.
+        Raises: as ``PreviousProducers.fence_in``.
         """
         keys = list(keys)
         if not keys:
@@ -410,7 +410,7 @@ class StartingOffsets:
             self._previous.learn_asked(self.positions.get(key))
         names = {name: self._remote_name(name) for name, _ in keys}
         remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        return await self._previous.fence_and_prove_each({key: remotes.get(names[key[0]]) for key in keys})
+        return await self._previous.fence_in_partitions({key: remotes.get(names[key[0]]) for key in keys})
 
     def _copied_partition(
         self,

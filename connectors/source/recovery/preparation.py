@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from connectors.source.context import WAITING_REPORT_S, FlowContext
+from connectors.source.context import FlowContext
 from connectors.source.kept_gaps import KeptGaps
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.refusals import (
@@ -26,8 +26,8 @@ from connectors.source.refusals import (
 from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import Side, TopicName
-from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
-from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, until_answered
+from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
@@ -111,23 +111,24 @@ class Preparation:
     async def _reach(self, side: Side, role: str) -> str | None:
         """Wait until a cluster answers; log every few seconds that it does not."""
         context = self._context
-        backoff = Backoff(context.rng, most_s=2.0)
-        said_at_s = float("-inf")
-        while True:
-            try:
-                cluster_id = await side.identify()
-            except KafkaError as error:
-                if not error.retriable:
-                    raise FlowRefused(error.what, remedy=error.remedy) from error
-                context.state.show_waiting(str(error))
-                if context.clock.monotonic() - said_at_s >= WAITING_REPORT_S:
-                    said_at_s = context.clock.monotonic()
-                    self._log.warning("cluster.unreachable", cluster=side.alias, role=role, why=str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                if said_at_s > float("-inf"):
-                    self._log.info("cluster.reached", cluster=side.alias, role=role)
-                return cluster_id
+        log = self._log.bind(cluster=side.alias, role=role)
+        reported = False
+
+        def report(error: KafkaError) -> None:
+            nonlocal reported
+            reported = True
+            context.state.show_waiting(str(error))
+            log.warning("cluster.unreachable", why=str(error))
+
+        try:
+            cluster_id = await until_answered(
+                side.identify, report, clock=context.clock, rng=context.rng, report_after_s=0
+            )
+        except KafkaError as error:
+            raise FlowRefused(error.what, remedy=error.remedy) from error
+        if reported:
+            log.info("cluster.reached")
+        return cluster_id
 
     async def _fence_previous(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
         """Fence the producers that may still write, and return the positions, which they cannot change any more."""
@@ -162,7 +163,7 @@ class Preparation:
         if listed is not None:
             await previous.find_expired(positions.values(), listed)
         previous.learn(positions.values())
-        if await previous.fence_and_prove(metadata.topics[self._context.settings.offsets_topic]):
+        if await previous.fence_in(metadata.topics[self._context.settings.offsets_topic]):
             positions, _ = await self._read_positions()
             previous.learn(positions.values())
         return positions

@@ -21,14 +21,14 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.refusals import ExactlyOnceImpossible
-from mm2py.errors import FirstErrorGroup
+from mm2py.errors import for_each
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
-from mm2py.kafka.producer.fencing import Fence, NotFenceable, PreviousProducer, is_another, parse
+from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, PreviousProducer, is_another, parse
 from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.recovery import fence_and_prove
@@ -98,10 +98,8 @@ class KeepAlive:
         await self._incarnation.keep_alive((found.name, 0))
 
 
-SIDE_BY_SIDE: Final = 16
-"""How many previous producers are fenced at once: each takes some round trips, and there may be thousands."""
 PROOF_S: Final = 6.0
-"""How long ``fence_and_prove_each`` waits for markers in a topic; longer than it takes to log the wait. As long again
+"""How long ``fence_in_partitions`` waits for markers in a topic; longer than it takes to log the wait. As long again
 for each hundred producers."""
 
 
@@ -237,7 +235,7 @@ class PreviousProducers:
                 continue  # mm2py may not see it, or no coordinator answers
             self._expired.add(producer_id)
 
-    async def fence_and_prove(self, topic: TopicMetadata) -> bool:
+    async def fence_in(self, topic: TopicMetadata) -> bool:
         """Fence all previous producers in a topic. Returns when that is proven, and whether there are any.
 
         Args:
@@ -247,27 +245,23 @@ class PreviousProducers:
             KafkaError: a retriable one; ask again.
         """
         return await self._context.accompany(
-            self._fence_and_prove(topic),
+            self._fence_in(topic),
             f"fencing previous producers in {topic.name}",
             "their markers have not come; it takes WRITE on that topic, and a transaction coordinator that answers",
         )
 
-    async def _fence_and_prove(self, topic: TopicMetadata) -> bool:
+    async def _fence_in(self, topic: TopicMetadata) -> bool:
         context = self._context
-        waiting = iter(list(self._producers.values()))
 
-        async def take_turns() -> None:
-            for producer in waiting:
-                try:
-                    await fence_and_prove(self._target, producer, [topic], clock=context.clock, rng=context.rng)
-                except NotFenceable as error:
-                    holds_positions = topic.name == context.settings.offsets_topic
-                    does = "its positions may replace ours" if holds_positions else "records may be there twice"
-                    self.note_unfenced(str(error), does, topic=topic.name)
+        async def fence(producer: PreviousProducer) -> None:
+            try:
+                await fence_and_prove(self._target, producer, [topic], clock=context.clock, rng=context.rng)
+            except NotFenceable as error:
+                holds_positions = topic.name == context.settings.offsets_topic
+                does = "its positions may replace ours" if holds_positions else "records may be there twice"
+                self.note_unfenced(str(error), does, topic=topic.name)
 
-        async with FirstErrorGroup() as tasks:
-            for number in range(min(SIDE_BY_SIDE, len(self._producers))):
-                tasks.create_task(take_turns(), name=f"fencing {number}")
+        await for_each(list(self._producers.values()), fence, at_once=FENCES_AT_ONCE, name="fencing")
         return bool(self._producers)
 
     def note_unfenced(self, why: str, does: str = "records may be there twice", **where: str | int) -> None:
@@ -278,14 +272,14 @@ class PreviousProducers:
         effect = f"if that process still runs, {does}"
         self._context.log.warning("producer.unfenced", **where, why=why, effect=effect)
 
-    async def fence_and_prove_each(self, remotes: Mapping[TopicPartition, TopicMetadata | None]) -> set[TopicPartition]:
+    async def fence_in_partitions(self, remotes: Mapping[TopicPartition, TopicMetadata | None]) -> set[TopicPartition]:
         """Fence all previous producers in single partitions of remote topics.
 
         Args:
             remotes: remote topics by source partition. A remote partition that does not exist needs no fence.
         Returns:
             The source partitions where that is not proven: their remote partitions have no leader, or no marker came.
-        Raises: as ``fence_and_prove``.
+        Raises: as ``fence_in``.
         """
         wanted: dict[str, tuple[TopicMetadata, list[TopicPartition]]] = {}
         unproven: set[TopicPartition] = set()
@@ -301,7 +295,7 @@ class PreviousProducers:
             partitions = {number: remote.partitions[number] for _, number in keys}
             try:
                 async with asyncio.timeout(PROOF_S * (1 + len(self._producers) / 100)):
-                    await self.fence_and_prove(replace(remote, partitions=partitions))
+                    await self.fence_in(replace(remote, partitions=partitions))
             except TimeoutError:
                 unproven.update(keys)
         return unproven

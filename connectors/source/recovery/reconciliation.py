@@ -72,7 +72,7 @@ class RestartState:
             return self._incarnation.identity
         return await self._incarnation.next_identity(self._incarnation.latest(used))
 
-    async def fence_and_prove(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
+    async def fence_own(self, remotes: Mapping[TopicPartition, TopicMetadata]) -> set[TopicPartition]:
         """Fence requests that may be in flight to remote partitions that are not reconciled.
 
         Args:
@@ -87,10 +87,10 @@ class RestartState:
                 by_identity.setdefault(identity, []).append(key)
         unproven: set[TopicPartition] = set()
         for identity, keys in by_identity.items():
-            unproven |= await self._fence_and_prove(identity, {key: remotes[key] for key in keys})
+            unproven |= await self._fence_identity(identity, {key: remotes[key] for key in keys})
         return unproven
 
-    async def _fence_and_prove(
+    async def _fence_identity(
         self, identity: ProducerIdentity, remotes: Mapping[TopicPartition, TopicMetadata]
     ) -> set[TopicPartition]:
         context = self._context

@@ -43,6 +43,8 @@ from mm2py.kafka.list_offsets import by_leader, chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
 
+FENCES_AT_ONCE: Final = 16
+"""How many producers are fenced at a time: each takes some round trips, and there may be thousands."""
 PREFIX = "mm2py-"
 _FORM = r"mm2py-{group}-(?P<process>[0-9a-f]{{8,32}})-(?P<attempt>[0-9]+)(\.(?P<number>[0-9]+))?-(?P<flow>.+)"
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
+from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.error_codes import FENCED, INVALID_PRODUCER_ID_MAPPING, NO_COORDINATOR
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity, TopicPartition
@@ -181,7 +182,6 @@ __all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
 
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
-WAITING_REPORT_S: Final = 5.0
 
 
 async def _announce_nowhere(_: ProducerIdentity) -> None:

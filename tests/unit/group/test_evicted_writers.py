@@ -69,7 +69,7 @@ def test_each_producer_is_shut_out_of_the_topics_of_its_own_flow() -> None:
     async def scenario() -> None:
         scene = Scene()
         first, second = await scene.writer(1), await scene.writer(2, C_B)
-        outcome = await scene.evicted_writers().fence_and_prove([first, second], {})
+        outcome = await scene.evicted_writers().fence([first, second], {})
         assert outcome == Outcome({first.producer_id: 1, second.producer_id: 1}, {})
         assert scene.epochs("offsets.A", first) == [[1], [1], [1]] and scene.epochs("status.A", first) == [[1]]
         assert scene.epochs("offsets.C", first) == [[], [], []] and scene.epochs("offsets.C", second) == [[1]] * 3
@@ -81,8 +81,8 @@ def test_an_epoch_that_another_leader_has_raised_is_gone_on_with() -> None:
     async def scenario() -> None:
         scene = Scene()
         writer = await scene.writer(1)
-        before = await scene.evicted_writers().fence_and_prove([writer], {})
-        after = await scene.evicted_writers().fence_and_prove([writer], before.epochs)
+        before = await scene.evicted_writers().fence([writer], {})
+        after = await scene.evicted_writers().fence([writer], before.epochs)
         assert after == before
         assert scene.epochs("status.A", writer) == [[1, 1]]
 
@@ -95,7 +95,7 @@ def test_a_topic_that_is_not_there_needs_no_fence() -> None:
         scene.cluster.delete_topic("status.A")
         writer = await scene.writer(1)
         async with asyncio.timeout(5):
-            assert (await scene.evicted_writers().fence_and_prove([writer], {})).epochs == {writer.producer_id: 1}
+            assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 1}
 
     run_virtual(scenario())
 
@@ -105,7 +105,7 @@ def test_many_producers_are_shut_out_side_by_side() -> None:
         scene = Scene()
         writers = [await scene.writer(number) for number in range(40)]
         begun_s = scene.cluster.clock.monotonic()
-        outcome = await scene.evicted_writers().fence_and_prove(writers, {})
+        outcome = await scene.evicted_writers().fence(writers, {})
         assert len(outcome.epochs) == 40
         assert scene.cluster.clock.monotonic() - begun_s < 0.5
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_fenced_is_named_with_the_reason_and_keeps_nobody_else() 
         fine, forgotten = await scene.writer(1), await scene.writer(2)
         del scene.cluster.coordinator.transactional_ids["mm2py-2"]
         scene.cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        outcome = await scene.evicted_writers().fence_and_prove([forgotten, fine], {})
+        outcome = await scene.evicted_writers().fence([forgotten, fine], {})
         assert outcome.epochs == {fine.producer_id: 1}
         assert outcome.unfenced.keys() == {forgotten.producer_id}
         assert "ALTER on the cluster" in outcome.unfenced[forgotten.producer_id]
@@ -132,7 +132,7 @@ def test_while_the_target_does_not_answer_it_asks_again_and_says_so_seldom() -> 
         writer = await scene.writer(1)
         for node in list(scene.cluster.nodes):
             scene.cluster.stop_broker(node)
-        fencing = asyncio.create_task(scene.evicted_writers().fence_and_prove([writer], {}))
+        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
         await asyncio.sleep(100)
         assert not fencing.done()
         assert scene.said("member.fencing") == 2
@@ -153,7 +153,7 @@ def test_partitions_without_a_leader_are_waited_for() -> None:
         gone = scene.cluster.partition("offsets.A", 0).leader
         scene.cluster.stop_broker(gone, clean=False)
         await asyncio.sleep(20)
-        fencing = asyncio.create_task(scene.evicted_writers().fence_and_prove([writer], {}))
+        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
         await asyncio.sleep(20)
         assert not fencing.done() and scene.said("Finding the leaders of offsets.A") == 1
         scene.cluster.start_broker(gone)
@@ -170,7 +170,7 @@ def test_markers_that_do_not_come_are_written_once_more_and_named() -> None:
         scene = Scene()
         writer = await scene.writer(1)
         scene.cluster.unwritable_topics.add("status.A")
-        fencing = asyncio.create_task(scene.evicted_writers().fence_and_prove([writer], {}))
+        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
         await asyncio.sleep(30)
         assert not fencing.done() and scene.said("its markers have not come") == 1
         scene.cluster.unwritable_topics.clear()
@@ -201,7 +201,7 @@ def test_a_defect_is_said_and_tried_again(api: type) -> None:
         scene = Scene()
         writers = [await scene.writer(1), await scene.writer(2)]
         breaks = Breaks(scene.cluster, lambda request: isinstance(request, api))
-        outcome = await scene.evicted_writers(cast("Brokers", breaks)).fence_and_prove(writers, {})
+        outcome = await scene.evicted_writers(cast("Brokers", breaks)).fence(writers, {})
         assert len(outcome.epochs) == 2 and not breaks.left
         assert scene.said("ZeroDivisionError") >= 1 and scene.said("please report it") >= 1
 
@@ -214,10 +214,10 @@ def test_a_fence_that_was_cancelled_is_begun_anew_by_whoever_leads_then() -> Non
         writer = await scene.writer(1)
         gate = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest))
         gate.shut()
-        fencing = asyncio.create_task(scene.evicted_writers(gate(scene.cluster)).fence_and_prove([writer], {}))
+        fencing = asyncio.create_task(scene.evicted_writers(gate(scene.cluster)).fence([writer], {}))
         await asyncio.sleep(1)
         fencing.cancel()
         await asyncio.gather(fencing, return_exceptions=True)
-        assert (await scene.evicted_writers().fence_and_prove([writer], {})).epochs == {writer.producer_id: 2}
+        assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 2}
 
     run_virtual(scenario())

@@ -76,7 +76,7 @@ def test_a_header_written_by_kafka_is_read_field_by_field() -> None:
     )
     assert (header.size_bytes, header.last_offset, header.next_offset) == (len(batch), 1002, 1003)
     assert (header.codec, header.is_log_append_time) == (Codec.ZSTD, True)
-    assert (header.is_transactional, header.is_control) == (False, False)
+    assert not header.is_control
 
 
 def test_our_own_batch_has_the_bytes_that_kafka_writes() -> None:

@@ -79,7 +79,7 @@ async def fenced(cluster: ClusterModel, previous: PreviousProducers) -> int:
     """Fence all that are known in one topic; returns how many markers that took."""
     before = len(cluster.batches("A.orders", 0))
     topic = (await fetch_metadata(cluster, ["A.orders"])).topics["A.orders"]
-    await previous.fence_and_prove(topic)
+    await previous.fence_in(topic)
     assert previous.unfenced is None
     return len(cluster.batches("A.orders", 0)) - before
 

@@ -55,7 +55,7 @@ def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconcil
         stopped = remember(incarnation, cluster)
         stopped.add([copied(0, incarnation.identity)])
         remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
-        assert await stopped.fence_and_prove({("s", 0): remote, ("s", 1): remote}) == set()
+        assert await stopped.fence_own({("s", 0): remote, ("s", 1): remote}) == set()
         markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
         assert markers == [[1], []]
 
@@ -72,7 +72,7 @@ def test_a_partition_without_a_marker_does_not_begin() -> None:
         stopped.add([copied(0, incarnation.identity)])
         remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
         cluster.topics["t"].partitions[0].leader = -1
-        assert await stopped.fence_and_prove({("s", 0): remote}) == {("s", 0)}
+        assert await stopped.fence_own({("s", 0): remote}) == {("s", 0)}
 
     run_virtual(scenario())
 
