@@ -67,7 +67,9 @@ class WorkerContext:
     position_budget: PositionBudget = field(default_factory=PositionBudget)
 
 
-def make_herder(file: SettingsFile, recopies: Mapping[Flow, set[str]], context: WorkerContext, *, apply: bool = False) -> Herder:
+def make_herder(
+    file: SettingsFile, recopies: Mapping[Flow, set[str]], context: WorkerContext, *, apply: bool = False
+) -> Herder:
     """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
 
     Args:
@@ -214,7 +216,13 @@ def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext
     schedule = PathSchedule(current, remote_heartbeats)
     return Plan(
         lambda _: PathConnector(
-            flow, schedule.topic, to.brokers, interval_s=schedule.interval_s, clock=context.clock, rng=context.rng, log=log
+            flow,
+            schedule.topic,
+            to.brokers,
+            interval_s=schedule.interval_s,
+            clock=context.clock,
+            rng=context.rng,
+            log=log,
         ),
         schedule,
     )

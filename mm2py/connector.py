@@ -84,7 +84,7 @@ class FlowStatus:
     guarantee: str
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
-    positions_age_s: float = 0.0
+    positions_unstored_s: float = 0.0
     """How long the oldest change of a position has waited to be stored: after a crash so much is reconciled."""
     positions_problem: str = ""
     """Which positions cannot be stored for a while now, and why; empty if all can."""

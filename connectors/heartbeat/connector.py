@@ -19,20 +19,13 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import HeartbeatSettings
 from mm2py.kafka import internal_topic
-from mm2py.kafka.errors import (
-    BLOCKED_PAUSE_S,
-    DENIED_PAUSE_S,
-    Backoff,
-    BrokerRefused,
-    KafkaError,
-    Reaction,
-    reaction_to,
-)
+from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.logs import Trouble
 from mm2py.records.batch import CorruptBatch, build_batch
 from mm2py.records.compression import Codec
 from mm2py.records.heartbeat import Heartbeat, encode
+from mm2py.replication.partition_errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S
 from mm2py.topics.names import HEARTBEATS, InternalTopic
 
 PARTITION: Final = 0

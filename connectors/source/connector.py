@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from connectors.source.assignment import AssignedPositions, Loads, Releases
+from connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases
 from connectors.source.context import FlowContext
 from connectors.source.copying.quarantine import Quarantine
 from connectors.source.copying.reports import topic_status
@@ -31,7 +31,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.records.status_record import GapKind
+from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
 from mm2py.shared_settings.flow_config import Part
@@ -86,7 +86,7 @@ class SourceConnector:
         prepared = await Preparation(self._context, self._gaps).run()
         parts = self._parts = self._assemble(prepared)
         self.task = parts.task
-        loads = Loads(parts.task.partitions, self._ownership, self._clock)
+        loads = LoadMeter(parts.task.partitions, self._ownership, self._clock)
         self._state.run()
         try:
             async with FirstErrorGroup() as tasks:
@@ -310,7 +310,7 @@ class SourceConnector:
             self._guarantee(),
             topics,
             {} if self._parts is None else self._parts.discovery.refused(),
-            positions_age_s=0.0 if self.task is None else self.task.positions.age_s(),
+            positions_unstored_s=0.0 if self.task is None else self.task.positions.age_s(),
             positions_problem="" if self.task is None else self.task.positions.problem,
         )
 

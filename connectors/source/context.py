@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -25,7 +25,7 @@ from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics import Metrics
-from mm2py.records.status_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import decide
 from mm2py.replication.positions import PositionBudget

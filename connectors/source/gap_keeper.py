@@ -17,32 +17,32 @@ from typing import Final, NamedTuple
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.starting_offsets import StartingOffsets
-from connectors.source.kept_gaps import KeptGaps
 from connectors.source.recovery.reconciliation import RestartState
+from connectors.source.stored_gaps import StoredGaps
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import TopicPartition
+from mm2py.records.gap_record import Command, Done, Gap, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.records.status_record import Command, Done, Gap, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.copying.gaps import expired_text
-from mm2py.replication.copying.states import Stalled
+from mm2py.replication.copying.states import Stopped
 
 SHOWN_MOST: Final = 50
 """So many partitions of a topic that is not what was copied are named in its line of the log."""
 
 
-class GapKeeper(KeptGaps):
+class GapKeeper(StoredGaps):
     """The gaps of a flow, and the partitions that they stop. Owned by the flow's connector."""
 
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
-        self.stalled: dict[TopicPartition, GapFound] = {}
-        """Partitions that a gap has stalled, with the latest gap of each."""
+        self.stopped: dict[TopicPartition, GapFound] = {}
+        """Partitions that a gap has stopped, with the latest gap of each."""
         self.held: set[TopicPartition] = set()
         """Partitions of topics that are refused because of a gap."""
         self.wishes: dict[TopicPartition, int | None] = {}
-        """Stalled partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
+        """Stopped partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
         self._flow = context.flow
 
     @property
@@ -50,7 +50,7 @@ class GapKeeper(KeptGaps):
         return bool(self.wishes) or super().is_wanted
 
     def met(self, part: CopiedPartition, found: GapFound) -> None:
-        """Take in a gap that a copier met. A partition that stalled starts again in the next round if policy allows."""
+        """Take in a gap that a copier met. A partition that stopped starts again in the next round if policy allows."""
         done = found.done if found.done is Done.CONTINUED else self._context.gap_policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
@@ -83,9 +83,9 @@ class GapKeeper(KeptGaps):
         )
 
     def _stop(self, key: TopicPartition, found: GapFound, done: Done) -> None:
-        """Note why a partition is stalled. While one of its gaps waits for an operator, no other gap lets it go on."""
-        waits = key in self.stalled and key not in self.wishes
-        self.stalled[key] = found
+        """Note why a partition is stopped. While one of its gaps waits for an operator, no other gap lets it go on."""
+        waits = key in self.stopped and key not in self.wishes
+        self.stopped[key] = found
         if done is Done.STOPPED:
             self.wishes.pop(key, None)
         elif not waits:
@@ -130,7 +130,7 @@ class GapKeeper(KeptGaps):
         """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
         for part in partitions:
             self.held.discard(part.key)
-            self.stalled.pop(part.key, None)
+            self.stopped.pop(part.key, None)
             self.wishes.pop(part.key, None)
             stored = starting_offsets.positions.get(part.key)
             if stored is not None and stored.by == BY_OPERATOR:
@@ -139,12 +139,12 @@ class GapKeeper(KeptGaps):
                 self._hold_stopped(part)
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """See ``KeptGaps.forget``."""
+        """See ``StoredGaps.forget``."""
         keys = list(keys)
         super().forget(keys)
         for key in keys:
             self.held.discard(key)
-            self.stalled.pop(key, None)
+            self.stopped.pop(key, None)
             self.wishes.pop(key, None)
 
     def _hold_stopped(self, part: CopiedPartition) -> None:
@@ -206,7 +206,7 @@ class _Verdict(NamedTuple):
 
 
 class _Do(Enum):
-    GO_ON = "a partition that a gap has stalled is to start again at a source offset"
+    GO_ON = "a partition that a gap has stopped is to start again at a source offset"
     RESTART = "a partition of a topic that is refused because of a gap is to start at the beginning of today's topic"
 
 
@@ -243,7 +243,7 @@ class Resumption:
             wished = dict(gaps.wishes)
             going_on = await self._restart(wished)
             for key in wished:
-                if key in going_on or key not in gaps.stalled:
+                if key in going_on or key not in gaps.stopped:
                     gaps.wishes.pop(key, None)
             verdicts = await self._obey()
             for command, verdict in verdicts.items():
@@ -260,9 +260,9 @@ class Resumption:
     async def _obey(self) -> dict[Command, _Verdict]:
         """Carry out commands. Returns the answers; commands that cannot be carried out yet have none."""
         found = {command: self._judge(command) for command in self._gaps.commands()}
-        stalled = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
+        stopped = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
         held = {(one.topic, one.partition) for one, do in found.items() if do is _Do.RESTART}
-        going_on = await self._restart({key: self._gaps.stalled[key].go_on_at for key in stalled})
+        going_on = await self._restart({key: self._gaps.stopped[key].go_on_at for key in stopped})
         for key, at in going_on.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
@@ -296,7 +296,7 @@ class Resumption:
         part, stored = self._task.partitions.get(key), self._starting_offsets.positions.get(key)
         if part is None and stored is None:
             return _Verdict(False, f"{self._flow} has no position of {command.topic}-{command.partition}.")
-        if part.copier.has_untold_gaps if part is not None else key in self._gaps.stalled:
+        if part.copier.has_untold_gaps if part is not None else key in self._gaps.stopped:
             return None  # its position is not known yet
         position = part.copier.position.source_offset if part is not None else stored.next_source if stored else -1
         if position != command.expected_position:
@@ -305,11 +305,11 @@ class Resumption:
                 f"it stands at source offset {position}, not at {command.expected_position} any more; list the gaps"
                 " again.",
             )
-        if part is not None and not isinstance(part.copier.state, Stalled):
+        if part is not None and not isinstance(part.copier.state, Stopped):
             if part.copier.end_offset is None and is_open:
                 return None  # it has not been read since it started: it may meet the gap again
             return _Verdict(False, "nothing stops it: it is being copied.")
-        if part is not None and key not in self._gaps.stalled:
+        if part is not None and key not in self._gaps.stopped:
             return _Verdict(False, f"it is not stopped by a gap: {part.copier.reason or part.copier.state.label}.")
         if part is not None:
             return _Do.GO_ON
@@ -329,15 +329,15 @@ class Resumption:
         return _Verdict(True, f"it is copied from its first record on{others}.")
 
     async def _restart(self, wanted: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-        """Forget stalled partitions, and store operators' positions for them: the next round starts them there.
+        """Forget stopped partitions, and store operators' positions for them: the next round starts them there.
 
         Returns: at which source offset; partitions that cannot start yet are left out.
         """
         ready: dict[TopicPartition, CopiedPartition] = {}
         for key in wanted:
             part = self._task.partitions.get(key)
-            if part is None or not isinstance(part.copier.state, Stalled):
-                if self._gaps.stalled.pop(key, None) is not None:
+            if part is None or not isinstance(part.copier.state, Stopped):
+                if self._gaps.stopped.pop(key, None) is not None:
                     self._has_begun = True  # the call before was interrupted here
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
@@ -364,12 +364,12 @@ class Resumption:
             }
         )
         for key in at:
-            self._gaps.stalled.pop(key, None)
+            self._gaps.stopped.pop(key, None)
         return at
 
     def _may_be_open(self, part: CopiedPartition) -> bool:
         """Tell whether a previous incarnation may still write there: it is not fenced yet, or the marker is lost."""
-        stopped_by = self._gaps.stalled.get(part.key)
+        stopped_by = self._gaps.stopped.get(part.key)
         return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
 
     async def _starts(
@@ -379,7 +379,7 @@ class Resumption:
         asked = {
             key: part.source_leader
             for key, (part, at) in wanted.items()
-            if at is None or self._gaps.stalled[key].kind is GapKind.EXPIRED
+            if at is None or self._gaps.stopped[key].kind is GapKind.EXPIRED
         }
         starts = await self._starting_offsets.log_starts(asked)
         return {

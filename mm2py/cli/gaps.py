@@ -39,8 +39,8 @@ from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.records.status_record import Command, Gap
-from mm2py.replication.status_log import StatusLog, StatusTable
+from mm2py.records.gap_record import Command, Gap
+from mm2py.replication.gap_log import GapLog, GapTable
 from mm2py.secret import printable
 from mm2py.status.printout import time_text
 
@@ -126,7 +126,7 @@ async def read_gaps(settings: FlowSettings, brokers: Brokers) -> list[Gap]:
     Raises:
         CommandFailed: they cannot be read in time.
     """
-    table = StatusTable(brokers, settings.status_topic)
+    table = GapTable(brokers, settings.status_topic)
     await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
     return table.gaps()
 
@@ -140,7 +140,7 @@ async def accept(
         CommandFailed: the status topic cannot be read or written.
     Cancelling leaves commands that were written: they are carried out all the same.
     """
-    table = StatusTable(brokers, settings.status_topic)
+    table = GapTable(brokers, settings.status_topic)
     await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
     outcomes: list[Outcome] = []
     commands: dict[str, tuple[Wanted, Command]] = {}
@@ -165,7 +165,7 @@ async def accept(
     return outcomes + await _answers(log, commands)
 
 
-async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) -> list[Outcome]:
+async def _answers(log: GapLog, commands: dict[str, tuple[Wanted, Command]]) -> list[Outcome]:
     left = dict(commands)
     outcomes: list[Outcome] = []
     why = ""
@@ -189,8 +189,8 @@ async def _answers(log: StatusLog, commands: dict[str, tuple[Wanted, Command]]) 
 
 
 async def _writer(
-    settings: FlowSettings, brokers: Brokers, table: StatusTable, clock: Clock, rng: random.Random
-) -> StatusLog:
+    settings: FlowSettings, brokers: Brokers, table: GapTable, clock: Clock, rng: random.Random
+) -> GapLog:
     brokers = gated_alone(brokers, clock)
     transactional_id = f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}"
     incarnation = Incarnation(
@@ -209,10 +209,10 @@ async def _writer(
         rng=rng,
         timeout_ms=int(settings.target_request_timeout_s * 500),
     )
-    return StatusLog(brokers, table.topic, table.partitions, writer, clock)
+    return GapLog(brokers, table.topic, table.partitions, writer, clock)
 
 
-async def _read(table: StatusTable) -> None:
+async def _read(table: GapTable) -> None:
     while True:
         try:
             await table.read()

@@ -19,7 +19,7 @@ from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors import wiring as composition
+from connectors import wiring
 from mm2py import __version__
 from mm2py.cli import supervisor
 from mm2py.cli.command import (
@@ -177,7 +177,7 @@ def make_herder(
         opened.append(brokers)
         return Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
 
-    context = composition.WorkerContext(
+    context = wiring.WorkerContext(
         connect,
         SystemClock(),
         rng,
@@ -185,7 +185,7 @@ def make_herder(
         log,
         name=f"{socket.gethostname()}:{os.getpid()}",
     )
-    return composition.make_herder(file, recopies, context, apply=apply), lambda: opened
+    return wiring.make_herder(file, recopies, context, apply=apply), lambda: opened
 
 
 async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:

@@ -46,7 +46,7 @@ from mm2py.errors import ConfigError
 from mm2py.kafka.errors import Backoff
 
 WORKERS_MOST: Final = 256
-DRAIN_MOST_S: Final = 60.0
+WORKER_DRAIN_S: Final = 60.0
 """A worker gives up draining on its own after 40 seconds; one that has not ended by now hangs, and is killed."""
 UNDRAINED: Final = "the next start looks up what they have copied, and goes on behind it"
 APPLY_OPTION: Final = "--apply"
@@ -189,7 +189,7 @@ class Parent:
         supervision: Supervision,
         *,
         log: FilteringBoundLogger,
-        drain_most_s: float = DRAIN_MOST_S,
+        drain_most_s: float = WORKER_DRAIN_S,
     ) -> None:
         """``command`` gives the program and arguments of a worker by its number."""
         self._command = command

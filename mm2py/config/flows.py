@@ -47,8 +47,9 @@ from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.key_material import Security
 from mm2py.secret import shown_key
-from mm2py.topics.filters import ConfigPropertyFilter, CopyMode, CopyModes, TopicFilter
+from mm2py.topics.filters import CopyMode, CopyModes, TopicFilter
 from mm2py.topics.names import ReplicationPolicy, make_policy, rings
+from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ POSITION_INTERVAL_MAX_S: Final = 1.0
 """Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
 
 
-class FlowRefused(Mm2Error):
+class FlowUnsupported(Mm2Error):
     """A flow is not started, because with what works today its copy would not be what the file asks for."""
 
 
@@ -95,7 +96,7 @@ class FlowsReading:
             reasons = [*refusal_reasons(flow, layers[flow]), *in_rings.get(flow, []), *sides[flow].reasons]
             if reasons:
                 self._check_numbers(flow, layers[flow])
-                refused[flow] = FlowRefused(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
+                refused[flow] = FlowUnsupported(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
             elif (settings := self._flow_settings(flow, layers[flow], sides[flow])) is not None:
                 flows[flow] = settings
         heartbeats, heartbeats_told = self._heartbeats(layers, refused)

@@ -40,7 +40,8 @@ from mm2py.config.settings import (
     table_of,
     topic_name,
 )
-from mm2py.topics.filters import DEFAULT_CONFIG_PROPERTIES_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
+from mm2py.topics.filters import DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
+from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
 
@@ -109,10 +110,10 @@ CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-configs.A.internal``."""
 CONFIGS_REPLICATION_FACTOR = Key("config.storage.replication.factor", _REPLICATION_FACTOR, 3)
 GROUP_ID = Key("group.id", name, "")
+"""Its default is in the layers: ``A-mm2``."""
 EXACTLY_ONCE = Key("exactly.once.source.support", one_of("disabled", "preparing", "enabled", any_case=True), "disabled")
 EXACTLY_ONCE_SUPPORT = Key("exactly.once.support", one_of("requested", "required", any_case=True), "requested")
 """Of a connector: whether it must not run without."""
-"""Its default is in the layers: ``A-mm2``."""
 
 TASKS_MAX: Key[int | None] = Key("tasks.max", _POSITIVE, None)
 TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)

@@ -18,8 +18,9 @@ from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.security.key_material import PLAINTEXT, Security, TlsSettings
 from mm2py.secret import Secret
-from mm2py.topics.filters import ConfigPropertyFilter, CopyModes, TopicFilter, should_replicate
+from mm2py.topics.filters import CopyModes, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
+from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
 Kind = Callable[[str], T]

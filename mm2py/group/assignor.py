@@ -52,7 +52,7 @@ def _weight(item: Item[K]) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Group(Generic[K]):
+class Pool(Generic[K]):
     """Items that may be in the same places."""
 
     places: tuple[int, ...]
@@ -62,18 +62,18 @@ class Group(Generic[K]):
 
 
 class Balance(Generic[K]):
-    """Groups of items over places; ``run`` decides ``at`` of every item."""
+    """Pools of items over places; ``run`` decides ``at`` of every item."""
 
-    def __init__(self, places: int, groups: Sequence[Group[K]]) -> None:
-        self._groups = groups
+    def __init__(self, places: int, pools: Sequence[Pool[K]]) -> None:
+        self._pools = pools
         self._loads = [0] * places
         self._counts = [0] * places
         self._families: list[set[int | None]] = [set() for _ in range(places)]
-        for group in groups:
-            group.items.sort(key=_weight, reverse=True)  # stable: equals stay in the order of the caller
-            group.heaviest = group.items[0].weight
-            within = frozenset(group.places)
-            for item in group.items:
+        for pool in pools:
+            pool.items.sort(key=_weight, reverse=True)  # stable: equals stay in the order of the caller
+            pool.heaviest = pool.items[0].weight
+            within = frozenset(pool.places)
+            for item in pool.items:
                 if item.home in within:
                     self._put(item, item.home)
                 else:
@@ -82,26 +82,26 @@ class Balance(Generic[K]):
 
     def run(self, *, keeps: bool = False) -> None:
         """Decide. ``keeps``: items that have a home stay there, whatever it carries."""
-        for group in self._groups:
-            self._place_the_homeless(group)
+        for pool in self._pools:
+            self._place_the_homeless(pool)
         if keeps:
             return
-        for group in self._groups:
-            for item in reversed(group.items):
-                group.held[item.at].append(item)
+        for pool in self._pools:
+            for item in reversed(pool.items):
+                pool.held[item.at].append(item)
         to_fill = list(self._joined)
         # Ends: every move makes the sum of squared loads smaller, and no place is filled twice.
-        while sum(self._relieve(group) for group in self._groups) or to_fill:
+        while sum(self._relieve(pool) for pool in self._pools) or to_fill:
             if to_fill:
                 self._fill(to_fill.pop(0))
-        for group in self._groups:
-            self._bring_back(group)
+        for pool in self._pools:
+            self._bring_back(pool)
 
-    def _place_the_homeless(self, group: Group[K]) -> None:
+    def _place_the_homeless(self, pool: Pool[K]) -> None:
         """Heaviest first, each to the least loaded place."""
-        heap = [(self._loads[place], place) for place in group.places]
+        heap = [(self._loads[place], place) for place in pool.places]
         heapq.heapify(heap)
-        for item in group.items:
+        for item in pool.items:
             if item.home == NOWHERE:
                 siblings = []
                 while item.family in self._families[heap[0][1]]:
@@ -112,38 +112,36 @@ class Balance(Generic[K]):
                 for entry in siblings:
                     heapq.heappush(heap, entry)
 
-    def _relieve(self, group: Group[K]) -> bool:
+    def _relieve(self, pool: Pool[K]) -> bool:
         """Move items from every place above the mean plus the heaviest; return whether any did."""
         moved = False
-        _, most = self._band(group)
-        for donor in group.places:
+        _, most = self._band(pool)
+        for donor in pool.places:
             while self._loads[donor] > most and (
-                self._move_one(group, donor, min(group.places, key=self._loads.__getitem__))
-                or any(
-                    self._move_one(group, donor, place) for place in sorted(group.places, key=self._loads.__getitem__)
-                )
+                self._move_one(pool, donor, min(pool.places, key=self._loads.__getitem__))
+                or any(self._move_one(pool, donor, place) for place in sorted(pool.places, key=self._loads.__getitem__))
             ):
                 moved = True
         return moved
 
     def _fill(self, joined: int) -> None:
         """Move items to a place that had nothing until it has the mean less the heaviest, and one in any case."""
-        for group in self._groups:
-            if joined in group.places:
-                least, _ = self._band(group)
+        for pool in self._pools:
+            if joined in pool.places:
+                least, _ = self._band(pool)
                 while self._loads[joined] < max(least, 1):
-                    donors = [place for place in group.places if group.held[place] and self._counts[place] > 1]
+                    donors = [place for place in pool.places if pool.held[place] and self._counts[place] > 1]
                     donor = max(donors, key=self._loads.__getitem__, default=joined)
-                    if not self._move_one(group, donor, joined):
+                    if not self._move_one(pool, donor, joined):
                         break
 
-    def _bring_back(self, group: Group[K]) -> None:
-        """Undo every move that turned out needless, the lightest first; where other groups interfere, leave it."""
-        places = set(group.places)
-        if any(not places.isdisjoint(other.places) for other in self._groups if other is not group):
+    def _bring_back(self, pool: Pool[K]) -> None:
+        """Undo every move that turned out needless, the lightest first; where other pools interfere, leave it."""
+        places = set(pool.places)
+        if any(not places.isdisjoint(other.places) for other in self._pools if other is not pool):
             return
-        least, most = self._band(group)
-        moved = [item for item in reversed(group.items) if item.home not in (NOWHERE, item.at)]
+        least, most = self._band(pool)
+        moved = [item for item in reversed(pool.items) if item.home not in (NOWHERE, item.at)]
         while needless := next((item for item in moved if self._is_needless(item, least, most)), None):
             moved.remove(needless)
             self._take(needless)
@@ -153,18 +151,18 @@ class Balance(Generic[K]):
         left = self._loads[item.at] - item.weight
         return self._loads[item.home] + item.weight <= most and (item.at not in self._joined or left >= max(least, 1))
 
-    def _band(self, group: Group[K]) -> tuple[int, int]:
+    def _band(self, pool: Pool[K]) -> tuple[int, int]:
         """Return the least whole load and the most that are at most the heaviest item away from the mean."""
-        total, count = sum(self._loads[place] for place in group.places), len(group.places)
-        return -(-total // count) - group.heaviest, total // count + group.heaviest
+        total, count = sum(self._loads[place] for place in pool.places), len(pool.places)
+        return -(-total // count) - pool.heaviest, total // count + pool.heaviest
 
-    def _move_one(self, group: Group[K], donor: int, receiver: int) -> bool:
+    def _move_one(self, pool: Pool[K], donor: int, receiver: int) -> bool:
         """Move the item that leaves the two most alike; return False if none would make the heavier of them lighter.
 
         No other choice needs fewer moves: the two are further apart than the heaviest item and what must be moved, so
         an item that is enough alone is nearer to half of the gap than one that is not.
         """
-        held, siblings = group.held[donor], self._families[receiver]
+        held, siblings = pool.held[donor], self._families[receiver]
         free = [item for item in held if item.family not in siblings] if siblings else held
         gap = self._loads[donor] - self._loads[receiver]
         heaviest = bisect_left(free, gap, key=_weight) - 1
@@ -177,7 +175,7 @@ class Balance(Generic[K]):
             held.remove(item)
         self._take(item)
         self._put(item, receiver)
-        insort(group.held[receiver], item, key=_weight)
+        insort(pool.held[receiver], item, key=_weight)
         return True
 
     def _put(self, item: Item[K], place: int) -> None:
@@ -258,21 +256,21 @@ def assign(
     running = {flow: sum(flow in may_run for may_run in workers.values()) for flows in runnable for flow in flows}
     bounds = {flow: tasks_max[flow] for flow in running if flow in tasks_max and tasks_max[flow] < running[flow]}
 
-    groups: dict[tuple[tuple[int, ...], bool], list[Item[K]]] = defaultdict(list)
+    pools: dict[tuple[tuple[int, ...], bool], list[Item[K]]] = defaultdict(list)
     for flows in runnable:
         if bounds.keys().isdisjoint(flows):
-            groups[places[flows], False].extend(by_flows[flows])
+            pools[places[flows], False].extend(by_flows[flows])
     for family, (members, common, bound) in enumerate(_bounded_together(runnable, places, bounds)):
         items = [item for flows in members for item in by_flows[flows]]
-        groups[common, True].extend(_tasks(items, common, bound, family, keeps=keeps))
-    ordered = [Group(common, items) for (common, _), items in sorted(groups.items(), key=_stiffness)]
+        pools[common, True].extend(_tasks(items, common, bound, family, keeps=keeps))
+    ordered = [Pool(common, items) for (common, _), items in sorted(pools.items(), key=_stiffness)]
     Balance(len(names), ordered).run(keeps=keeps)
-    return {key: names[item.at] for items in groups.values() for item in items for key in item.keys}
+    return {key: names[item.at] for items in pools.values() for item in items for key in item.keys}
 
 
-def _stiffness(group: tuple[tuple[tuple[int, ...], bool], list[Item[K]]]) -> tuple[bool, int, tuple[int, ...]]:
-    """Orders groups: what is coarse or has little choice is placed first, the rest then fills up around it."""
-    (places, whole_tasks), _ = group
+def _stiffness(pool: tuple[tuple[tuple[int, ...], bool], list[Item[K]]]) -> tuple[bool, int, tuple[int, ...]]:
+    """Orders pools: what is coarse or has little choice is placed first, the rest then fills up around it."""
+    (places, whole_tasks), _ = pool
     return not whole_tasks, len(places), places
 
 
@@ -310,7 +308,7 @@ def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: in
     numbers = {home: number for number, home in enumerate(homes) if home != NOWHERE}
     for item in items:
         item.home = numbers.get(item.home, NOWHERE)
-    Balance(len(homes), [Group(tuple(range(len(homes))), items)]).run(keeps=keeps)
+    Balance(len(homes), [Pool(tuple(range(len(homes))), items)]).run(keeps=keeps)
     tasks = [Item[K](0, [], home, family=family) for home in homes]
     for item in items:
         tasks[item.at].weight += item.weight

@@ -66,7 +66,7 @@ from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0
 """How long a member that leaves tries to tell the others."""
-DRAIN_MOST_S: Final = 5.0
+MEMBER_DRAIN_S: Final = 5.0
 """How long a member that cannot read the log any more sends heartbeats, for its partitions to be drained. A partition
 that takes longer is fenced, and copied on by another worker."""
 CLOCK_STEP_TOLD_MS: Final = 1000
@@ -315,7 +315,7 @@ class Member:
                 await self._control_log.append([Left(self.id, outcome_unknown)])
 
     async def _expire_drain(self) -> None:
-        await asyncio.sleep(DRAIN_MOST_S)
+        await asyncio.sleep(MEMBER_DRAIN_S)
         self._apply(DrainExpired())
 
     # Taking part

@@ -73,14 +73,6 @@ def reaction_to(code: int) -> Reaction:
         return Reaction.FAIL
 
 
-RESUME_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""How long a partition pauses after its first, second, ... failure in a row before it is read again."""
-DENIED_PAUSE_S: Final = 10.0
-"""The same while a right is missing."""
-BLOCKED_PAUSE_S: Final = 30.0
-"""The same while only an operator can help."""
-
-
 @dataclass(slots=True)
 class Backoff:
     """Growing pauses between attempts, with jitter so that many clients do not come back at once."""

@@ -26,7 +26,7 @@ from mm2py.records.source_offset import (
     encode_value,
     partition_of,
 )
-from mm2py.replication.reading.compacted_topic import TopicTable
+from mm2py.replication.reading.internal_table import TopicTable
 
 RANGES_MAX: Final = 100
 """A position keeps at most so many ranges, as its record should have some hundred bytes."""

@@ -23,7 +23,7 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, Replayed, decode, encode_replayed
-from mm2py.replication.reading.compacted_topic import each_record
+from mm2py.replication.reading.internal_table import each_record
 
 CHANNEL: Final = "replay"
 TIMEOUT_MS: Final = 15_000

@@ -39,7 +39,7 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
-from mm2py.replication.reading.compacted_topic import each_record
+from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
 

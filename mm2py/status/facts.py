@@ -14,8 +14,8 @@ from mm2py.connector import ClusterAlias, Flow
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig
+from mm2py.records.gap_record import Gap
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Gap
 
 
 @dataclass(frozen=True, slots=True)

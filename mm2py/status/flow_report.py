@@ -20,8 +20,8 @@ from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId, TaskName
+from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.facts import FlowFacts

@@ -22,10 +22,10 @@ from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.gap_record import Gap
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Gap
+from mm2py.replication.gap_log import GapTable
 from mm2py.replication.positions import PositionTable
-from mm2py.replication.status_log import StatusTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.follow import merged
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
@@ -42,7 +42,7 @@ class TargetInquiry:
         self._topic = settings.offsets_topic
         self._source = settings.source.alias
         self._positions = PositionTable(settings.source.alias)
-        self._status = StatusTable(target.brokers, settings.status_topic)
+        self._status = GapTable(target.brokers, settings.status_topic)
         self._without_leader = 0
 
     @property

@@ -153,29 +153,9 @@ def _check_quantifier(text: str, repeated: _Group | str, around: _Group, at: int
 
 
 TOPICS_KEY, TOPICS_EXCLUDE_KEY = "topics", "topics.exclude"
-CONFIG_PROPERTIES_EXCLUDE_KEY = "config.properties.exclude"
 
 DEFAULT_TOPICS = (".*",)
 DEFAULT_TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
-DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
-    "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas",
-    "message.timestamp.difference.max.ms",
-    "log.message.timestamp.before.max.ms",
-    "log.message.timestamp.after.max.ms",
-    "message.timestamp.type",
-    "unclean.leader.election.enable",
-    "min.insync.replicas",
-)
-"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.`` (see ``MEANT_BY_BROKER_NAME``)."""
-MEANT_BY_BROKER_NAME = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
-"""Settings of a topic that a list excludes also by their broker's name, which begins with ``log.``.
-
-MM2's default list has those names, and so excludes nothing: there the source's limits reach the remote topic, and
-refuse records that are older by the time they are copied.
-"""
-DEFAULT_USE_DEFAULTS_FROM = "target"
-
 MATCH_TIMEOUT_S = 0.05
 """What one name may cost. An ordinary match takes microseconds; nothing else of this process runs meanwhile."""
 REMEMBERED_NAMES = 65_536
@@ -266,24 +246,6 @@ class TopicFilter(NameFilter):
         self, include: Sequence[str] = DEFAULT_TOPICS, exclude: Sequence[str] = DEFAULT_TOPICS_EXCLUDE
     ) -> None:
         super().__init__(PatternList(TOPICS_KEY, include), PatternList(TOPICS_EXCLUDE_KEY, exclude))
-
-
-class ConfigPropertyFilter:
-    """Which settings of a topic its remote topic gets, and whether the source cluster's defaults are among them."""
-
-    def __init__(
-        self,
-        exclude: Sequence[str] = DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
-        use_defaults_from: str = DEFAULT_USE_DEFAULTS_FROM,
-    ) -> None:
-        self._exclude = PatternList(CONFIG_PROPERTIES_EXCLUDE_KEY, exclude)
-        self.replicates_source_defaults = use_defaults_from == "source"  # anything else means the target's, as in MM2
-
-    def should_replicate(self, name: str) -> bool:
-        """Raises: PatternTooSlow."""
-        if name in MEANT_BY_BROKER_NAME and self._exclude.matches(f"log.{name}"):
-            return False
-        return not self._exclude.matches(name)
 
 
 def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) -> ConfigError:

@@ -10,11 +10,49 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from mm2py.topics.filters import ConfigPropertyFilter
+from mm2py.topics.filters import PatternList
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", "max.message.bytes"})
 """Settings of a remote topic that decide how batches are written to it."""
+
+CONFIG_PROPERTIES_EXCLUDE_KEY = "config.properties.exclude"
+DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+    "min.insync.replicas",
+)
+"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.`` (see ``MEANT_BY_BROKER_NAME``)."""
+MEANT_BY_BROKER_NAME = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
+"""Settings of a topic that a list excludes also by their broker's name, which begins with ``log.``.
+
+MM2's default list has those names, and so excludes nothing: there the source's limits reach the remote topic, and
+refuse records that are older by the time they are copied.
+"""
+DEFAULT_USE_DEFAULTS_FROM = "target"
+
+
+class ConfigPropertyFilter:
+    """Which settings of a topic its remote topic gets, and whether the source cluster's defaults are among them."""
+
+    def __init__(
+        self,
+        exclude: Sequence[str] = DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
+        use_defaults_from: str = DEFAULT_USE_DEFAULTS_FROM,
+    ) -> None:
+        self._exclude = PatternList(CONFIG_PROPERTIES_EXCLUDE_KEY, exclude)
+        self.replicates_source_defaults = use_defaults_from == "source"  # anything else means the target's, as in MM2
+
+    def should_replicate(self, name: str) -> bool:
+        """Raises: PatternTooSlow."""
+        if name in MEANT_BY_BROKER_NAME and self._exclude.matches(f"log.{name}"):
+            return False
+        return not self._exclude.matches(name)
 
 
 class ConfigSource(IntEnum):

@@ -23,7 +23,7 @@ from mm2py.kafka.errors import Backoff
 
 HEALTHY_AFTER_S: Final = 120.0
 """A connector that has run for so long restarts after a short pause, however often it failed before."""
-DRAIN_MOST_S: Final = 40.0
+CONNECTOR_DRAIN_S: Final = 40.0
 """A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
 
 SWITCHING_OFF_MOST_S: Final = 30.0
@@ -315,7 +315,7 @@ class Herder:
         """
         running.draining = draining = asyncio.create_task(connector.drain(), name="drain")
         try:
-            await asyncio.wait([run, draining], timeout=DRAIN_MOST_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([run, draining], timeout=CONNECTOR_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             if draining.done() and self._is_drained(running.flow, connector, draining.exception()):
                 running.is_up = False
             elif not draining.done() and run.done():
@@ -384,7 +384,7 @@ class Herder:
         assert running.connector is not None  # noqa: S101
         under_way = running.draining
         drained = running.connector.drain() if under_way is None else asyncio.shield(under_way)
-        await asyncio.wait_for(drained, DRAIN_MOST_S)
+        await asyncio.wait_for(drained, CONNECTOR_DRAIN_S)
 
     def _is_drained(self, flow: Flow, connector: Connector, error: BaseException | None) -> bool:
         """Take in how the drain of a connector ended; what it leaves in doubt is remembered."""
@@ -392,7 +392,7 @@ class Herder:
             if connector.leaves_outcome_unknown:
                 self._outcome_unknown.add(flow)
             return True
-        why = f"not done within {DRAIN_MOST_S:g} s" if isinstance(error, TimeoutError) else str(error)
+        why = f"not done within {CONNECTOR_DRAIN_S:g} s" if isinstance(error, TimeoutError) else str(error)
         self._log.warning(
             "drain.failed",
             flow=str(flow),

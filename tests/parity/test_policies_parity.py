@@ -15,17 +15,15 @@ from py4j.protocol import Py4JJavaError
 from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
 from mm2py.topics import filters
-from mm2py.topics.filters import (
+from mm2py.topics.filters import NotTranslatable, TopicFilter, WhyNot, compile_java, should_replicate
+from mm2py.topics.names import ReplicationPolicy, is_own_topic, make_policy
+from mm2py.topics.topic_configs import (
     MEANT_BY_BROKER_NAME,
     ConfigPropertyFilter,
-    NotTranslatable,
-    TopicFilter,
-    WhyNot,
-    compile_java,
-    should_replicate,
+    ConfigSource,
+    TopicConfigEntry,
+    remote_topic_configs,
 )
-from mm2py.topics.names import ReplicationPolicy, is_own_topic, make_policy
-from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
 from tests.unit.topics.test_topic_filter import JAVA_READS
 
 MIRROR = "org.apache.kafka.connect.mirror."

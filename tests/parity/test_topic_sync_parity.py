@@ -10,9 +10,15 @@ from py4j.java_gateway import JavaGateway
 
 from mm2py.connector import ClusterAlias, TopicName
 from mm2py.topics.acls import ANY_TOPIC, AclPlan, LeftOut, Operation, Pattern, Permission, TopicAcl, plan_acls
-from mm2py.topics.filters import MEANT_BY_BROKER_NAME, ConfigPropertyFilter, TopicFilter, should_replicate
+from mm2py.topics.filters import TopicFilter, should_replicate
 from mm2py.topics.names import remote_name_problem
-from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, config_changes
+from mm2py.topics.topic_configs import (
+    MEANT_BY_BROKER_NAME,
+    ConfigPropertyFilter,
+    ConfigSource,
+    TopicConfigEntry,
+    config_changes,
+)
 from tests.parity.test_policies_parity import (
     java_map,
     java_objects,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
-from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind, StatusRecord, decode, encode_value
 from tests.fakes.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
@@ -37,9 +37,9 @@ def write(cluster: ClusterModel, *values: str, partition: int = 0, topic: str = 
         cluster.append(topic, partition, [value.encode()])
 
 
-def kept(world: World) -> list[StatusRecord]:
+def kept(world: World) -> list[GapLogRecord]:
     """Return the records of the status topic, as any reader finds them."""
-    table: dict[bytes, StatusRecord] = {}
+    table: dict[bytes, GapLogRecord] = {}
     for number in range(len(world.target.topics[STATUS].partitions) if STATUS in world.target.topics else 0):
         for record in world.target.records(STATUS, number):
             if record.value is None:

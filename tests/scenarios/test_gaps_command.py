@@ -27,8 +27,8 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers
-from mm2py.records.status_record import Command, Done, Gap, GapKind
-from mm2py.records.status_record import decode as decode_status
+from mm2py.records.gap_record import Command, Done, Gap, GapKind
+from mm2py.records.gap_record import decode as decode_status
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World

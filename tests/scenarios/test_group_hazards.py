@@ -10,12 +10,12 @@ import pytest
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.connector import ConnectorName, Kind, parse_flow
-from mm2py.group.member import DRAIN_MOST_S
+from mm2py.group.member import MEMBER_DRAIN_S
 from mm2py.kafka.port import ProduceRequest, TopicPartition
 from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
+from mm2py.records.gap_record import Answer, Command, Gap, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
-from mm2py.records.status_record import Answer, Command, Gap, StatusRecord, decode, encode_value
 from tests.fakes.record_batch import Record
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
@@ -472,8 +472,8 @@ def test_under_latest_a_new_topic_of_several_workers_starts_at_its_end_and_added
 # Gaps
 
 
-def kept(world: SharedWorld) -> list[StatusRecord]:
-    table: dict[bytes, StatusRecord] = {}
+def kept(world: SharedWorld) -> list[GapLogRecord]:
+    table: dict[bytes, GapLogRecord] = {}
     for number in range(len(world.target.topics[STATUS].partitions)):
         for record in world.target.records(STATUS, number):
             if record.value is None:
@@ -607,7 +607,7 @@ def test_workers_that_meet_a_mandatory_unknown_record_leave_as_soon_as_they_are_
         await world.until(lambda: all(process.said("member.too_old") for process in world.up))
         took_s = await world.until(lambda: len(left_outcome_unknown(world)) == 2)
         assert left_outcome_unknown(world) == {ids[0]: unanswered, ids[1]: False}
-        assert (took_s > DRAIN_MOST_S - 1) == unanswered
+        assert (took_s > MEMBER_DRAIN_S - 1) == unanswered
         await world.until(lambda: not world.up)
         assert all("9.1" in process.said("flow.refused")[0]["why"] for process in world.processes)
 

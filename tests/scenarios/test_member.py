@@ -12,7 +12,7 @@ from mm2py.connector import Kind, parse_flow
 from mm2py.group.control_log import ControlLogLost
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.group_state import GroupRefused
-from mm2py.group.member import DRAIN_MOST_S, MemberEvicted
+from mm2py.group.member import MEMBER_DRAIN_S, MemberEvicted
 from mm2py.group.member_state import Suspended
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
@@ -814,7 +814,7 @@ def test_a_worker_that_meets_a_mandatory_unknown_record_and_cannot_drain_leaves_
             await world.writes(workers[0], "mm2py-old")
             world.cluster.append(LOG, 0, [Record(UNKNOWN)])
             await world.until(lambda: old.is_stopping)
-            assert DRAIN_MOST_S - 1 < await world.until(lambda: old.is_over) < DRAIN_MOST_S + 1
+            assert MEMBER_DRAIN_S - 1 < await world.until(lambda: old.is_over) < MEMBER_DRAIN_S + 1
             assert [record.outcome_unknown for record in world.written(Left) if record.member == old.id] == [True]
 
     run(scenario())

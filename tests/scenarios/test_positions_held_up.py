@@ -138,12 +138,12 @@ def test_positions_that_cannot_be_stored_delay_only_new_partitions_and_are_named
                 assert f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
                 assert "partition(s) 0: the target answers NOT_ENOUGH_REPLICAS" in herder.status()[0].positions_problem
                 assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
-                assert herder.status()[0].positions_age_s > 60
+                assert herder.status()[0].positions_unstored_s > 60
             await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
             await until(lambda: bool(said(world, "positions.stored_again", "partitions=0")), world)
             await asyncio.sleep(3)
             assert herder.status()[0].positions_problem == ""
-            assert herder.status()[0].positions_age_s < 2
+            assert herder.status()[0].positions_unstored_s < 2
             assert problems(herder, "fresh") == []
             await world.stop(herder)
         assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}

@@ -15,7 +15,7 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
-from mm2py.records.status_record import Done, Gap, GapKind
+from mm2py.records.gap_record import Done, Gap, GapKind
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request

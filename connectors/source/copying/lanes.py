@@ -25,10 +25,10 @@ from mm2py.replication.copying.copied_partition import (
     Watch,
     why_stalled,
 )
-from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stalled, Storing, Waiting
+from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stopped, Storing, Waiting
+from mm2py.replication.produce_lane import ProduceLane
 from mm2py.replication.reading.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.reading.limits import MemoryAccount, RateLimit, ReadLimits
-from mm2py.replication.sending import ProduceLane
 
 
 class Lanes:
@@ -184,7 +184,7 @@ def _reading(settings: FlowSettings) -> ReadSettings:
 
 
 _ENDING = (Draining, Drained)
-_SAYS_WHY = (Reconciling, Waiting, Stalled)
+_SAYS_WHY = (Reconciling, Waiting, Stopped)
 
 
 class Stalls:

@@ -1,7 +1,5 @@
 """What a flow asks brokers about its partitions while it copies them.
 
-* ``RemoteRules``: how each remote topic is to be written to, by its settings. MirrorMaker 2 leaves that to its
-  producer: a batch that the remote topic does not take fails the task.
 * ``SourceEnds``: where source partitions end that are not read just now.
 * ``TargetEnds``: whether remote partitions still hold all that was acknowledged. MirrorMaker 2 does not look.
 * ``BrokerLookups``: what a copier needs before it goes on. MirrorMaker 2's consumer resets an offset out of range.
@@ -13,17 +11,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.discovery import remote_topics
+from connectors.source.discovery.remote_topics import values_of
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import admin
-from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
 from mm2py.kafka.port import BrokerId, TopicPartition
-from mm2py.records.compression import Codec
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import (
     LimitsFound,
@@ -36,80 +31,6 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.states import Copying, Drained, Draining
-from mm2py.replication.planning.steps import TargetRules
-
-DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
-
-
-class RemoteRules:
-    """Looks up how remote topics of one flow are to be written to. It keeps nothing: each partition keeps its rules."""
-
-    def __init__(self, context: FlowContext) -> None:
-        self._context = context
-        self._source = context.source.brokers
-        self._target = context.target.brokers
-
-    async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
-        """Give partitions that are copied new rules after settings of their remote topics have changed.
-
-        Args:
-            settings_of: the remote topics, with the new values that are known; brokers may still show the old ones.
-        """
-        parts = [part for part in copied if part.target_topic in settings_of]
-        upstreams = {part.target_topic: part.source_topic for part in parts}
-        rules = await self.of(upstreams, known=settings_of, channel="sync")
-        for part in parts:
-            found = rules[part.target_topic]
-            part.rules = replace(
-                part.rules,
-                max_message_bytes=found.max_message_bytes,
-                is_compacted=found.is_compacted,
-                refuses_null_keys=found.refuses_null_keys,
-            )
-
-    async def of(
-        self,
-        upstreams: Mapping[str, str],
-        *,
-        known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-        channel: str = "control",
-    ) -> dict[str, TargetRules]:
-        """Return how each remote topic is to be written to.
-
-        Args:
-            upstreams: the upstream topic of each remote topic.
-            known: settings of remote topics; they take precedence over what the target answers.
-        Raises: KafkaError.
-        """
-        compression = self._context.settings.compression
-        codec = None if compression is None else int(Codec[compression.upper()])
-        names = list(upstreams)
-        rules: dict[str, TargetRules] = {}
-        for at in range(0, len(names), remote_topics.CHUNK):
-            page = names[at : at + remote_topics.CHUNK]
-            targets = await admin.describe_topic_configs(
-                self._target, page, keys=["max.message.bytes", "cleanup.policy"], channel=channel
-            )
-            sources = await admin.describe_topic_configs(
-                self._source, [upstreams[name] for name in page], keys=["cleanup.policy"], channel=channel
-            )
-            for name in page:
-                ours = {**_values(targets.get(name)), **known.get(name, {})}
-                theirs = _values(sources.get(upstreams[name]))
-                compacted = "compact" in ours.get("cleanup.policy", "")
-                rules[name] = TargetRules(
-                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
-                    compression=codec,
-                    is_compacted=compacted,
-                    refuses_null_keys=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
-                )
-        return rules
-
-
-def _values(found: Sequence[admin.ConfigEntry] | BrokerRefused | None) -> dict[str, str]:
-    known = () if found is None or isinstance(found, BrokerRefused) else found
-    return {entry.name: entry.value for entry in known if entry.value is not None}
-
 
 LOOK_EVERY_S: Final = 5.0
 """How often the source is asked for the ends of partitions that are not read."""
@@ -344,7 +265,7 @@ class BrokerLookups:
         the settings say."""
         topic = part.target_topic
         found = await admin.describe_topic_configs(self._target, [topic], keys=["max.message.bytes"])
-        limit = int(_values(found.get(topic)).get("max.message.bytes", part.rules.max_message_bytes))
+        limit = int(values_of(found.get(topic)).get("max.message.bytes", part.rules.max_message_bytes))
         for other in self._partitions.values():
             if other.target_topic == topic:
                 refused = other.copier.refused_bytes

@@ -17,7 +17,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
 from mm2py.replication.copying.events import Report
-from mm2py.replication.copying.states import Copying, Reconciling, Stalled, Waiting
+from mm2py.replication.copying.states import Copying, Reconciling, Stopped, Waiting
 from mm2py.replication.planning.steps import PASS_REFUSED
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
@@ -56,11 +56,11 @@ class Reports:
 
     def pass_on(self, part: CopiedPartition, report: Report) -> None:
         """Log what a copier reports, with the way out where there is one."""
-        if report.event in {SOURCE_DENIED, TARGET_DENIED} and not isinstance(part.copier.state, Stalled):
+        if report.event in {SOURCE_DENIED, TARGET_DENIED} and not isinstance(part.copier.state, Stopped):
             self._count_denied(part, report)
             return
         way_out = {}
-        if isinstance(part.copier.state, Stalled):
+        if isinstance(part.copier.state, Stopped):
             remedy = f"Restart with --allow-recopy {self._flow}:{part.source_topic} to copy it once more."
             way_out = {"remedy": remedy}
         write = self._log.error if report.severe else self._log.warning
@@ -191,7 +191,7 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
 
 
 def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
-    waiting = (Reconciling, Waiting, Stalled)
+    waiting = (Reconciling, Waiting, Stopped)
     reasons = {part.copier.reason for part in parts if isinstance(part.copier.state, waiting)}
     reasons |= {f"{NOT_STORED}: {part.position_problem}" for part in parts if part.waits_for_position}
     return reasons | {f"stalled: {part.stalled}" for part in parts if part.stalled}

@@ -44,7 +44,7 @@ from mm2py.replication.copying.events import (
 from mm2py.replication.copying.states import Copying, Drained, Waiting
 from mm2py.replication.positions import PositionStore
 
-DRAIN_S: Final = 30.0
+PARTITIONS_DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer the batches in flight."""
 FINAL_POSITIONS_S: Final = 5.0
 """How long a stop then waits for the last positions to be stored."""
@@ -56,7 +56,7 @@ class DrainIncomplete(Mm2Error):
 
     def __init__(self, partitions: int) -> None:
         super().__init__(
-            f"{partitions} partition(s) were stopped without an answer of the target within {DRAIN_S:g} s.",
+            f"{partitions} partition(s) were stopped without an answer of the target within {PARTITIONS_DRAIN_S:g} s.",
             remedy="Nothing is lost: the next start looks up what has arrived, and goes on behind it.",
         )
 
@@ -350,7 +350,7 @@ class SourceTask:
         """
         self.start_draining(leaving)
         try:
-            async with asyncio.timeout(DRAIN_S):
+            async with asyncio.timeout(PARTITIONS_DRAIN_S):
                 while any(not isinstance(part.copier.state, Drained) for part in leaving):
                     self._settled.clear()
                     await self._settled.wait()

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from connectors.source.assignment import AssignedPositions
+from connectors.source.assigned_partitions import AssignedPositions
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
@@ -33,9 +33,9 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.control_record import TopicClaim
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Done, GapKind
-from mm2py.replication.copying.states import Stalled
+from mm2py.replication.copying.states import Stopped
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 
@@ -299,8 +299,8 @@ class Discovery:
         self._gaps.started(started.partitions, self._starting_offsets)
         self._task.add(
             started.partitions,
-            [job for job in started.jobs if not isinstance(job.part.copier.state, Stalled)],
-            [part for part in started.behind_mm2 if not isinstance(part.copier.state, Stalled)],
+            [job for job in started.jobs if not isinstance(job.part.copier.state, Stopped)],
+            [part for part in started.behind_mm2 if not isinstance(part.copier.state, Stopped)],
         )
         if started.partitions:
             names = sorted({part.source_topic for part in started.partitions})

@@ -1,5 +1,5 @@
 """Creates the remote topics of a flow and adds partitions to them; notices upstream topics that were deleted or created
-again.
+again; and tells how remote topics are to be written to (``RemoteRules``).
 
 Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror. When an upstream topic is
 created again under its old name, MM2 copies on into the same remote topic. Here copying stops, and the remote topic is
@@ -11,10 +11,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.source.context import FlowContext
 from connectors.source.notices import Notices
 from connectors.source.refusals import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
 from mm2py.config.settings import FlowSettings
@@ -30,7 +32,9 @@ from mm2py.kafka.error_codes import (
 )
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import Brokers
+from mm2py.records.compression import Codec
 from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.planning.steps import TargetRules
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
@@ -375,3 +379,79 @@ def fewer(partitions: int, before: int) -> str:
 def gone_while_down(positions: Iterable[tuple[str, int]], topics: Collection[str]) -> list[str]:
     """Return the topics that have positions and do not exist on the source any more, in order."""
     return sorted({name for name, _ in positions} - set(topics))
+
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+
+
+class RemoteRules:
+    """Looks up how remote topics of one flow are to be written to. It keeps nothing: each partition keeps its rules.
+
+    MirrorMaker 2 leaves that to its producer: a batch that the remote topic does not take fails the task.
+    """
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._source = context.source.brokers
+        self._target = context.target.brokers
+
+    async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
+        """Give partitions that are copied new rules after settings of their remote topics have changed.
+
+        Args:
+            settings_of: the remote topics, with the new values that are known; brokers may still show the old ones.
+        """
+        parts = [part for part in copied if part.target_topic in settings_of]
+        upstreams = {part.target_topic: part.source_topic for part in parts}
+        rules = await self.of(upstreams, known=settings_of, channel="sync")
+        for part in parts:
+            found = rules[part.target_topic]
+            part.rules = replace(
+                part.rules,
+                max_message_bytes=found.max_message_bytes,
+                is_compacted=found.is_compacted,
+                refuses_null_keys=found.refuses_null_keys,
+            )
+
+    async def of(
+        self,
+        upstreams: Mapping[str, str],
+        *,
+        known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        channel: str = "control",
+    ) -> dict[str, TargetRules]:
+        """Return how each remote topic is to be written to.
+
+        Args:
+            upstreams: the upstream topic of each remote topic.
+            known: settings of remote topics; they take precedence over what the target answers.
+        Raises: KafkaError.
+        """
+        compression = self._context.settings.compression
+        codec = None if compression is None else int(Codec[compression.upper()])
+        names = list(upstreams)
+        rules: dict[str, TargetRules] = {}
+        for at in range(0, len(names), CHUNK):
+            page = names[at : at + CHUNK]
+            targets = await admin.describe_topic_configs(
+                self._target, page, keys=["max.message.bytes", "cleanup.policy"], channel=channel
+            )
+            sources = await admin.describe_topic_configs(
+                self._source, [upstreams[name] for name in page], keys=["cleanup.policy"], channel=channel
+            )
+            for name in page:
+                ours = {**values_of(targets.get(name)), **known.get(name, {})}
+                theirs = values_of(sources.get(upstreams[name]))
+                compacted = "compact" in ours.get("cleanup.policy", "")
+                rules[name] = TargetRules(
+                    max_message_bytes=int(ours.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+                    compression=codec,
+                    is_compacted=compacted,
+                    refuses_null_keys=compacted and "compact" not in theirs.get("cleanup.policy", "delete"),
+                )
+        return rules
+
+
+def values_of(found: Sequence[admin.ConfigEntry] | BrokerRefused | None) -> dict[str, str]:
+    known = () if found is None or isinstance(found, BrokerRefused) else found
+    return {entry.name: entry.value for entry in known if entry.value is not None}

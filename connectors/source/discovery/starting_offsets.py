@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.source.context import FlowContext
-from connectors.source.copying.lookups import RemoteRules
-from connectors.source.discovery.remote_topics import fewer
+from connectors.source.discovery.remote_topics import RemoteRules, fewer
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import RestartState
@@ -24,8 +23,8 @@ from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.records.status_record import Done, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import TargetLed

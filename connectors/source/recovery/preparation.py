@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from connectors.source.context import FlowContext
-from connectors.source.kept_gaps import KeptGaps
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.refusals import (
     ExactlyOnceImpossible,
@@ -24,6 +23,7 @@ from connectors.source.refusals import (
     refuse_another_source,
 )
 from connectors.source.resume_from_mm2 import refuse_running_mm2
+from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import Side, TopicName
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, until_answered
@@ -60,7 +60,7 @@ class Prepared:
 class Preparation:
     """Prepares one attempt of a flow."""
 
-    def __init__(self, context: FlowContext, gaps: KeptGaps) -> None:
+    def __init__(self, context: FlowContext, gaps: StoredGaps) -> None:
         self._context = context
         self._flow = context.flow
         self._brokers = context.target.brokers

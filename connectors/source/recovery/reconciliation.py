@@ -26,7 +26,7 @@ from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.batch import NO_PRODUCER_ID
-from mm2py.records.status_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import (
     Displaced,

@@ -39,7 +39,7 @@ from mm2py.records.batch import CorruptBatch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import LookupWaits, Reconciled
 from mm2py.replication.positions import Position
-from mm2py.replication.reading.compacted_topic import read_table
+from mm2py.replication.reading.internal_table import read_table
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
 
 CONNECT: Final = "connect"

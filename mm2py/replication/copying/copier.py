@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
-from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import events, states
 from mm2py.replication.copying import gaps as gaps_found
@@ -30,13 +29,21 @@ from mm2py.replication.copying.states import (
     Draining,
     Ending,
     Reconciling,
-    Stalled,
+    Stopped,
     Storing,
     Waiting,
     gaps_of,
     next_state,
 )
-from mm2py.replication.errors import ProduceReaction, Stored, fetch_error, produce_error
+from mm2py.replication.partition_errors import (
+    BLOCKED_PAUSE_S,
+    DENIED_PAUSE_S,
+    RESUME_PAUSES_S,
+    ProduceReaction,
+    Stored,
+    fetch_error,
+    produce_error,
+)
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
 from mm2py.replication.positions import Position
 
@@ -53,7 +60,7 @@ class Copier(CopierView):
     def handle(self, event: Event) -> Sequence[Effect]:
         """Take in one fact and return what is to be done about it."""
         effects = self._take_in(event)
-        if self.in_flight.has_failed and isinstance(self.state, (Stalled, Drained)):
+        if self.in_flight.has_failed and isinstance(self.state, (Stopped, Drained)):
             self.in_flight.release()  # nothing will be sent again
         return effects
 
@@ -247,7 +254,7 @@ class Copier(CopierView):
 
     def _lose_answer(self) -> None:
         """An outcome stays unknown. In an ending state no resend will tell it."""
-        if isinstance(self.state, (Stalled, Draining)):
+        if isinstance(self.state, (Stopped, Draining)):
             self._change(states.AnswerLost())
 
     def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
@@ -322,7 +329,7 @@ class Copier(CopierView):
     def _reconciled(self, event: events.Reconciled) -> Sequence[Effect]:
         """Continue behind what is stored, as soon as nothing is in flight under the old identity."""
         if not isinstance(self.state, (Reconciling, Storing)) and not (
-            isinstance(self.state, Stalled) and self.has_untold_gaps
+            isinstance(self.state, Stopped) and self.has_untold_gaps
         ):
             return ()  # a draining partition settles by the answers that it still gets
         if self.in_flight.unanswered:
@@ -333,7 +340,7 @@ class Copier(CopierView):
         self.in_flight.restart()
         self._rewind()
         self._change(event)
-        if isinstance(self.state, Stalled):
+        if isinstance(self.state, Stopped):
             return [Need.STORE_POSITION, *self._report_gaps()]
         return [Need.STORE_POSITION, Need.TARGET_END] if self.is_end_unverified else [Need.STORE_POSITION]
 
@@ -380,7 +387,7 @@ class Copier(CopierView):
             return ()
         if isinstance(state, Draining):
             self._change(states.AllAnswered())
-        elif isinstance(state, (Reconciling, Stalled)) and state.answer is not None:
+        elif isinstance(state, (Reconciling, Stopped)) and state.answer is not None:
             return self._reconciled(state.answer)
         elif isinstance(state, Waiting):
             return self._tick(now_s)
@@ -420,7 +427,7 @@ class Copier(CopierView):
         if type(self.state) is Copying:
             self._failures += 1
             self.in_flight.fail()
-        if isinstance(self.state, (Copying, Waiting, Reconciling, Draining)):  # for Stalled see _report_gaps
+        if isinstance(self.state, (Copying, Waiting, Reconciling, Draining)):  # for Stopped see _report_gaps
             self._change(states.LostTrack(reason))
         return self._fail_once_more(now_s, need)
 
@@ -451,7 +458,7 @@ class Copier(CopierView):
         state, in_flight = self.state, self.in_flight
         if not self.has_untold_gaps or in_flight.unanswered:
             return ()
-        if isinstance(state, Stalled) and not state.gaps.is_looked_up:
+        if isinstance(state, Stopped) and not state.gaps.is_looked_up:
             if state.awaits_lookup:
                 return ()  # ``Reconciled`` is to come
             in_flight.trust_refusals()

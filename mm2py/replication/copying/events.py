@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.records.status_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.planning.steps import Plan
 from mm2py.replication.positions import Position
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mm2py.config.settings import SourcePolicy, TargetPolicy
-from mm2py.records.status_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.events import (
     Diverged,
     Effect,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying.events import Lease
-from mm2py.replication.errors import Stored
+from mm2py.replication.partition_errors import Stored
 from mm2py.replication.planning.steps import Dropped, Outgoing, Plan, Step
 
 MAX_IN_FLIGHT = 5

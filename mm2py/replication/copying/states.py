@@ -72,7 +72,7 @@ class Ending(State):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stalled(Ending):
+class Stopped(Ending):
     """Stopped where no retry helps. Its gaps are reported as soon as it is known where the partition stands."""
 
     label: ClassVar[str] = "stalled"
@@ -242,26 +242,26 @@ def next_state(state: State, change: Change) -> State:
             return Storing(cause=state.cause)
 
         # It stops at a gap
-        case ((Storing() | Copying() | Waiting() | Reconciling() | Stalled()), GapMet()):
+        case ((Storing() | Copying() | Waiting() | Reconciling() | Stopped()), GapMet()):
             gaps = gaps_of(state).add(change.gap, change.position, lost=change.lost, is_looked_up=change.is_looked_up)
-            return replace(ending(state, Stalled), gaps=gaps, cause=change.gap.text)
-        case ((Copying() | Waiting() | Stalled()), HoleMet()):
-            return replace(ending(state, Stalled), gaps=gaps_of(state).behind_a_hole(), cause=change.cause)
-        case Stalled(), LookupStarted():
+            return replace(ending(state, Stopped), gaps=gaps, cause=change.gap.text)
+        case ((Copying() | Waiting() | Stopped()), HoleMet()):
+            return replace(ending(state, Stopped), gaps=gaps_of(state).behind_a_hole(), cause=change.cause)
+        case Stopped(), LookupStarted():
             return replace(state, awaits_lookup=True)
-        case Stalled(), ResultKept():
+        case Stopped(), ResultKept():
             return replace(state, answer=change.answer)
-        case Stalled(), Reconciled():
+        case Stopped(), Reconciled():
             return replace(state, owns_position=True, awaits_lookup=False, outcome_unknown=False, answer=None)
-        case ((Stalled() | Draining()), AnswerLost()):
+        case ((Stopped() | Draining()), AnswerLost()):
             return replace(state, outcome_unknown=True)
-        case ((Stalled() | Draining() | Drained()), GapsReported()):
+        case ((Stopped() | Draining() | Drained()), GapsReported()):
             return replace(state, gaps=change.gaps)
 
         # It is told to stop
-        case ((Copying() | Waiting() | Reconciling() | Stalled() | Draining()), DrainStarted(is_idle=False)):
+        case ((Copying() | Waiting() | Reconciling() | Stopped() | Draining()), DrainStarted(is_idle=False)):
             return ending(state, Draining)
-        case ((Storing() | Copying() | Waiting() | Reconciling() | Stalled() | Drained()), DrainStarted(is_idle=True)):
+        case ((Storing() | Copying() | Waiting() | Reconciling() | Stopped() | Drained()), DrainStarted(is_idle=True)):
             return ending(state, Drained)
         case Draining(), AllAnswered():
             return ending(state, Drained)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mm2py.config import keys
 from mm2py.config.configuration import load_configuration
-from mm2py.config.flows import FlowRefused
+from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
 from mm2py.config.settings import Configuration, FlowSettings, Status
@@ -223,7 +223,7 @@ def test_what_would_change_the_copy_refuses_its_flow_alone() -> None:
         "serial": ["serial.producer.value.serializer"],
         "positions": ["S->positions.offsets.storage.topic"],
     }
-    assert all(isinstance(error, FlowRefused) for error in configuration.refused.values())
+    assert all(isinstance(error, FlowUnsupported) for error in configuration.refused.values())
     assert configuration.warnings == ()
 
 

@@ -33,7 +33,7 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.in_flight import MAX_IN_FLIGHT, MAX_QUEUED, Sending
-from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling, Stalled, Waiting
+from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling, Stopped, Waiting
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Dropped, Fault, Outgoing, Plan
 from mm2py.replication.positions import Position
 
@@ -205,7 +205,7 @@ def test_a_partition_that_is_done_holds_no_memory(events: tuple[Event, Event]) -
     assert copier.next_batch(BROKER, ALL_COVERED) is not None
     for event in events:
         copier.handle(event)
-    assert type(copier.state) in {Drained, Stalled}
+    assert type(copier.state) in {Drained, Stopped}
     assert (lease.holders, lease.extra) == (0, 0)
 
 
@@ -263,7 +263,7 @@ def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
     second, third = send_all(copier)
     copier.handle(ProduceRefused(second.token, 19, None, 0.0))
     effects = copier.handle(Acked(third.token, 10, 0.0))
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
@@ -287,7 +287,7 @@ def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recogn
         assert (type(copier.state), copier.position.source_offset) == (Copying, 20)
     else:
         effects = copier.handle(ProduceRefused(again.token, 45, None, 1e6))
-        assert type(copier.state) is Stalled, "a reconciliation by sequences would take it for stored"
+        assert type(copier.state) is Stopped, "a reconciliation by sequences would take it for stored"
         assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
 
 
@@ -349,7 +349,7 @@ def test_a_batch_that_is_stored_before_where_it_belongs_shows_that_the_copy_was_
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.last_offset, gap.go_on_at) == ("target-truncated", 9, 20), "that one is stored"
     assert copier.position.target_offset == 120, "as if nothing were lost: the next life finds it short"
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
 
 
 def test_a_batch_stored_at_a_higher_offset_shows_a_foreign_writer_and_copying_continues() -> None:
@@ -485,7 +485,7 @@ def test_where_expired_data_is_to_stop_a_partition_the_position_stays_and_nothin
     (gap,) = copier.handle(OffsetsFound(150, 300, 0.0))
     assert isinstance(gap, GapFound)
     assert (gap.first_offset, gap.last_offset, gap.done, gap.go_on_at) == (100, 149, "stopped", 150)
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     assert copier.position.source_offset == 100
     copier.handle(Tick(1e6))
     assert not copier.wants_fetch
@@ -495,7 +495,7 @@ def test_a_log_that_ends_below_the_position_stalls() -> None:
     copier = copying(100)
     copier.handle(FetchRefused(1, 0.0))
     (gap,) = copier.handle(OffsetsFound(0, 60, 0.0))
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 60, 99, 60)
     assert "60" in gap.text
@@ -513,7 +513,7 @@ def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None
 def test_a_truncated_source_stalls() -> None:
     copier = copying(100)
     (gap,) = copier.handle(Diverged(3, 80))
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     assert isinstance(gap, GapFound)
     assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 80, 99, 80)
     assert "80" in gap.text

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.records.status_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying import copier as copier_module
 from mm2py.replication.copying import states as copier_states
 from mm2py.replication.copying.copier import Copier
@@ -66,8 +66,8 @@ from mm2py.replication.copying.states import (
     RecordKept,
     RecordsLeftOut,
     ResultKept,
-    Stalled,
     State,
+    Stopped,
     Storing,
     UndeclaredTransition,
     Waiting,
@@ -83,7 +83,7 @@ STATES: Final[list[State]] = [
     Storing(),
     Copying(),
     Waiting(resume_at_s=1.0),
-    Stalled(),
+    Stopped(),
     Draining(),
     Drained(),
 ]
@@ -230,7 +230,7 @@ class Walk:
                 return TargetWhole(copier.end_checks)
             case Copying():
                 return self.read()
-            case Draining() | Stalled():
+            case Draining() | Stopped():
                 return self.rng.choice([Tick(self.now_s), Diverged(3, 5), DrainGivenUp(), Drain()])
             case _:
                 return Tick(self.now_s)

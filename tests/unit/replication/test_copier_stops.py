@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.records.status_record import GapKind
+from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import (
     Acked,
@@ -25,7 +25,7 @@ from mm2py.replication.copying.events import (
     UnexpectedMet,
 )
 from mm2py.replication.copying.in_flight import Sending
-from mm2py.replication.copying.states import Drained, Stalled
+from mm2py.replication.copying.states import Drained, Stopped
 from mm2py.replication.positions import Position
 from tests.unit.replication.test_copier import batches, copying, fetched, send_all
 
@@ -49,7 +49,7 @@ def gaps(effects: object) -> list[tuple[str, int | None, int]]:
 def test_a_gap_is_reported_when_the_batches_in_flight_are_acknowledged() -> None:
     copier, second, third = two_on_their_way()
     assert copier.handle(Diverged(3, 25)) == ()
-    assert type(copier.state) is Stalled and copier.has_untold_gaps
+    assert type(copier.state) is Stopped and copier.has_untold_gaps
     assert copier.handle(Acked(second.token, 10, 0.0)) == ()
     assert gaps(copier.handle(Acked(third.token, 20, 0.0))) == [("truncated", 29, 25)]
     assert not copier.has_untold_gaps and copier.position.source_offset == 30
@@ -74,7 +74,7 @@ def test_unknown_outcomes_are_looked_up_before_the_gap_is_reported(stored: int) 
     effects = copier.handle(Reconciled(NEWER, Position(stored, target_offset=stored)))
     assert gaps(effects) == [("truncated", 29, min(stored, 25))]
     assert Need.STORE_POSITION in effects, "it names who may write from now on"
-    assert (type(copier.state), copier.identity, copier.position.source_offset) == (Stalled, NEWER, stored)
+    assert (type(copier.state), copier.identity, copier.position.source_offset) == (Stopped, NEWER, stored)
     assert not copier.is_unsettled
 
 
@@ -87,7 +87,7 @@ def test_a_gap_found_during_the_lookup_of_a_previous_incarnation_waits_for_its_e
 def test_a_gap_that_a_previous_incarnation_reported_is_reported_at_once() -> None:
     copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
     assert gaps(copier.handle(UnexpectedMet("somebody", is_known=True))) == [("foreign-records", None, 10)]
-    assert type(copier.state) is Stalled and not copier.has_untold_gaps
+    assert type(copier.state) is Stopped and not copier.has_untold_gaps
 
 
 def test_where_what_was_copied_is_rewritten_it_goes_on_at_the_first_of_those() -> None:

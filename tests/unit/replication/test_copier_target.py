@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.records.status_record import GapKind
+from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import (
     Acked,
@@ -24,7 +24,7 @@ from mm2py.replication.copying.events import (
     Tick,
 )
 from mm2py.replication.copying.in_flight import Sending
-from mm2py.replication.copying.states import Stalled
+from mm2py.replication.copying.states import Stopped
 from mm2py.replication.planning.steps import Outgoing, Plan
 from mm2py.replication.positions import Position
 
@@ -109,7 +109,7 @@ def test_an_end_that_is_too_low_stops_the_partition_with_a_gap() -> None:
     assert send(copier) == [], "nothing while it is looked at once more"
     (gap,) = copier.handle(TargetLost(2, 1))
     assert isinstance(gap, GapFound) and gap.kind is GapKind.TARGET_TRUNCATED
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     assert send(copier) == []
 
 
@@ -117,7 +117,7 @@ def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
     copier = copying(3)
     sending, *others = send(copier)
     effects = copier.handle(Acked(sending.token, 2, 0.0))
-    assert type(copier.state) is Stalled
+    assert type(copier.state) is Stopped
     for at, other in enumerate(others, start=3):
         assert not effects, "it is said once it is known where the partition stands"
         effects = copier.handle(Acked(other.token, at, 0.0))

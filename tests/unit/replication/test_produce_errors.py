@@ -9,14 +9,16 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mm2py.kafka.error_codes import name_of
-from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, RESUME_PAUSES_S
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
 from mm2py.replication.copying.in_flight import Sending
-from mm2py.replication.copying.states import Reconciling, Stalled, Storing, Waiting
-from mm2py.replication.errors import (
+from mm2py.replication.copying.states import Reconciling, Stopped, Storing, Waiting
+from mm2py.replication.partition_errors import (
+    BLOCKED_PAUSE_S,
+    DENIED_PAUSE_S,
     PRODUCE_ERRORS,
+    RESUME_PAUSES_S,
     ProduceError,
     ProduceReaction,
     Stored,
@@ -130,7 +132,7 @@ def test_a_batch_stored_behind_one_that_was_surely_refused_leaves_a_hole(
     copier.handle(Acked(third.token, 10, 0.0))
     leaves_hole = stored is Stored.NO and reaction not in FOR_GOOD
     otherwise = Reconciling if reaction in FOR_GOOD else Waiting
-    assert type(copier.state) is (Stalled if leaves_hole else otherwise)
+    assert type(copier.state) is (Stopped if leaves_hole else otherwise)
 
 
 @pytest.mark.parametrize("code", ALL)

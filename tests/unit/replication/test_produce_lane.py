@@ -15,7 +15,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
 from mm2py.replication.positions import Position
-from mm2py.replication.sending import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
+from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
 
 BROKER = BrokerId(1)
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")

@@ -33,8 +33,8 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.status_record import Done, Gap, GapKind
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
 from mm2py.status.printout import ROWS_MOST, object_of, text_of

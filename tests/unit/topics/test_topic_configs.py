@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from mm2py.topics.filters import ConfigPropertyFilter
 from mm2py.topics.topic_configs import (
     ConfigChange,
+    ConfigPropertyFilter,
     ConfigSource,
     TopicConfigEntry,
     Tried,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
 from mm2py.topics import filters
-from mm2py.topics.filters import ConfigPropertyFilter, PatternList, PatternTooSlow, TopicFilter
+from mm2py.topics.filters import PatternList, PatternTooSlow, TopicFilter
+from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 
 @pytest.mark.parametrize(

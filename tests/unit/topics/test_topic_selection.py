@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import ClusterAlias, Flow, TopicName
-from mm2py.topics.filters import ConfigPropertyFilter, TopicFilter, is_cycle, should_replicate
+from mm2py.topics.filters import TopicFilter, is_cycle, should_replicate
 from mm2py.topics.names import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
@@ -19,7 +19,7 @@ from mm2py.topics.names import (
     remote_name_problem,
     rings,
 )
-from mm2py.topics.topic_configs import ConfigSource, TopicConfigEntry, remote_topic_configs
+from mm2py.topics.topic_configs import ConfigPropertyFilter, ConfigSource, TopicConfigEntry, remote_topic_configs
 
 SOURCE, TARGET = ClusterAlias("source"), ClusterAlias("target")
 DOT = DefaultReplicationPolicy()

@@ -16,7 +16,7 @@ import pytest
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus, parse_flow
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
-from mm2py.worker.herder import DRAIN_MOST_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
+from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
 from tests.fakes.virtual_time import run_virtual
 
 AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
@@ -377,7 +377,7 @@ def test_one_that_cannot_drain_does_not_keep_the_others_from_it_and_the_exit_cod
 def test_a_drain_that_never_ends_is_given_up() -> None:
     """The target is gone and takes no positions: the operator's stop must not hang on it."""
     worker = Worker({AB: runs(AB, drain_takes_s=10**6), BA: runs(BA)})
-    assert worker.run(stop_at_s=5, limit_s=5 + DRAIN_MOST_S + 1) == 1
+    assert worker.run(stop_at_s=5, limit_s=5 + CONNECTOR_DRAIN_S + 1) == 1
     (failed,) = worker.events("drain.failed")
     assert failed["why"] == "not done within 40 s"
     assert worker.history[-2:] == ["A->B is cancelled", "B->A is cancelled"]
@@ -562,7 +562,7 @@ def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt()
 def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() -> None:
     worker = Worker({AB: runs(AB, drain_takes_s=10**6)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     worker.run(stop_at_s=60)
-    assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + DRAIN_MOST_S)]
+    assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + CONNECTOR_DRAIN_S)]
     assert worker.group is not None
     assert worker.group.left_outcome_unknown is True
 

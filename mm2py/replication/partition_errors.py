@@ -13,8 +13,15 @@ from typing import Final, NamedTuple
 
 from mm2py.kafka import error_codes
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, name_of
-from mm2py.kafka.errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S, Reaction, reaction_to
+from mm2py.kafka.errors import Reaction, reaction_to
 from mm2py.replication.copying.events import Need
+
+RESUME_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""How long a partition pauses after its first, second, ... failure in a row before it is read again."""
+DENIED_PAUSE_S: Final = 10.0
+"""The same while a right is missing."""
+BLOCKED_PAUSE_S: Final = 30.0
+"""The same while only an operator can help."""
 
 
 class FetchError(NamedTuple):

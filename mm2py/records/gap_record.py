@@ -22,7 +22,7 @@ _COMMAND: Final = "mm2py-command-"
 _ANSWER: Final = "mm2py-answer-"
 
 
-class MalformedStatus(ValueError):
+class MalformedGapRecord(ValueError):
     """A record under one of our keys is not what mm2py writes."""
 
 
@@ -143,10 +143,10 @@ class Answer:
         return f"{_ANSWER}{self.command_id}".encode()
 
 
-StatusRecord = Gap | Command | Answer
+GapLogRecord = Gap | Command | Answer
 
 
-def encode_value(record: StatusRecord) -> bytes:
+def encode_value(record: GapLogRecord) -> bytes:
     """Return the value; the key is the record's ``key``."""
     fields = {"mm2py": FORMAT_VERSION, **asdict(record)}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
@@ -157,11 +157,11 @@ def is_own_key(key: bytes | None) -> bool:
     return key is not None and key.startswith(OWN_PREFIX.encode())
 
 
-def decode(key: bytes, value: bytes) -> StatusRecord | None:
+def decode(key: bytes, value: bytes) -> GapLogRecord | None:
     """Return the record under one of our keys; None for a kind that only newer versions know.
 
     Raises:
-        MalformedStatus: mm2py does not write such a record, or its key belongs to another one.
+        MalformedGapRecord: mm2py does not write such a record, or its key belongs to another one.
     """
     try:
         name = key.decode()
@@ -175,13 +175,13 @@ def decode(key: bytes, value: bytes) -> StatusRecord | None:
             raise ValueError(f"format {fields['mm2py']}; this mm2py knows {FORMAT_VERSION}")
         record = _read(kind, fields)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MalformedStatus(f"key {key[:200]!r}, value {value[:200]!r}: {error}") from error
+        raise MalformedGapRecord(f"key {key[:200]!r}, value {value[:200]!r}: {error}") from error
     if record.key != key:
-        raise MalformedStatus(f"key {key[:200]!r} holds the record of {record.key[:200]!r}")
+        raise MalformedGapRecord(f"key {key[:200]!r} holds the record of {record.key[:200]!r}")
     return record
 
 
-def _read(kind: type[StatusRecord], fields: Mapping[str, Any]) -> StatusRecord:
+def _read(kind: type[GapLogRecord], fields: Mapping[str, Any]) -> GapLogRecord:
     return kind(**{name: _typed(name, expected, fields.get(name)) for name, expected in get_type_hints(kind).items()})
 
 
@@ -193,4 +193,4 @@ def _typed(name: str, expected: Any, value: Any) -> Any:
     return value
 
 
-_KINDS: Final[dict[str, type[StatusRecord]]] = {_GAP: Gap, _COMMAND: Command, _ANSWER: Answer}
+_KINDS: Final[dict[str, type[GapLogRecord]]] = {_GAP: Gap, _COMMAND: Command, _ANSWER: Answer}

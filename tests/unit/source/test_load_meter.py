@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.source.assignment import MEASURE_EVERY_S, SETTLED_S, Loads
+from connectors.source.assigned_partitions import MEASURE_EVERY_S, SETTLED_S, LoadMeter
 from mm2py.connector import parse_flow
 from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.member import LOADS_EVERY_S, _differs
@@ -60,8 +60,8 @@ class Told:
         self.known |= {key: of for key, of in said.items() if key in owned and _differs(self.known.get(key), of)}
 
 
-def loads_of(parts: dict[TopicPartition, Partition], told: Told) -> Loads:
-    return Loads(cast("Any", parts), cast("Any", told), VirtualClock())
+def loads_of(parts: dict[TopicPartition, Partition], told: Told) -> LoadMeter:
+    return LoadMeter(cast("Any", parts), cast("Any", told), VirtualClock())
 
 
 def test_a_partition_that_nobody_knows_is_measured_over_its_own_time() -> None:
@@ -168,7 +168,7 @@ class Planned:
         self.owners: dict[TopicPartition, str] = {("t", number): "w1" for number in range(partitions)}
         self.loads: dict[TopicPartition, float] = {}
         self.parts: dict[str, dict[TopicPartition, Partition]] = {}
-        self.measured: dict[str, tuple[Told, Loads]] = {}
+        self.measured: dict[str, tuple[Told, LoadMeter]] = {}
         self.moves = 0
         self.now_s = 0
         self.join("w1")

@@ -22,9 +22,9 @@ from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
-from mm2py.records.status_record import Answer, Command, Done, Gap
-from mm2py.replication.reading.compacted_topic import DamagedTopic
-from mm2py.replication.status_log import StatusLog
+from mm2py.records.gap_record import Answer, Command, Done, Gap
+from mm2py.replication.gap_log import GapLog
+from mm2py.replication.reading.internal_table import DamagedTopic
 from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 1.0
@@ -38,14 +38,14 @@ KEPT_MOST: Final = 10
 """So many gaps of a partition that do not wait for an operator are kept, the latest."""
 
 
-class KeptGaps:
+class StoredGaps:
     """A table of gaps, and the commands that speak of them. ``run`` keeps it in step with the status topic."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
         self._clock = context.clock
         self._log = context.log
-        self._status: StatusLog | None = None
+        self._status: GapLog | None = None
         self._gaps: dict[TopicPartition, dict[bytes, Gap]] = {}
         """The gaps of this incarnation and of previous ones; of each partition the latest last."""
         self._unwritten: dict[bytes, Gap] = {}
@@ -97,7 +97,7 @@ class KeptGaps:
     async def read_again(self, keys: Collection[TopicPartition]) -> None:
         """Read the gaps that previous owners of partitions have written. Nothing is known while there is no topic.
 
-        Raises: as ``StatusLog.read``.
+        Raises: as ``GapLog.read``.
         """
         if self._status is None:
             return
@@ -166,7 +166,7 @@ class KeptGaps:
                 async with asyncio.timeout(pause_s):
                     await (self._changed.wait() if self._status is not None else asyncio.Event().wait())
 
-    async def _make_again(self, status: StatusLog) -> None:
+    async def _make_again(self, status: GapLog) -> None:
         """Create the topic again after it was deleted, and have all that is known written to it."""
         self._log.error(
             "status.topic_gone",
@@ -235,7 +235,7 @@ class KeptGaps:
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
 
-    async def open(self) -> StatusLog:
+    async def open(self) -> GapLog:
         """Return the status topic, read to its end when it was opened.
 
         Raises:
@@ -253,7 +253,7 @@ class KeptGaps:
             timeout_ms=int(settings.target_request_timeout_s * 500),
             waits_for_topic=False,
         )
-        status = StatusLog(context.target.brokers, settings.status_topic, partitions, writer, self._clock)
+        status = GapLog(context.target.brokers, settings.status_topic, partitions, writer, self._clock)
         await status.read()
         for gap in reversed(status.gaps()):
             key = (gap.topic, gap.partition)
@@ -267,7 +267,7 @@ class KeptGaps:
         self._status = status
         return status
 
-    def _say_malformed(self, status: StatusLog) -> None:
+    def _say_malformed(self, status: GapLog) -> None:
         if status.malformed:
             records, first = len(status.malformed), status.malformed[0]
             status.malformed.clear()

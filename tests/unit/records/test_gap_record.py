@@ -6,21 +6,21 @@ import json
 
 import pytest
 
-from mm2py.records.status_record import (
+from mm2py.records.gap_record import (
     Answer,
     Command,
     Done,
     Gap,
     GapKind,
-    MalformedStatus,
-    StatusRecord,
+    GapLogRecord,
+    MalformedGapRecord,
     decode,
     encode_value,
     is_own_key,
 )
 
 GAP = Gap(GapKind.EXPIRED, "orders-2.x", 3, 10, 19, Done.STOPPED, 10, "source offsets 10 to 19 were deleted", 1_000)
-RECORDS: list[StatusRecord] = [
+RECORDS: list[GapLogRecord] = [
     GAP,
     Gap(GapKind.DELETED, "bestellungen-ä", 0, None, None, Done.KEPT, 7, "gone", 1_000),
     Command("c0ffee", "orders", 3, 10, 2_000),
@@ -29,7 +29,7 @@ RECORDS: list[StatusRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_is_read_back_as_it_was_written(record: StatusRecord) -> None:
+def test_a_record_is_read_back_as_it_was_written(record: GapLogRecord) -> None:
     assert decode(record.key, encode_value(record)) == record
 
 
@@ -65,7 +65,7 @@ def test_a_kind_of_record_that_only_younger_versions_know_is_passed_over() -> No
 
 def test_a_younger_format_is_not_guessed_at() -> None:
     fields = {**json.loads(encode_value(GAP)), "mm2py": 2}
-    with pytest.raises(MalformedStatus, match="format 2"):
+    with pytest.raises(MalformedGapRecord, match="format 2"):
         decode(GAP.key, json.dumps(fields).encode())
 
 
@@ -85,17 +85,17 @@ def test_a_younger_format_is_not_guessed_at() -> None:
 )
 def test_a_malformed_gap_is_reported(change: dict[str, object]) -> None:
     value = json.dumps({**json.loads(encode_value(GAP)), **change}).encode()
-    with pytest.raises(MalformedStatus):
+    with pytest.raises(MalformedGapRecord):
         decode(GAP.key, value)
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000], ids=range(7))
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_value_that_is_no_record_is_reported(record: StatusRecord, value: bytes) -> None:
-    with pytest.raises(MalformedStatus):
+def test_a_value_that_is_no_record_is_reported(record: GapLogRecord, value: bytes) -> None:
+    with pytest.raises(MalformedGapRecord):
         decode(record.key, value)
 
 
 def test_a_record_under_the_key_of_another_is_reported() -> None:
-    with pytest.raises(MalformedStatus, match="holds the record of"):
+    with pytest.raises(MalformedGapRecord, match="holds the record of"):
         decode(RECORDS[1].key, encode_value(GAP))

@@ -3,7 +3,7 @@
 In Connect a rebalance stops whole tasks, and a task that starts reads all its offsets. Here each partition moves by
 itself. The worker that gets it first reads the position that the previous owner stored (``AssignedPositions``). The
 worker that loses it releases it when all its requests are answered (``Releases``). How many bytes per second each
-partition carries decides where it goes (``Loads``); MM2 spreads partitions by their number.
+partition carries decides where it goes (``LoadMeter``); MM2 spreads partitions by their number.
 
 The story: a broker of the target freezes, and a worker joins. That broker leads one of the twenty partitions that move,
 and draining its partition takes half a minute. The nineteen others drain in milliseconds, and are released at once.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.copying.task import DRAIN_S, FINAL_POSITIONS_S, SourceTask
+from connectors.source.copying.task import FINAL_POSITIONS_S, PARTITIONS_DRAIN_S, SourceTask
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.recovery.previous_producers import PreviousProducers
@@ -116,7 +116,7 @@ class _Measured:
     """How many bytes of ``part`` had been copied at the last look."""
 
 
-class Loads:
+class LoadMeter:
     """Measures what each partition carries, in bytes per second, and tells the group.
 
     The story: one of two equal workers gives half of its partitions to a third one. If their loads started at zero,
@@ -244,7 +244,7 @@ class Releases:
         partitions = self._task.partitions.items()
         leaving = [part for key, part in partitions if part not in self._leaving and not self._ownership.may_copy(key)]
         if leaving:
-            until_s = self._clock.monotonic() + DRAIN_S
+            until_s = self._clock.monotonic() + PARTITIONS_DRAIN_S
             self._leaving.update({part: _Leaving(until_s) for part in leaving})
             self._restart_state.add(leaving)
             self._task.start_draining(leaving)

@@ -15,31 +15,31 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import NewRecord
-from mm2py.records.source_offset import partition_of
-from mm2py.records.status_record import (
+from mm2py.records.gap_record import (
     Answer,
     Command,
     Gap,
-    MalformedStatus,
-    StatusRecord,
+    GapLogRecord,
+    MalformedGapRecord,
     decode,
     encode_value,
     is_own_key,
 )
-from mm2py.replication.reading.compacted_topic import TopicTable
+from mm2py.records.source_offset import partition_of
+from mm2py.replication.reading.internal_table import TopicTable
 
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
 """After so long an answer is removed, read or not."""
 MALFORMED_KEPT_MOST: Final = 20
 
 
-class StatusTable(TopicTable):
+class GapTable(TopicTable):
     """The status topic of one flow. Reading it changes nothing on the cluster."""
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
         super().__init__()
         self.topic = topic
-        self.records: dict[bytes, StatusRecord] = {}
+        self.records: dict[bytes, GapLogRecord] = {}
         self.malformed: list[str] = []
         """The first records that could not be understood since this list was last emptied."""
         self.is_missing = False
@@ -106,7 +106,7 @@ class StatusTable(TopicTable):
             return
         try:
             record = decode(key, value)
-        except MalformedStatus as error:
+        except MalformedGapRecord as error:
             if len(self.malformed) < MALFORMED_KEPT_MOST:
                 self.malformed.append(str(error))
             return
@@ -114,7 +114,7 @@ class StatusTable(TopicTable):
             self.records[key] = record
 
 
-class StatusLog(StatusTable):
+class GapLog(GapTable):
     """The table of a flow that also writes to it."""
 
     def __init__(self, brokers: Brokers, topic: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
@@ -123,7 +123,7 @@ class StatusLog(StatusTable):
         self._writer = writer
         self._clock = clock
 
-    async def put(self, records: Iterable[StatusRecord]) -> None:
+    async def put(self, records: Iterable[GapLogRecord]) -> None:
         """Write records. Return when the target has acknowledged all.
 
         Raises: as ``TopicWriter.write``.

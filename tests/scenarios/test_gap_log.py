@@ -15,8 +15,8 @@ from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.records.status_record import Answer, Command, Done, Gap, GapKind
-from mm2py.replication.status_log import ANSWERS_KEPT_MS, StatusLog, StatusTable
+from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind
+from mm2py.replication.gap_log import ANSWERS_KEPT_MS, GapLog, GapTable
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
@@ -70,7 +70,7 @@ class LostThenDenied:
         return reply
 
 
-async def log_of(world: World, *, through: Callable[[Brokers], object] | None = None) -> StatusLog:
+async def log_of(world: World, *, through: Callable[[Brokers], object] | None = None) -> GapLog:
     incarnation = Incarnation(
         world.target,
         lambda number: f"mm2py-test-{number}",
@@ -82,7 +82,7 @@ async def log_of(world: World, *, through: Callable[[Brokers], object] | None = 
     await incarnation.start()
     brokers = world.target if through is None else cast("Brokers", through(world.target))
     writer = TopicWriter(brokers, TOPIC, incarnation, rng=random.Random(1), timeout_ms=1_000)
-    return StatusLog(world.target, TOPIC, 5, writer, world.clock)
+    return GapLog(world.target, TOPIC, 5, writer, world.clock)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -92,7 +92,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 def test_a_follower_reads_new_records_once() -> None:
     async def scenario() -> None:
         world = world_with_topic()
-        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        log, reader = await log_of(world), GapTable(world.target, TOPIC)
         assert await reader.read() == 0
         await log.put([GAP])
         assert (await reader.read(), reader.gaps()) == (1, [GAP])
@@ -106,7 +106,7 @@ def test_a_follower_reads_new_records_once() -> None:
 def test_a_command_ends_with_its_answer() -> None:
     async def scenario() -> None:
         world = world_with_topic()
-        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        log, reader = await log_of(world), GapTable(world.target, TOPIC)
         await log.put([COMMAND])
         await log.answer({COMMAND: Answer(COMMAND.command_id, True, "resumed", 3)})
         await reader.read()
@@ -127,7 +127,7 @@ def test_answers_are_forgotten_after_a_day() -> None:
         await log.put([old, young, GAP])
         assert log.old_answers() == [old.key]
         await log.remove(log.old_answers())
-        reader = StatusTable(world.target, TOPIC)
+        reader = GapTable(world.target, TOPIC)
         await reader.read()
         assert set(reader.records) == {young.key, GAP.key}
 
@@ -140,7 +140,7 @@ def test_a_recreated_status_topic_is_read_from_its_start(records: int) -> None:
 
     async def scenario() -> None:
         world = world_with_topic()
-        log, reader = await log_of(world), StatusTable(world.target, TOPIC)
+        log, reader = await log_of(world), GapTable(world.target, TOPIC)
         await log.put([Gap(GapKind.EXPIRED, "old", number, 0, 1, Done.KEPT, 0, "", 1) for number in range(10)])
         await reader.read()
         world.target.recreate_topic(TOPIC)
@@ -160,7 +160,7 @@ def test_a_recreated_status_topic_is_read_from_its_start(records: int) -> None:
 def test_a_missing_status_topic_is_empty_and_looked_up_again() -> None:
     async def scenario() -> None:
         world = World(2)
-        reader = StatusTable(world.target, TOPIC)
+        reader = GapTable(world.target, TOPIC)
         assert (await reader.read(), reader.is_missing, reader.partitions) == (0, True, 0)
         world.target.create_topic(TOPIC, 5, {"cleanup.policy": "compact"})
         await (await log_of(world)).put([GAP])
@@ -174,7 +174,7 @@ def test_a_cancelled_write_of_unknown_outcome_suppresses_no_later_record() -> No
 
     async def scenario() -> None:
         world = world_with_topic()
-        log, reader = await log_of(world, through=AnswerLost), StatusTable(world.target, TOPIC)
+        log, reader = await log_of(world, through=AnswerLost), GapTable(world.target, TOPIC)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(15):
                 await log.put([GAP])
@@ -189,7 +189,7 @@ def test_a_cancelled_write_of_unknown_outcome_suppresses_no_later_record() -> No
 def test_a_refused_write_of_unknown_outcome_suppresses_no_later_record() -> None:
     async def scenario() -> None:
         world = world_with_topic()
-        log, reader = await log_of(world, through=LostThenDenied), StatusTable(world.target, TOPIC)
+        log, reader = await log_of(world, through=LostThenDenied), GapTable(world.target, TOPIC)
         with pytest.raises(BrokerRefused, match="TOPIC_AUTHORIZATION_FAILED"):
             await log.put([GAP])
         later = replace(GAP, done=Done.ACCEPTED)
