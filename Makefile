@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate mutants constraints clean
+.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate mutants constraints clean
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -100,6 +100,10 @@ test-unit-3.13: venv ## the unit tests on Python 3.13 as well, where it is insta
 	else \
 	  echo "No python3.13 with its venv module here: the unit tests do not run on it."; \
 	fi
+
+test-slow: venv jars ## the tests that `make test` leaves out because they take long, half an hour (ARGS="-k repack")
+	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
+	  $(PYTEST) tests/unit tests/cluster tests/parity -m "slow and not compat" -o timeout=1800 $(ARGS)
 
 lint: venv ## style, types, and which package may import which
 	$(PY) -m ruff check .

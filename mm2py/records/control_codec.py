@@ -295,4 +295,4 @@ _OPTIONAL: Final = {
     kind: frozenset(one.name for one in dataclasses.fields(kind) if one.default is not one.default_factory)
     for kind in _LAYOUT
 }
-"""The fields that have a default."""
+"""The fields that have a default: of the others both are ``MISSING``."""

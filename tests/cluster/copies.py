@@ -43,6 +43,7 @@ _MOVING: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,  # "No leaders found"
     }
 )
 T = TypeVar("T")

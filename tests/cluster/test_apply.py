@@ -8,6 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
@@ -142,12 +145,19 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
         assert values(target_cluster, f"{alias}.{topic}") == [b"%d" % number for number in range(20)]
 
 
-def test_a_bad_file_and_a_cluster_that_is_not_there_are_named(tmp_path: Path) -> None:
+NOBODY: Final = "127.0.0.1:1"
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mm2.properties"
-    good = one_way_properties("127.0.0.1:1", "127.0.0.1:1")
+    good = one_way_properties(NOBODY, NOBODY)
     code, out, err = run_apply(file, {**good, "A->B.topics": "("})
     assert (code, out) == (2, "")
     assert "A->B.topics" in err
-    code, out, err = run_apply(file, good)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    code, out, err = run_apply(tmp_path / "mm2.properties", one_way_properties(NOBODY, NOBODY))
     assert (code, out) == (1, "")
     assert "A->B: B does not answer: reading mm2-configs.A.internal took more than 30 s." in err

@@ -111,7 +111,9 @@ FAULTS: dict[str, tuple[int, Callable[[KafkaCluster], None]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[pytest.mark.slow] if "restarts" in fault else []) for fault in FAULTS]
+)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
     pair: tuple[KafkaCluster, KafkaCluster], run: Mm2py, fault: str
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
     loads.assert_copied(target, run, max_rewinds=0)
 
 
+@pytest.mark.slow
 def test_a_target_broker_that_freezes_for_a_while_costs_no_record(
     pair: tuple[KafkaCluster, KafkaCluster], run: Mm2py
 ) -> None:
@@ -190,6 +193,7 @@ def _shake(
         assert not run.events("flow.crashed")
 
 
+@pytest.mark.slow
 def test_leaders_that_move_and_brokers_that_restart_change_no_order(
     source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
 ) -> None:

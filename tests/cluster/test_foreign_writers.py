@@ -115,8 +115,12 @@ def test_copied_records_stay_in_order_once_each_with_foreign_ones_between_them_w
 
 @pytest.mark.parametrize(
     "ended_by",
-    [None, Mm2py.terminate, Mm2py.kill],
-    ids=["beside a life", "behind a stopped one", "behind a killed one"],
+    [
+        None,
+        pytest.param(Mm2py.terminate, marks=pytest.mark.slow),
+        pytest.param(Mm2py.kill, marks=pytest.mark.slow),
+    ],
+    ids=["beside an incarnation", "behind a stopped one", "behind a killed one"],
 )
 def test_under_exactly_once_a_foreign_writer_stops_the_partition_until_an_operator_accepts(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster, ended_by: Callable[[Mm2py], object] | None

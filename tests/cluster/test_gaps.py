@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from deploy.local.kafka import KafkaCluster
@@ -52,6 +53,7 @@ def test_deleted_records_are_a_gap_that_copying_goes_on_behind(
         assert run.gaps() == (0, [])
 
 
+@pytest.mark.slow
 def test_a_topic_made_anew_stops_and_goes_on_when_its_gap_is_accepted(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:

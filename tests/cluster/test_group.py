@@ -227,6 +227,7 @@ def test_a_lone_worker_that_was_killed_goes_on_after_its_session_time_out(
     group.assert_steady()
 
 
+@pytest.mark.slow
 def test_all_workers_restarted_in_turn_and_stopped_at_once_cost_no_fence(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
@@ -322,6 +323,7 @@ def test_new_topics_and_partitions_are_shared_by_all_workers(
     group.assert_steady()
 
 
+@pytest.mark.slow
 def test_a_control_log_that_is_away_for_long_is_nobodys_silence(
     source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
 ) -> None:

@@ -136,7 +136,7 @@ def _killed(broker: Broker) -> Iterator[None]:
 BREAKS: dict[str, Callable[[Broker], AbstractContextManager[None]]] = {"frozen": _frozen, "killed": _killed}
 
 
-@pytest.mark.parametrize("how", BREAKS)
+@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.slow), "killed"])
 def test_a_broken_source_leader_holds_up_no_other_partition(
     three_node_cluster: KafkaCluster, target_cluster: KafkaCluster, how: str
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_broken_source_leader_holds_up_no_other_partition(
         assert run.terminate() == 0
 
 
-@pytest.mark.parametrize("how", BREAKS)
+@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.slow), "killed"])
 def test_a_broken_target_leader_holds_up_no_other_partition(
     source_cluster: KafkaCluster, three_node_cluster: KafkaCluster, how: str
 ) -> None:

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.config.settings import GroupSettings
@@ -99,6 +101,7 @@ async def until(reached: Callable[[], bool], log_text: io.StringIO) -> float:
     return time.monotonic() - begun_s
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere_whoever_it_was(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
@@ -138,6 +139,7 @@ def test_refused_records_are_kept_whole_the_others_arrive_in_order_and_a_replay_
     assert len(values(target_cluster, remote)) == 201
 
 
+@pytest.mark.slow
 def test_a_worker_killed_at_a_refused_record_goes_on_and_loses_nothing(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_backlog_of_small_batches_is_repacked_or_passed_as_the_lists_say(
         assert first == second
 
 
+@pytest.mark.slow
 def test_stops_and_other_modes_under_load_repeat_nothing(pair: tuple[KafkaCluster, KafkaCluster]) -> None:
     """Drained restarts, each with another mode, while producers go on."""
     source, target = pair
@@ -152,6 +153,7 @@ def test_stops_and_other_modes_under_load_repeat_nothing(pair: tuple[KafkaCluste
         assert not [event for event in run.events("partitions.reconciled") if "why" in event]
 
 
+@pytest.mark.slow
 def test_kills_and_a_target_that_goes_and_comes_back_lose_and_reorder_nothing(
     pair: tuple[KafkaCluster, KafkaCluster],
 ) -> None:
@@ -206,6 +208,7 @@ def test_transactions_are_repacked_without_those_that_were_aborted(pair: tuple[K
     assert after < before / 2
 
 
+@pytest.mark.slow
 def test_a_topic_that_the_cleaner_goes_over_is_repacked_across_what_it_leaves(
     pair: tuple[KafkaCluster, KafkaCluster],
 ) -> None:

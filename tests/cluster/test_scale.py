@@ -51,6 +51,7 @@ def _wait_for_records(run: Mm2py, target: KafkaCluster, remote: str, partitions:
     run.wait_until(there, f"{records:,} records are copied", deadline_s=120)
 
 
+@pytest.mark.slow
 def test_a_million_records_in_200_partitions_are_copied_exactly(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:

@@ -8,6 +8,8 @@ import time
 import uuid
 from collections.abc import Callable
 
+import pytest
+
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.kafka.cluster import Cluster, fetch_metadata
@@ -40,6 +42,7 @@ async def begin(cluster: Cluster, transactional_id: str) -> OwnProducer:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_read_their_markers(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:

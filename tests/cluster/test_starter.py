@@ -157,6 +157,7 @@ def test_a_frozen_node_can_be_stopped(make_cluster: MakeCluster) -> None:
     assert not broker.alive
 
 
+@pytest.mark.slow
 def test_three_nodes_go_on_when_one_is_killed_and_take_it_back(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(nodes=3)
     assert len(cluster.bootstrap.split(",")) == 3

@@ -307,6 +307,7 @@ def test_of_many_candidates_one_leads_and_each_is_elected_in_its_turn(one_server
     run(story())
 
 
+@pytest.mark.slow
 def test_three_servers_outlive_the_loss_of_each() -> None:
     with ZooKeeperEnsemble() as ensemble:
         connect = chroot_on(ensemble, "three")

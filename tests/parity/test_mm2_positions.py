@@ -150,6 +150,7 @@ def test_a_flow_goes_from_mirrormaker_2_to_mm2py_and_back_and_nothing_is_repeate
     )
 
 
+@pytest.mark.slow
 def test_what_a_killed_mirrormaker_2_copied_behind_its_last_positions_is_not_copied_again(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
-from mm2py.topics import filters
+from mm2py.topics import filters, topic_configs
 from mm2py.topics.filters import NotTranslatable, TopicFilter, WhyNot, compile_java, should_replicate
 from mm2py.topics.names import ReplicationPolicy, is_own_topic, make_policy
 from mm2py.topics.topic_configs import (
@@ -319,7 +319,7 @@ def test_policies_say_of_every_name_what_mm2s_say(
         (
             "DefaultConfigPropertyFilter",
             "CONFIG_PROPERTIES_EXCLUDE_DEFAULT",
-            filters.DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
+            topic_configs.DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
         ),
     ],
 )

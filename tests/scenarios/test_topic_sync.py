@@ -305,7 +305,7 @@ def test_settings_that_may_not_be_read_are_logged_once_even_if_both_sides_have_o
 
 def test_a_dry_run_names_every_topic_and_a_right_missing_for_all_of_them_does_not_flood_the_log() -> None:
     async def scenario(**extra: str) -> None:
-        names = [f"t{number:02}" for number in range(60)]
+        names = [f"t{number:02}" for number in range(24)]
         world = world_with(*names, **extra)
         async with world.worker():
             await world.copied({name: f"A.{name}" for name in names})
@@ -313,10 +313,10 @@ def test_a_dry_run_names_every_topic_and_a_right_missing_for_all_of_them_does_no
             world.target.denied_configs = {f"A.{name}" for name in names}
             for name in names:
                 world.source.configure_topic(name, {"retention.ms": "1000000"})
-            await asyncio.sleep(10 * MINUTE_S)
+            await asyncio.sleep(3 * MINUTE_S)
             said = lines(world, "topic_configs.would_change" if extra else "topic_configs.denied")
             assert len(said) == 21
-            assert "topics=40" in said[-1]
+            assert "topics=4" in said[-1]
             assert [name for name in names if not any(re.search(rf"\bA\.{name}\b", line) for line in said)] == []
             assert ("sync.topic.configs.dry.run=true" if extra else "Grant ALTER_CONFIGS on them on B.") in said[-1]
 

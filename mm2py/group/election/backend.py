@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import random
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from structlog.typing import FilteringBoundLogger
 
@@ -95,8 +95,24 @@ def make_backend(
     Raises:
         GroupRefused: this worker cannot use that backend; the error names the way out.
     """
-    if group.election == "log":
-        return LogElection()
+    match group.election:
+        case "log":
+            return LogElection()
+        case "zookeeper":
+            return _zookeeper(group, cluster_id=cluster_id, worker=worker, clock=clock, rng=rng, log=log)
+        case _:
+            assert_never(group.election)
+
+
+def _zookeeper(
+    group: GroupSettings,
+    *,
+    cluster_id: str | None,
+    worker: str,
+    clock: Clock,
+    rng: random.Random,
+    log: FilteringBoundLogger,
+) -> ElectionBackend:
     if cluster_id is None:
         raise GroupRefused(
             f"{group.target} has no cluster id, by which workers would find each other in ZooKeeper.",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
-from mm2py.topics import filters
+from mm2py.topics import filters, topic_configs
 from mm2py.topics.filters import PatternList, PatternTooSlow, TopicFilter
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
@@ -65,7 +65,7 @@ def test_default_topic_lists_are_those_of_kafka_4_3(name: str, passes: bool) -> 
 
 def test_default_excluded_settings_are_those_of_kafka_4_3() -> None:
     settings = ConfigPropertyFilter()
-    assert not any(settings.should_replicate(name) for name in filters.DEFAULT_CONFIG_PROPERTIES_EXCLUDE)
+    assert not any(settings.should_replicate(name) for name in topic_configs.DEFAULT_CONFIG_PROPERTIES_EXCLUDE)
     assert settings.should_replicate("retention.ms")
     assert not settings.should_replicate("message.timestamp.after.max.ms")  # which it means by its broker's name
     assert ConfigPropertyFilter(exclude=()).should_replicate("min.insync.replicas")
