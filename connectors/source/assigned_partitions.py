@@ -102,7 +102,7 @@ MEASURE_EVERY_S: Final = 5.0
 HALF_LIFE_S: Final = 30.0
 """After so long a burst counts half: partitions are not to move with every wave."""
 SETTLED_S: Final = HALF_LIFE_S / math.log(2)
-"""The sum of all weights when a partition has been measured for ever, in seconds."""
+"""The limit of the summed weights after a long time, in seconds."""
 
 
 @dataclass(slots=True)

@@ -229,7 +229,7 @@ class SourceConnector:
                 backoff.reset()
                 self._state.run()
             except KafkaError as error:
-                if not error.worth_asking_again:
+                if not error.may_be_mended:
                     raise
                 self._state.metadata_wanted.set()
                 self._state.show_waiting(str(error))

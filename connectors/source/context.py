@@ -20,7 +20,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
 from mm2py.group.ownership import Ownership
 from mm2py.kafka import internal_topic
-from mm2py.kafka.cluster import WAITING_REPORT_S, until_answered
+from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -106,18 +106,16 @@ class FlowContext:
         """Repeat a question until it is answered, and log every few seconds that it is not. Raises: KafkaError; one
         that no retry mends."""
 
-        async def shown() -> T:
-            try:
-                return await ask()
-            except KafkaError as error:
-                if error.retriable:
-                    self.state.show_waiting(f"{what}: {error}")
-                raise
-
         def report(error: KafkaError) -> None:
             self.log.warning("flow.waiting", doing=what, why=str(error))
 
-        return await until_answered(shown, report, clock=self.clock, rng=self.rng)
+        said = now_and_then(report, self.clock)
+
+        def on_error(error: KafkaError) -> None:
+            self.state.show_waiting(f"{what}: {error}")
+            said(error)
+
+        return await until_answered(ask, rng=self.rng, on_error=on_error)
 
     async def accompany(self, work: Coroutine[Any, Any, T], what: str, why: str) -> T:
         """Wait for work that may take any time; log every few seconds that it is under way, and ``why``."""

@@ -156,7 +156,7 @@ class StoredGaps:
                 trouble.note(why, at_once=True)
                 pause_s = AGAIN_MOST_S
             except KafkaError as error:
-                if not error.worth_asking_again:
+                if not error.may_be_mended:
                     raise
                 if isinstance(error, BrokerRefused):  # a target that does not answer is reported elsewhere
                     trouble.note(error)
@@ -179,7 +179,7 @@ class StoredGaps:
                 await self._make_topic()
                 await status.read()
             except KafkaError as error:
-                if not error.worth_asking_again:
+                if not error.may_be_mended:
                     raise
             await asyncio.sleep(POLL_S if status.is_missing else 0)
         self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}

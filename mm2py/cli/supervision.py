@@ -15,10 +15,10 @@ from mm2py.kafka.errors import Backoff
 
 DRAINED: Final = 0
 NOTHING_LEFT: Final = 1
-"""How a worker ends that has no flow left it may run, and a parent of which not all workers drained."""
+"""Exit code of a worker without a flow that it may run, and of a parent whose workers did not all drain."""
 REFUSED: Final = 2
-"""How a worker ends whose file or arguments are wrong. At its first start that is final: another start would read the
-same. Later the file has changed, and may be half-saved; so it is tried again."""
+"""Exit code of a worker whose file or arguments are wrong. At its first start that is final: another start would read
+the same. Later the file has changed, and may be half-saved; so it is tried again."""
 INTERRUPTED: Final = 130
 HEALTHY_AFTER_S: Final = 120.0
 """A worker that has run for so long is started again after a short pause, however often it died before."""

@@ -48,7 +48,7 @@ from mm2py.kafka.errors import Backoff
 WORKERS_MOST: Final = 256
 WORKER_DRAIN_S: Final = 60.0
 """A worker gives up draining on its own after 40 seconds; one that has not ended by now hangs, and is killed."""
-UNDRAINED: Final = "the next start looks up what they have copied, and goes on behind it"
+UNDRAINED: Final = "the next start looks up what they have copied, and continues after it"
 APPLY_OPTION: Final = "--apply"
 OPTION: Final = "--workers"
 NUMBER_OPTION: Final = "--worker-number"

@@ -38,14 +38,13 @@ from mm2py.config.settings import (
     FlowSettings,
     HeartbeatSettings,
     Key,
-    SourcePolicy,
     Status,
-    TargetPolicy,
     java_trim,
 )
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.key_material import Security
+from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, TopicFilter
 from mm2py.topics.names import ReplicationPolicy, make_policy, rings

@@ -60,7 +60,7 @@ def listed_flows(flows: Sequence[Flow]) -> str:
 
 
 def line_of(text: str) -> int:
-    """Order by the line that is spoken of; what speaks of many comes last."""
+    """Sort key: the line that a problem names; problems without one come last."""
     line = text.removeprefix("line ").partition(":")[0]
     return int(line) if text.startswith("line ") and line.isdecimal() else 2**31
 

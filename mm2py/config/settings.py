@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka.security.key_material import PLAINTEXT, Security, TlsSettings
+from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
 from mm2py.topics.filters import CopyModes, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
@@ -163,7 +164,7 @@ class Ensemble:
 
 
 def ensemble(text: str) -> Ensemble:
-    """``host:port,host:port/chroot``: addresses, and once behind the last of them a node to stay below."""
+    """``host:port,host:port/chroot``: addresses; after the last one an optional chroot."""
     servers, slash, chroot = java_trim(text).partition("/")
     if "," in chroot:
         raise BadValue("wrong: the chroot stands once, behind the last server, as in h1:2181,h2:2181/chroot")
@@ -253,8 +254,6 @@ def refused(names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[An
     return [Key(name, string, None, Status.REFUSED, note, agrees) for name in names.split()]
 
 
-SourcePolicy = Literal["stop", "continue", "restart"]
-TargetPolicy = Literal["stop", "recopy"]
 Election = Literal["log", "zookeeper"]
 ExactlyOnce = Literal["disabled", "preparing", "enabled"]
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from mm2py.connector import Flow, Kind
 from mm2py.group.assignor import Piece, assign, steady_load
-from mm2py.group.election.backend import CandidateState
+from mm2py.group.election_backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
-    NOBODY,
+    UNASSIGNED,
     Assigned,
     Claim,
     ControlRecord,
@@ -163,10 +163,10 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
         before = measured if last is None else last.loads.get(bundle, measured)
         loads[bundle] = steady_load(before, measured) if balances else before
     owners = _assign(view, bundles, loads, keeps=keeps)
-    moves = {task: NOBODY for task, owned in view.owners.items() if owned.member and not view.is_wanted(task)}
+    moves = {task: UNASSIGNED for task, owned in view.owners.items() if owned.member and not view.is_wanted(task)}
     for bundle, tasks in bundles.items():
-        to = owners.get(bundle, NOBODY)
-        moves.update({task: to for task in tasks if (view.owner(task) or NOBODY) != to})
+        to = owners.get(bundle, UNASSIGNED)
+        moves.update({task: to for task in tasks if (view.owner(task) or UNASSIGNED) != to})
     published = _in_parts(view, me, moves) if moves else []
     plan = Planned(
         view.leader_epoch,

@@ -22,11 +22,11 @@ from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Flow, Kind, Side
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
-from mm2py.group.election.backend import make_backend
+from mm2py.group.election_backend import make_backend
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
-from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.cluster import reach
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
@@ -231,20 +231,10 @@ class Group:
         return TaskName(first, Kind.SOURCE, settings.remote_topic(task.topic), task.partition)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer. Without one no flow even asks its source, so it is logged at once."""
+        """Without an answer no flow even asks its source."""
         log = self._log.bind(cluster=self._target.alias, role="target")
-        waiting = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
-        reported = False
-
-        def report(error: KafkaError) -> None:
-            nonlocal reported
-            reported = True
-            log.warning("cluster.unreachable", flows=waiting, why=str(error))
-
+        flows = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
         try:
-            answer = await until_answered(ask, report, clock=self._clock, rng=self._rng, report_after_s=0)
+            return await reach(ask, log, clock=self._clock, rng=self._rng, flows=flows)
         except KafkaError as error:
             raise GroupRefused(error.what, remedy=error.remedy) from error
-        if reported:
-            log.info("cluster.reached")
-        return answer

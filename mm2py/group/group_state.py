@@ -280,7 +280,7 @@ class GroupState:
         self.loads: dict[TaskName, int] = {}
         """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
         self.to_fence: dict[MemberId, dict[int, Writer]] = {}
-        """Members that were evicted or left in doubt, with their producers, until all of these are fenced."""
+        """Members that were evicted, or left with an unknown outcome: their producers, until all of them are fenced."""
         self.gone: dict[MemberId, int] = {}
         """Members that were fenced whole or left drained, and since when; oldest first."""
         self.drained: dict[MemberId, None] = {}

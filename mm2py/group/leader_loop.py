@@ -23,7 +23,7 @@ from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error, for_each
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election.backend import Candidate, CandidateState
+from mm2py.group.election_backend import Candidate, CandidateState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused
@@ -82,7 +82,7 @@ class Outcome:
 
 
 class EvictedWriters:
-    """Shuts producers out of the internal topics of their flows."""
+    """Fences producers in the internal topics of their flows."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class EvictedWriters:
         """Kept over attempts: an epoch that was raised need not be raised again."""
 
     async def fence(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
-        """Shut producers out; returns when that is proven for all that can be, however long it takes.
+        """Fence producers; returns when that is proven for all that can be fenced, however long it takes.
 
         Args:
             told: by producer id, to what epoch another leader has raised it already.

@@ -16,7 +16,7 @@ from typing import Final
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
-from mm2py.group.election.backend import Candidate, ElectionBackend
+from mm2py.group.election_backend import Candidate, ElectionBackend
 from mm2py.group.group_state import GroupRefused, refusal
 from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (
@@ -82,7 +82,7 @@ class MemberEvicted(Mm2Error):
 
     def __init__(self) -> None:
         super().__init__(
-            "It was silent for longer than its session time-out, and the others go on without it.",
+            "Its session has expired, and the group has evicted it.",
             remedy="It joins again, with another id. If this happens often, look at its load and its network.",
         )
 

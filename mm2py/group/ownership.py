@@ -7,12 +7,13 @@ starts, and restarts for each change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mm2py.connector import Flow, Kind
 from mm2py.group.membership import View
+from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
 from mm2py.records.control_record import Listed, Released, TaskName, TopicClaim, Writer, Writes
@@ -60,8 +61,8 @@ class Ownership:
         self._flow = flow
         self._group = group
         self._coordinator_task = TaskName(flow, Kind.SOURCE)
-        self._fates = KnownProducers()
-        self._fates_of: tuple[object, ...] = ()
+        self._known = KnownProducers()
+        self._known_at: tuple[object, ...] = ()
 
     @property
     def is_coordinator(self) -> bool:
@@ -117,11 +118,11 @@ class Ownership:
         """As of now. Made again only when something changed: each of 50,000 positions asks for it."""
         view = self._member.view
         now = view, view.member_changes, view.other_changes
-        if now != self._fates_of:
-            self._fates_of, self._fates = now, self._find_fates(view)
-        return self._fates
+        if now != self._known_at:
+            self._known_at, self._known = now, self._find_known(view)
+        return self._known
 
-    def _find_fates(self, view: View) -> KnownProducers:
+    def _find_known(self, view: View) -> KnownProducers:
         writers = [writer for member in view.members.values() for writer in member.writers.values()]
         former = {producer_id for producer_id, (writer, _) in view.retired.items() if writer.flow == self._flow}
         out = {producer_id for writers_of_one in view.to_fence.values() for producer_id in writers_of_one}
@@ -183,7 +184,7 @@ class Ownership:
                         source_cluster if self.source_cluster is None else None,
                         {topic: claims[topic] for topic, _ in part if topic in claims},
                     )
-                    for part in _chunks(sorted(news.items()), LISTED_A_RECORD)
+                    for part in chunks(sorted(news.items()), LISTED_A_RECORD)
                 ]
             )
 
@@ -200,7 +201,7 @@ class Ownership:
         if tasks:
             me, generation = self._member.id, self._member.view.generation
             await self._member.say(
-                [Released(me, generation, frozenset(part)) for part in _chunks(tasks, RELEASED_A_RECORD)]
+                [Released(me, generation, frozenset(part)) for part in chunks(tasks, RELEASED_A_RECORD)]
             )
 
     async def announce(self, identity: ProducerIdentity) -> None:
@@ -232,8 +233,3 @@ class Ownership:
 
     def _task(self, key: TopicPartition) -> TaskName:
         return TaskName(self._flow, Kind.SOURCE, *key)
-
-
-def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
-    for at in range(0, len(items), size):
-        yield items[at : at + size]

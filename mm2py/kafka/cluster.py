@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kio.schema.types import TopicName
 from kio.static.protocol import Payload
+from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.kafka import messages
@@ -98,32 +99,70 @@ async def fetch_metadata(
 
 
 async def until_answered(
-    ask: Callable[[], Awaitable[T]],
-    report: Callable[[KafkaError], None],
-    *,
-    clock: Clock,
-    rng: random.Random,
-    report_after_s: float = WAITING_REPORT_S,
+    ask: Callable[[], Awaitable[T]], *, rng: random.Random, on_error: Callable[[KafkaError], None] = lambda _: None
 ) -> T:
     """Repeat a question, with pauses of up to 2 s, until it is answered.
 
     Args:
-        report: takes why there is no answer yet, after ``report_after_s`` and then every few seconds.
+        on_error: takes each error after which the question is repeated.
     Raises:
         KafkaError: one that no retry mends.
     """
     backoff = Backoff(rng, most_s=2.0)
-    report_at_s = clock.monotonic() + report_after_s
     while True:
         try:
             return await ask()
         except KafkaError as error:
             if not error.retriable:
                 raise
-            if clock.monotonic() >= report_at_s:
-                report_at_s = clock.monotonic() + WAITING_REPORT_S
-                report(error)
+            on_error(error)
         await asyncio.sleep(backoff.next_s())
+
+
+def now_and_then(
+    report: Callable[[KafkaError], None], clock: Clock, *, after_s: float = WAITING_REPORT_S
+) -> Callable[[KafkaError], None]:
+    """Return what passes an error to ``report`` after ``after_s``, and then every few seconds."""
+    due_s = clock.monotonic() + after_s
+
+    def on_error(error: KafkaError) -> None:
+        nonlocal due_s
+        if clock.monotonic() >= due_s:
+            due_s = clock.monotonic() + WAITING_REPORT_S
+            report(error)
+
+    return on_error
+
+
+async def reach(
+    ask: Callable[[], Awaitable[T]],
+    log: FilteringBoundLogger,
+    *,
+    clock: Clock,
+    rng: random.Random,
+    on_error: Callable[[KafkaError], None] = lambda _: None,
+    **waiting: str,
+) -> T:
+    """Ask a cluster until it answers. Log at once and then every few seconds that it does not, and when it does again.
+
+    Args:
+        log: bound to the cluster and its role.
+        waiting: what waits for the cluster, for the log.
+    Raises:
+        KafkaError: one that no retry mends.
+    """
+    reported = False
+
+    def report(error: KafkaError) -> None:
+        nonlocal reported
+        reported = True
+        on_error(error)
+        log.warning("cluster.unreachable", **waiting, why=str(error))
+
+    answer = await until_answered(ask, rng=rng, on_error=now_and_then(report, clock, after_s=0))
+    if reported:
+        log.info("cluster.reached")
+    return answer
 
 
 def _topic_metadata(topic: messages.MetadataResponseTopic) -> TopicMetadata:

@@ -97,8 +97,8 @@ class KafkaError(Mm2Error):
     """Base of the wire layer's errors. ``retriable``: the same request may succeed soon, without an operator."""
 
     @property
-    def worth_asking_again(self) -> bool:
-        """Whether what runs should go on and ask again later; else only a new beginning may help."""
+    def may_be_mended(self) -> bool:
+        """True: keep running and ask again later. False: only a restart can help."""
         return self.retriable
 
 
@@ -171,7 +171,7 @@ class ForeignCluster(KafkaError):
 class BrokerRefused(KafkaError):
     """A broker answered a request with an error code."""
 
-    worth_asking_again = True
+    may_be_mended = True
     """An operator may mend what no repetition does: grant a right, change a setting."""
 
     def __init__(self, what: str, code: int, *, remedy: str = "", message: str | None = None) -> None:

@@ -5,14 +5,14 @@ after ``producer.id.expiration.ms`` (docs/broker-facts.md#h4). The worker wakes,
 stored. Another story: a worker cannot reach the control log any more, but it reaches the partitions that it copies. The
 group evicts it and gives its partitions to another worker.
 
-So two limits count from the last beat that was acknowledged, on a clock that goes on while the machine sleeps:
+So two limits count from the last heartbeat that was acknowledged, on a clock that goes on while the machine sleeps:
 
-* After one session time-out requests wait. The next acknowledged beat lets them go on.
+* After one session time-out requests wait. The next acknowledged heartbeat lets them go on.
 * After a quarter of the producer expiry the incarnation ends. Nothing is sent under its ids any more.
 
 A fence is what safety rests on while the target remembers it. The first limit keeps an evicted worker from being fenced
 in the middle of a batch, the second one ends it before its fence can be forgotten. Connect's workers stop nothing when
-they lose their coordinator. Only the control log is written without a gate: its beats open the others.
+they lose their coordinator. Only the control log is written without a gate: its heartbeats open the others.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Gate:
 
         Args:
             producer_expiry_ms: the target's ``producer.id.expiration.ms``: it remembers a fence for so long.
-            session_timeout_s: of the member whose beats open the gate; closed until the first one. None: there is no
-                group, and the gate is open from the start.
+            session_timeout_s: of the member whose heartbeats open the gate; closed until the first one. None: there is
+                no group, and the gate is open from the start.
             on_wait: is called when a request begins to wait.
         """
         self._clock = clock
@@ -98,9 +98,9 @@ class Gate:
         self._renewed = asyncio.Event()
         self._ended = ""
         self.is_exempt = False
-        """This member is alone in its group and can be fenced, so it need not wait for beats. The story: one of three
-        brokers dies, and for nine seconds the control log takes nothing. No other member could declare a lone worker's
-        session expired. A worker that joins writes to the same log, and fences it first."""
+        """This member is alone in its group and can be fenced, so it need not wait for heartbeats. The story: one of
+        three brokers dies, and for nine seconds the control log takes nothing. No other member could declare a lone
+        worker's session expired. A worker that joins writes to the same log, and fences it first."""
         self.waits = 0
         """How many requests wait."""
 
@@ -117,13 +117,13 @@ class Gate:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether a beat sent within the last session time-out was acknowledged."""
+        """Whether a heartbeat sent within the last session time-out was acknowledged."""
         if not self._is_confirmed:
             return False
         return self._session_timeout_s is None or self._age_s() < self._session_timeout_s
 
     def renew(self, sent_at_s: float) -> None:
-        """A beat sent at ``sent_at_s`` (``Clock.boottime``) was acknowledged.
+        """A heartbeat sent at ``sent_at_s`` (``Clock.boottime``) was acknowledged.
 
         Its sending counts and not its answer: it was appended at some time in between.
 
@@ -144,9 +144,8 @@ class Gate:
             IncarnationEnded: it never will.
         """
         if not self._ended and self._age_s() > self._limit_s:
-            self.end(
-                f"the target has acknowledged no {'beat' if self.has_group else 'request'} for {self._age_s():.0f} s"
-            )
+            what = "heartbeat" if self.has_group else "request"
+            self.end(f"the target has acknowledged no {what} for {self._age_s():.0f} s")
         if self._ended:
             raise IncarnationEnded(self._ended)
 

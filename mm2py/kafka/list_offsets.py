@@ -61,7 +61,7 @@ async def list_offsets(
             for some in chunks(keys, PARTITIONS_A_REQUEST):
                 found |= await _ask(brokers, leader, _request(some, when, leader_epochs, read_committed=read_committed))
         except KafkaError as error:
-            if not (skip_silent and error.worth_asking_again):
+            if not (skip_silent and error.may_be_mended):
                 raise
     return found
 

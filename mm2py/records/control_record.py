@@ -87,7 +87,7 @@ def _partitions(span: str, most: int) -> range:
 MemberId = NewType("MemberId", str)
 """A member's id, hexadecimal, and part of its transactional ids (``TransactionalId.process``)."""
 
-NOBODY = MemberId("")
+UNASSIGNED = MemberId("")
 """In ``Assigned``: a task is taken from its owner, and has none from then on."""
 
 NOT_A_PARTITION = -1

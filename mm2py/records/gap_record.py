@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 FORMAT_VERSION: Final = 1
 OWN_PREFIX: Final = "mm2py-"
@@ -64,6 +64,12 @@ class GapKind(StrEnum):
         if self is GapKind.REPEATED:
             return "copy.repeated"
         return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
+
+
+SourcePolicy = Literal["stop", "continue", "restart"]
+"""What ``on.source.gap`` may say."""
+TargetPolicy = Literal["stop", "recopy"]
+"""What ``on.target.loss`` may say."""
 
 
 class Done(StrEnum):

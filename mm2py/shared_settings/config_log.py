@@ -1,9 +1,9 @@
 """The configs topic of one flow: read to its end, followed while the flow runs, and written without losing a change.
 
 Kafka has no compare-and-set. A writer reads to the end, writes only if what it knows still counts there, and reads on
-until it sees its own record. The story of two at once: both have read version 3; one writes its 4 and is told so, then
-the other's 4 arrives behind it. The other one finds the first in between, which it had not read; it has lost, so it
-puts the first one's settings back, as version 5. Should it die before it can, its own stand: the last writer wins.
+until it sees its own record. The story: w1 and w2 have both read version 3. w1 stores its version 4, and w2's version 4
+comes after it. w2 reads w1's record, which it did not know, and stores w1's settings again as version 5. If w2 dies
+before that, its own settings remain: the last writer wins.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
 from mm2py.kafka import internal_topic
-from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
 from mm2py.kafka.error_codes import (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
@@ -108,14 +108,7 @@ class ConfigTable:
 
     async def read_patiently(self, rng: random.Random) -> int:
         """Read, and again while what hinders it may pass. Raises: as ``read``, what does not pass."""
-        backoff = Backoff(rng, most_s=1.0)
-        while True:
-            try:
-                return await self.read()
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-            await asyncio.sleep(backoff.next_s())
+        return await until_answered(self.read, rng=rng)
 
     def _forget(self) -> None:
         self._read_to.clear()
@@ -303,8 +296,8 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
         Others as ``Brokers.send``, what does not pass.
     """
     wanted = InternalTopic(TopicName(topic), 1)
-    backoff = Backoff(rng, most_s=1.0)
-    while True:
+
+    async def ensure() -> None:
         try:
             await internal_topic.find_or_make(
                 brokers, wanted, replication_factor, setting="config.storage.replication.factor"
@@ -314,9 +307,5 @@ async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_fact
             raise ConfigsUnusable(topic, error.what, remedy=error.remedy) from error
         except internal_topic.TopicUnsuitable as error:
             raise ConfigsUnusable(topic, error.why, remedy=error.remedy) from error
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-        else:
-            return
-        await asyncio.sleep(backoff.next_s())
+
+    await until_answered(ensure, rng=rng)

@@ -131,17 +131,17 @@ def _configuration(file: SettingsFile, flow: Flow, stored: FlowConfig) -> Config
 class Runners:
     """The other members of a group that run a flow, or are about to; none whose session has expired."""
 
-    told: frozenset[MemberId]
+    applied: frozenset[MemberId]
     """They run it by what is stored, as they have said."""
-    untold: frozenset[MemberId]
+    unreported: frozenset[MemberId]
     """They joined before this worker, and have not said yet what they run."""
-    unheard: frozenset[MemberId]
+    quiet: frozenset[MemberId]
     """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
 
     @property
     def is_known(self) -> bool:
         """Whether we know if a live member runs the flow by what is stored. Members that have not said are left out."""
-        return not self.unheard or not self.told <= self.unheard
+        return not self.quiet or not self.applied <= self.quiet
 
     @classmethod
     def of(cls, view: GroupState, flow: Flow, me: MemberId, since: int) -> Runners:
@@ -151,17 +151,18 @@ class Runners:
         for one that runs the flow, neither would store it. So the later one waits for the earlier.
 
         Args:
-            since: an offset of the log; members that wrote nothing from there on are ``unheard``.
+            since: an offset of the log; members that wrote nothing from there on are ``quiet``.
         """
         members = {name: one for name, one in view.members.items() if name != me and not one.expired}
-        told = frozenset(name for name, one in members.items() if one.applied.get(flow))
+        applied = frozenset(name for name, one in members.items() if one.applied.get(flow))
         before = itertools.takewhile(lambda name: name != me, view.members)
-        untold = frozenset(
+        unreported = frozenset(
             name
             for name in before
             if name in members and flow in members[name].joined.flows and flow not in members[name].applied
         )
-        return cls(told, untold, frozenset(name for name in told | untold if members[name].last_offset < since))
+        quiet = frozenset(name for name in applied | unreported if members[name].last_offset < since)
+        return cls(applied, unreported, quiet)
 
 
 async def other_runners(
@@ -185,17 +186,17 @@ async def other_runners(
             await _until_heard_twice(member, flow)
     try:
         async with asyncio.timeout(OTHERS_SETTLE_S):
-            await member.until(lambda: not Runners.of(member.view, flow, member.id, 0).untold)
+            await member.until(lambda: not Runners.of(member.view, flow, member.id, 0).unreported)
     except TimeoutError:
         pass
     if member.is_stopping:
         raise IncarnationEnded("it takes part no more")
     found = Runners.of(member.view, flow, member.id, 0)
-    return found.told | found.untold
+    return found.applied | found.unreported
 
 
 async def _until_heard_twice(member: Member, flow: Flow) -> None:
-    """Return when the live members that run the flow are told from the dead, or the dead have been evicted.
+    """Return when it is known which members that run the flow are alive, or when the dead ones are evicted.
 
     The story: all workers were killed, and one is started with another file. The dead ones are still members, and have
     said that they run the flow. The last heartbeat of one of them was on its way when it died, and stands behind this

@@ -26,7 +26,7 @@ from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
-from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.cluster import now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
@@ -252,7 +252,9 @@ class SourceSchedule(MemberSchedule):
 
     async def _settle(self) -> None:
         if not self._watch.is_settled:
-            await until_answered(self._may_store, self._report_waiting, clock=self._clock, rng=self._rng)
+            await until_answered(
+                self._may_store, rng=self._rng, on_error=now_and_then(self._report_waiting, self._clock)
+            )
         try:
             await self._settle_now()
         except (StoredConfigUnusable, ConfigTooNew, ChangedWithoutEnd):

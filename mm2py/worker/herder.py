@@ -387,7 +387,7 @@ class Herder:
         await asyncio.wait_for(drained, CONNECTOR_DRAIN_S)
 
     def _is_drained(self, flow: Flow, connector: Connector, error: BaseException | None) -> bool:
-        """Take in how the drain of a connector ended; what it leaves in doubt is remembered."""
+        """Take in how the drain of a connector ended; a flow with an unknown outcome is remembered."""
         if error is None:
             if connector.leaves_outcome_unknown:
                 self._outcome_unknown.add(flow)
@@ -397,8 +397,8 @@ class Herder:
             "drain.failed",
             flow=str(flow),
             why=why,
-            effect="the next start shuts this process out, looks up what has arrived on the target, and goes on"
-            " behind it; nothing is copied twice, unless the guarantee of the flow is at-least-once",
+            effect="the next start fences this process, looks up what the target has stored, and continues after it;"
+            " nothing is copied twice, unless the guarantee of the flow is at-least-once",
         )
         self._outcome_unknown.add(flow)
         return False

@@ -12,11 +12,11 @@ import random
 from dataclasses import dataclass, field, replace
 
 from mm2py.group.decisions import Append, Fence, Planned, Situation, decide
-from mm2py.group.election.backend import CandidateState
+from mm2py.group.election_backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (
-    NOBODY,
+    UNASSIGNED,
     Assigned,
     Beat,
     ControlRecord,
@@ -248,7 +248,7 @@ class Walk:
 
     def _whim(self, worker: Worker) -> Assigned:
         """Return any plan: even a bad one must be safe."""
-        members = [*self.workers, NOBODY]
+        members = [*self.workers, UNASSIGNED]
         shares = [share for share in worker.view.owners if self.rng.random() < 0.4]
         owners = {share: self.rng.choice(members) for share in shares}
         part, parts = self.rng.choice([(0, 1), (0, 1), (0, 2), (1, 2)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.group.election.backend import CandidateState
+from mm2py.group.election_backend import CandidateState
 from mm2py.records.control_record import Claim, Evicted, Resigned
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker

@@ -95,7 +95,7 @@ def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_
             await all_copied(world)
             await asyncio.sleep(5)
         assert len(said(world, "flow.ready")) == incarnations
-        assert len(said(world, "group.rejoining", "acknowledged no beat for")) == incarnations - 1
+        assert len(said(world, "group.rejoining", "acknowledged no heartbeat for")) == incarnations - 1
         assert witness.findings() == []
 
     run_virtual(scenario(), limit_s=3000)

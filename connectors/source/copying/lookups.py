@@ -98,8 +98,8 @@ class TargetEnds:
     """Looks at the ends of a task's remote partitions, many in one request to each leader.
 
     The story: a replica that lacks records is elected, or a topic is deleted and created again. The new leader may know
-    no producer, and then takes any sequence: the copy would go on behind a hole (docs/broker-facts.md#m4). So before a
-    batch is sent under another leader epoch, and now and then while nothing is sent, the end is asked for.
+    no producer, and then takes any sequence: the copy would continue after a hole (docs/broker-facts.md#m4). So the end
+    is asked for before a batch is sent under another leader epoch, and now and then while nothing is sent.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Keeps records that the target refuses, whole, in ``mm2-quarantine.A.internal`` on the target.
 
 MirrorMaker 2 has nothing like it: its task fails. A refused record is read again from the source, alone, so none is
-held in memory. It is written under the flow's producer id, and acknowledged, before the copy goes on behind it. After a
+held in memory. It is written under the flow's producer id, and acknowledged, before copying continues after it. After a
 crash in between it is refused again, and stored again under the same key.
 """
 
@@ -105,7 +105,7 @@ class Quarantine:
                 break
             except KafkaError as trouble:
                 error = trouble
-                if not trouble.worth_asking_again:
+                if not trouble.may_be_mended:
                     raise
                 if not trouble.retriable:
                     break

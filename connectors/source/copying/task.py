@@ -57,7 +57,7 @@ class DrainIncomplete(Mm2Error):
     def __init__(self, partitions: int) -> None:
         super().__init__(
             f"{partitions} partition(s) were stopped without an answer of the target within {PARTITIONS_DRAIN_S:g} s.",
-            remedy="Nothing is lost: the next start looks up what has arrived, and goes on behind it.",
+            remedy="Nothing is lost: the next start looks up what the target has stored, and continues after it.",
         )
 
 
@@ -92,7 +92,7 @@ class SourceTask:
         """
         self.partitions: dict[TopicPartition, CopiedPartition] = {}
         self.settling = asyncio.Lock()
-        """Held while partitions start, are released, or go on behind a gap: one thing at a time."""
+        """Held while partitions start, are released, or continue after a gap: one thing at a time."""
         self.unsettled: set[TopicPartition] = set()
         """Partitions that were drained, and of which a batch in flight may be stored later."""
         self.is_draining = False
@@ -304,7 +304,7 @@ class SourceTask:
             try:
                 await work
             except KafkaError as error:
-                if not error.worth_asking_again:
+                if not error.may_be_mended:
                     raise
                 self._metadata_wanted.set()  # the copier's pause ends and it asks again
             finally:

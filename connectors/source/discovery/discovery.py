@@ -327,9 +327,9 @@ class Discovery:
         return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
 
     def _claims_same(self, topic: str) -> bool:
-        """Whether the group copies a topic to the same remote topic as this worker; older workers do not say."""
+        """Whether the group copies a topic to the same remote topic as this worker."""
         group = self._ownership
-        return topic in group.listed and group.claim(topic) in {None, self._claim_on(topic)}
+        return topic in group.listed and group.claim(topic) == self._claim_on(topic)
 
     def _claim_on(self, topic: str) -> TopicClaim:
         return TopicClaim.of(topic, self._remote(topic), mixes=self._context.settings.many_to_one)

@@ -26,7 +26,7 @@ from connectors.source.resume_from_mm2 import refuse_running_mm2
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import Side, TopicName
-from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, until_answered
+from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, reach
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
@@ -112,23 +112,14 @@ class Preparation:
         """Wait until a cluster answers; log every few seconds that it does not."""
         context = self._context
         log = self._log.bind(cluster=side.alias, role=role)
-        reported = False
 
-        def report(error: KafkaError) -> None:
-            nonlocal reported
-            reported = True
+        def show(error: KafkaError) -> None:
             context.state.show_waiting(str(error))
-            log.warning("cluster.unreachable", why=str(error))
 
         try:
-            cluster_id = await until_answered(
-                side.identify, report, clock=context.clock, rng=context.rng, report_after_s=0
-            )
+            return await reach(side.identify, log, clock=context.clock, rng=context.rng, on_error=show)
         except KafkaError as error:
             raise FlowRefused(error.what, remedy=error.remedy) from error
-        if reported:
-            log.info("cluster.reached")
-        return cluster_id
 
     async def _fence_previous(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
         """Fence the producers that may still write, and return the positions, which they cannot change any more."""

@@ -66,7 +66,7 @@ class KeepAlive:
                 is_due = True
                 pause_s = await self._interval_s()
             except KafkaError as error:
-                if not error.worth_asking_again:
+                if not error.may_be_mended:
                     raise
                 failed += 1
                 lasts = not error.retriable or failed > 1

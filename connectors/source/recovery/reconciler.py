@@ -18,7 +18,7 @@ from connectors.source.recovery.previous_producers import PreviousProducers
 from mm2py.clock import Clock
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import list_offsets
-from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.cluster import fetch_metadata, until_answered
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
@@ -155,18 +155,12 @@ class Reconciler:
         fence = jobs[0].fence
         if fence is None:
             return jobs
-        backoff = Backoff(self._rng, most_s=2.0)
-        while True:
-            try:
-                epoch = await fence.fence([job.target for job in jobs])
-                return [replace(job, fence_epoch=epoch) for job in jobs]
-            except NotFenceable as error:
-                self._previous.note_unfenced(str(error), partitions=len(jobs))
-                return [replace(job, fence=None, fence_epoch=None) for job in jobs]
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-            await asyncio.sleep(backoff.next_s())
+        try:
+            epoch = await until_answered(lambda: fence.fence([job.target for job in jobs]), rng=self._rng)
+        except NotFenceable as error:
+            self._previous.note_unfenced(str(error), partitions=len(jobs))
+            return [replace(job, fence=None, fence_epoch=None) for job in jobs]
+        return [replace(job, fence_epoch=epoch) for job in jobs]
 
     def _walk(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
         """Continue with partitions whose tails were read."""

@@ -1,9 +1,9 @@
-"""From which source offset copying goes on behind a MirrorMaker 2 that was killed. Pure.
+"""From which source offset copying continues after a MirrorMaker 2 that was killed. Pure.
 
 The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. Its positions name no producer and no
 target offset, and the sequences of its batches tell nothing. But it copies in order: everything up to the *last* record
 of the remote partition is copied. ``LastRecords`` keeps fingerprints of the last records. ``SourceSearch`` looks for
-them in the source, from the position's own record on, and copying goes on behind them.
+them in the source, from the position's own record on, and copying continues after them.
 
 If records look the same, the last records may fit at several places. Then the first place is taken: a record that comes
 twice does less harm than one that is left out. If the source no longer has what was copied, copying goes on at the

@@ -26,7 +26,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka import admin
-from mm2py.kafka.cluster import WAITING_REPORT_S
+from mm2py.kafka.cluster import WAITING_REPORT_S, until_answered
 from mm2py.kafka.error_codes import FENCED, INVALID_PRODUCER_ID_MAPPING, NO_COORDINATOR
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ProducerIdentity, TopicPartition
@@ -85,16 +85,10 @@ class OwnProducer:
         Raises:
             EpochRefused: the target refuses.
         """
-        backoff = Backoff(self._rng, most_s=2.0)
-        while True:
-            try:
-                return await self.ask()
-            except KafkaError as error:
-                if isinstance(error, BrokerRefused) and not error.retriable:
-                    raise EpochRefused(error) from error
-                if not error.retriable:
-                    raise
-            await asyncio.sleep(backoff.next_s())
+        try:
+            return await until_answered(self.ask, rng=self._rng)
+        except BrokerRefused as error:
+            raise EpochRefused(error) from error
 
     async def renew(self, seen: ProducerIdentity) -> ProducerIdentity:
         """Return an identity with a higher epoch than ``seen``. Concurrent callers raise it once.
@@ -185,7 +179,7 @@ COORDINATOR_PATIENCE_S: Final = 20.0
 
 
 async def _announce_nowhere(_: ProducerIdentity) -> None:
-    """The default for ``Incarnation.announce``: there is no group that has to know the id."""
+    """The default of ``announce``: there is no group that has to know the id."""
 
 
 class Incarnation:

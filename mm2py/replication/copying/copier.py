@@ -22,7 +22,7 @@ from mm2py.replication.copying import gaps as gaps_found
 from mm2py.replication.copying.copier_view import CopierView
 from mm2py.replication.copying.events import Displaced, Effect, Event, GapFound, Need, Poison, Report
 from mm2py.replication.copying.gaps import REPORT_QUARANTINED, came_whole, fault_text, left_out, poison_of
-from mm2py.replication.copying.in_flight import Entry
+from mm2py.replication.copying.in_flight import Entry, Sending
 from mm2py.replication.copying.states import (
     Copying,
     Drained,
@@ -56,6 +56,12 @@ class Copier(CopierView):
     """The copying of one partition."""
 
     # What happens to it
+
+    def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
+        """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
+        if type(self.state) is not Copying or self.end_checks != self._end_checked:
+            return None
+        return self.in_flight.next_batch(broker, retained_after_ms, self.identity)
 
     def handle(self, event: Event) -> Sequence[Effect]:
         """Take in one fact and return what is to be done about it."""

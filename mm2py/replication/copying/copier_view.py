@@ -1,6 +1,6 @@
 """What a copier shows to others: its state, its position, and whether it wants to read or send. Pure.
 
-Only ``Copier`` changes any of it, on events.
+Nothing here changes anything; ``Copier`` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import PoisonSearch
-from mm2py.replication.copying.in_flight import InFlightBatches, Sending
+from mm2py.replication.copying.in_flight import InFlightBatches
 from mm2py.replication.copying.states import (
     Copying,
     Ending,
@@ -150,12 +150,6 @@ class CopierView:
     def lag(self) -> int | None:
         """Source offsets between the position and the readable end; None before the first read."""
         return None if self.end_offset is None else max(0, self.end_offset - self.position.source_offset)
-
-    def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
-        """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
-        if type(self.state) is not Copying or self.end_checks != self._end_checked:
-            return None
-        return self.in_flight.next_batch(broker, retained_after_ms, self.identity)
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
         """Whether ``next_batch`` returns none because the batch is too old to be sent again: see ``TooOldToResend``."""

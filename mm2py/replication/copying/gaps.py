@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mm2py.config.settings import SourcePolicy, TargetPolicy
-from mm2py.records.gap_record import Done, GapKind
+from mm2py.records.gap_record import Done, GapKind, SourcePolicy, TargetPolicy
 from mm2py.replication.copying.events import (
     Diverged,
     Effect,
@@ -285,5 +284,5 @@ def came_whole(offset: int, damaged_reads: int) -> Report:
 
 def left_out(poison: Poison) -> Report:
     """Report a record in quarantine, behind which copying continues."""
-    text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; it goes on behind it"
+    text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; copying continues after it"
     return Report("record.quarantined", text, severe=False)

@@ -125,7 +125,7 @@ class RecordKept(NamedTuple):
 
 
 class RecordsLeftOut(NamedTuple):
-    """Copying goes on behind records that expired or are in quarantine. Its position is stored first."""
+    """Copying continues after records that expired or are in quarantine. Its position is stored first."""
 
 
 class BatchStored(NamedTuple):

@@ -129,12 +129,12 @@ class MemoryAccount:
         self._closed = False
 
     def tail_bytes(self) -> int:
-        """How much one read that waits at the end of a log may ask for: all of them together a quarter of the share."""
+        """Most bytes for one read at the end of a log: a quarter of the account for all such reads."""
         fair = self._budget.share_bytes // (4 * (TAIL_READS + IDLE_READS) * max(1, self.lanes))
         return max(READ_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
 
     def backlog_bytes(self) -> int:
-        """How much one read of a backlog may ask for."""
+        """Most bytes for one read of a backlog."""
         return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
 
     async def reserve(self, size: int) -> None:

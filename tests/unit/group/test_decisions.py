@@ -11,11 +11,11 @@ import pytest
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election.backend import CandidateState
+from mm2py.group.election_backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
-    NOBODY,
+    UNASSIGNED,
     UNDIVIDED,
     Assigned,
     Beat,
@@ -74,7 +74,7 @@ def release_all(log: GroupLog) -> None:
 
 
 def all_run(view: View) -> bool:
-    return all(view.may_run(each, view.owner(each) or NOBODY) for each in view.tasks())
+    return all(view.may_run(each, view.owner(each) or UNASSIGNED) for each in view.tasks())
 
 
 # Who leads
@@ -197,7 +197,7 @@ def test_who_leads_again_plans_anew_for_another_one_led_meanwhile() -> None:
     leader.settle()
     log.add(Resigned(W1, 1))
     log.lead(W2)
-    log.own({share(0): NOBODY, share(1): NOBODY})
+    log.own({share(0): UNASSIGNED, share(1): UNASSIGNED})
     log.add(Resigned(W2, 2))
     log.lead(W1)
     assert set(moves(leader.settle())) == {share(0), share(1)}
@@ -210,7 +210,7 @@ def test_what_is_copied_no_more_is_taken_from_its_owner() -> None:
     owner = log.view.owner(share(1))
     assert owner is not None
     log.list_topics(W1, {"orders": 1})
-    assert moves(leader.settle())[share(1)] == NOBODY
+    assert moves(leader.settle())[share(1)] == UNASSIGNED
     release_all(log)
     assert share(1) not in log.view.owners
 

@@ -11,7 +11,7 @@ from mm2py.connector import Kind
 from mm2py.group.group_state import Owned
 from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
 from mm2py.records.control_record import (
-    NOBODY,
+    UNASSIGNED,
     Assigned,
     Beat,
     Claim,
@@ -605,7 +605,7 @@ def test_a_topic_that_is_made_anew_is_not_started_while_its_earlier_owner_still_
     log.own({S0: W2})
     log.list_topics(W1, {"orders": 0})
     assert log.view.may_run(S0, W2)
-    log.own({S0: NOBODY})
+    log.own({S0: UNASSIGNED})
     assert not log.view.may_run(S0, W2)
     log.list_topics(W1, {"orders": 1})
     log.own({S0: W1})
@@ -627,7 +627,7 @@ def test_what_nobody_owns_and_nobody_waits_for_is_not_kept() -> None:
     log = group_of(W1, W2, partitions=1)
     log.own({S0: W2})
     log.list_topics(W1, {"orders": 0})
-    log.own({S0: NOBODY})
+    log.own({S0: UNASSIGNED})
     log.release(W2, S0)
     assert set(log.view.owners) == {HEAD}
 

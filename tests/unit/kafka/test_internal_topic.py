@@ -44,7 +44,7 @@ def test_a_refusal_that_nothing_mends_names_the_setting_and_what_to_make_by_hand
         with pytest.raises(TopicNotMade) as refused:
             await find_or_make(a_cluster(), TOPIC, 5, setting="some.replication.factor")
         assert (refused.value.code, refused.value.retriable) == (INVALID_REPLICATION_FACTOR, False)
-        assert refused.value.worth_asking_again
+        assert refused.value.may_be_mended
         assert "Set some.replication.factor to what the cluster can hold" in refused.value.remedy
         assert "by hand with 3 partition(s) and cleanup.policy=compact." in refused.value.remedy
 

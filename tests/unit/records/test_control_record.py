@@ -17,7 +17,7 @@ from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.records import control_codec
 from mm2py.records.control_codec import MalformedControlRecord, NewerFormat, decode, encode
 from mm2py.records.control_record import (
-    NOBODY,
+    UNASSIGNED,
     Assigned,
     Beat,
     Claim,
@@ -93,7 +93,7 @@ records: st.SearchStrategy[ControlRecord] = st.one_of(
         member=members,
         leader_epoch=numbers,
         generation=numbers,
-        owners=st.dictionaries(shares, members | st.just(NOBODY)),
+        owners=st.dictionaries(shares, members | st.just(UNASSIGNED)),
     ),
     st.builds(Released, members, numbers, st.frozensets(shares)),
     st.builds(Evicted, members, numbers, members),

@@ -368,7 +368,7 @@ def test_one_that_cannot_drain_does_not_keep_the_others_from_it_and_the_exit_cod
     (failed,) = worker.events("drain.failed")
     assert (failed["flow"], failed["why"]) == ("A->B", "target is gone")
     assert failed["effect"] == (
-        "the next start shuts this process out, looks up what has arrived on the target, and goes on behind it; nothing"
+        "the next start fences this process, looks up what the target has stored, and continues after it; nothing"
         " is copied twice, unless the guarantee of the flow is at-least-once"
     )
     assert not worker.events("worker.drained")

@@ -9,6 +9,9 @@ of three brokers dies, and for nine seconds the log accepts nothing. All members
 first candidate may claim. If that were a follower, the leader would resign, and an outage that cost nothing else would
 be an election. So the leader becomes a candidate again first, and resigns only if the backend does not name it within a
 session time-out. Until then no other member can claim, because the leader's session has not expired.
+
+A new backend needs a module, a case in ``make_backend``, its settings in ``config/groups.py`` and
+``config/settings.py``, the names of its addresses and credentials in ``secret.py``, and an extra in ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -119,7 +122,7 @@ def _zookeeper(
             remedy=f"Set {group.target}.leader.election=log.",
         )
     try:
-        from mm2py.group.election.zookeeper import ZooKeeperElection  # noqa: PLC0415  (kazoo is an extra)
+        from mm2py.group.zookeeper.election import ZooKeeperElection  # noqa: PLC0415  (kazoo is an extra)
     except ImportError as error:
         raise GroupRefused(
             "leader.election=zookeeper needs the package kazoo, which is not installed.",

@@ -32,8 +32,8 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings, HostPort, ZooKeeperSettings
 from mm2py.errors import Mm2Error
-from mm2py.group.election.backend import CandidateState
-from mm2py.group.election.znodes import Confirmation, Node, candidates, name_prefix, own_node
+from mm2py.group.election_backend import CandidateState
+from mm2py.group.zookeeper.znodes import Confirmation, Node, candidates, name_prefix, own_node
 from mm2py.kafka.errors import Backoff
 from mm2py.kafka.security.tls import Tls, explain
 

@@ -1,0 +1,1 @@
+"""The election backend ``leader.election=zookeeper``."""
