@@ -74,8 +74,8 @@ class ControlLog:
         """Make one.
 
         Args:
-            brokers: with a client id of its own, so that a quota on that of data holds no beat up, and with a request
-                timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
+            brokers: with a client id of its own, so that a quota on that of data holds no heartbeat up, and with a
+                request timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.
             only_reads: only ``open`` and ``read`` are used, and no topic is created.
@@ -96,7 +96,7 @@ class ControlLog:
             "control_log.appending",
             clock=clock,
             log=log,
-            effect="it stops writing one session time-out after its last beat",
+            effect="it stops writing one session time-out after its last heartbeat",
         )
         self._read_backoff = Backoff(rng, first_s=0.05, most_s=1.0)
         self._leader: ControlLeader | None = None

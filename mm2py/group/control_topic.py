@@ -43,7 +43,7 @@ from mm2py.topics.names import InternalTopic
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 64 << 20
 BULK_BYTES: Final = 64 << 10
-"""What is larger has a connection of its own, so that no beat waits behind it."""
+"""What is larger has a connection of its own, so that no heartbeat waits behind it."""
 MISSING_S: Final = 5.0
 """A topic that no broker names for so long was deleted."""
 DAMAGED_READS_MOST: Final = 4

@@ -233,5 +233,5 @@ def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
             return Ended(cause), [Effect.CLOSE_GATE]
         case Preparing() | Joining() | Active() | Suspended() | Draining(), Stopped():
             return Ended(None), [Effect.CLOSE_GATE]
-        case _:
+        case _:  # a member may be asked to stop in any state, and what it had asked for is answered later
             return state, []

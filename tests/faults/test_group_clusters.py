@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from deploy.local.kafka import KafkaCluster
 from deploy.local.zookeeper import ZooKeeperEnsemble
 from mm2py.records.control_record import Fenced
+from tests.cluster.commands.test_apply import run_apply
 from tests.cluster.copies import assert_copied, make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import admin, delete_topic, new_name, write
@@ -25,7 +26,6 @@ from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Drip, Drop, Pass, Reset, Rule
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
-from tests.cluster.test_apply import run_apply
 from tests.faults.asked import active_controller, reassign
 from tests.faults.namespaces import Cable
 from tests.faults.scene import (

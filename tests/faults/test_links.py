@@ -1,8 +1,8 @@
 """Links that are cut, half open, late and unreliable, to three brokers on each side: each record is there once, in
 order.
 
-Faults of single frames are in ``tests/cluster/test_proxy_faults.py``; here whole links fail, for as long as request
-time-outs and longer.
+Faults of single frames are in ``tests/cluster/copying/test_proxy_faults.py``. Here whole links fail, for as long as
+request time-outs and longer.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from mm2py.connector import parse_flow
 from mm2py.records.connector_config import CONNECTORS, ConfigRecords, Writer, encode_connectors
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.flow_config import counting
+from tests.cluster.commands.test_apply import run_apply
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, read, record_count, topic_names, values, write
 from tests.cluster.running import Value, one_way_properties, wait_until
-from tests.cluster.test_apply import run_apply
 
 MM2_DEADLINE_S = 120.0
 

@@ -136,7 +136,7 @@ def test_another_topic_another_partition_or_another_number_is_no_report(line: st
     assert gap_report(line, "orders", {0: (100, 150)}).level == SILENT
 
 
-def test_a_topic_made_anew_is_reported_when_a_warning_says_so() -> None:
+def test_a_topic_recreated_is_reported_when_a_warning_says_so() -> None:
     loud = 'ERROR topic.refused topic=orders text="it was deleted and recreated upstream"'
     assert recreation_report(loud, "orders") == Reported(WARNED, [loud])
     assert recreation_report(loud.replace("ERROR", "INFO"), "orders").level == MENTIONED

@@ -1,6 +1,6 @@
 """The command line: what is refused before any cluster is touched, in one line that names the thing, with code 2.
 
-What needs a running worker (signals, exit codes 0, 1 and 130) is in tests/cluster/test_bad_input.py.
+What needs a running worker (signals, exit codes 0, 1 and 130) is in tests/cluster/commands/test_bad_input.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several workers under one parent: what it decides, and how it treats real processes, here tiny scripts.
 
-With real workers: tests/cluster/test_workers_option.py.
+With real workers: tests/cluster/commands/test_workers_option.py.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_all_workers_start_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("code", [KILLED, -signal.SIGSEGV, -signal.SIGTERM, 0, 1, 3, 130, None])
-def test_a_worker_that_ends_while_others_run_begins_anew_after_a_pause(code: int | None) -> None:
+def test_a_worker_that_ends_while_others_run_restarts_after_a_pause(code: int | None) -> None:
     parent = supervision(2)
     assert decide(parent, Ended(2, code, 1.0)) == [Pause(2, 1.0)]
     assert parent.running == (1,)

@@ -96,7 +96,7 @@ def test_who_may_not_claim_does_not_and_who_is_no_member_does_nothing() -> None:
     assert not Acting(log, W2).decide()
 
 
-def test_a_silent_leader_is_followed_evicted_and_fenced_and_its_shares_go_on() -> None:
+def test_a_leader_whose_session_expired_is_followed_evicted_and_fenced_and_its_tasks_go_on() -> None:
     log = group_of(W1, W2, W3)
     Acting(log, W1).settle()
     log.beat([W2, W3], for_ms=4000)
@@ -272,7 +272,7 @@ def test_tasks_max_bounds_on_how_many_workers_a_flow_runs() -> None:
     assert len({log.view.owner(each) for each in log.view.tasks()}) == 2
 
 
-def test_shares_that_are_merged_into_one_remote_partition_have_one_owner() -> None:
+def test_tasks_that_are_merged_into_one_remote_partition_have_one_owner() -> None:
     log = GroupLog()
     log.add(joined(W1, A_B, C_B), joined(W2, A_B, C_B))
     log.lead(W1)
@@ -285,7 +285,7 @@ def test_shares_that_are_merged_into_one_remote_partition_have_one_owner() -> No
         assert log.view.owner(share(partition)) == log.view.owner(share(partition, flow=C_B)) is not None
 
 
-def test_loads_move_shares_once_a_minute_at_most() -> None:
+def test_loads_move_tasks_once_a_minute_at_most() -> None:
     log = group_of(W1, W2, partitions=8)
     leader = Acting(log, W1)
     leader.settle()

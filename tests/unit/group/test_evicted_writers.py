@@ -208,7 +208,7 @@ def test_a_defect_is_said_and_tried_again(api: type) -> None:
     run_virtual(scenario())
 
 
-def test_a_fence_that_was_cancelled_is_begun_anew_by_whoever_leads_then() -> None:
+def test_a_fence_that_was_cancelled_is_started_again_by_the_next_leader() -> None:
     async def scenario() -> None:
         scene = Scene()
         writer = await scene.writer(1)

@@ -49,7 +49,7 @@ S0, S1 = share(0), share(1)
 # Silence
 
 
-def test_whoever_writes_nothing_while_another_writes_for_a_session_timeout_is_silent() -> None:
+def test_a_member_that_writes_nothing_while_another_writes_for_a_session_timeout_expires() -> None:
     log = group_of(W1, W2)
     log.beat([W2], for_ms=500 + SESSION_TIMEOUT_MS - 500)
     assert not log.view.is_expired(W1)
@@ -69,7 +69,7 @@ def test_silence_is_measured_between_two_records_of_one_other_member() -> None:
     assert log.view.is_expired(W1)
 
 
-def test_an_outage_of_the_control_log_makes_nobody_silent() -> None:
+def test_an_outage_of_the_control_log_expires_no_session() -> None:
     """Its broker dies, and is noticed after 9 s; then all have a full time-out to write again."""
     log = group_of(W1, W2, W3)
     log.now_ms += 9000
@@ -83,7 +83,7 @@ def test_an_outage_of_the_control_log_makes_nobody_silent() -> None:
     assert not any(map(log.view.is_expired, (W1, W2, W3)))
 
 
-def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_others_silent() -> None:
+def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_others_expire() -> None:
     """All but w1 wrote just before the log had no leader for 20 s, and w2 happens to be first again."""
     log = group_of(W1, W2, W3)
     log.beat([W1, W2, W3], for_ms=2000)
@@ -117,7 +117,7 @@ def test_members_that_only_write_to_a_dead_one_are_no_evidence_and_void_records_
     assert not log.view.is_expired(W1)
 
 
-def test_a_member_alone_is_never_silent() -> None:
+def test_the_session_of_a_lone_member_never_expires() -> None:
     log = group_of(W1)
     log.beat([W1], for_ms=5000)
     log.now_ms += 50_000
@@ -163,7 +163,7 @@ def test_a_dead_member_is_noticed_by_others_that_beat_slower_than_it_did(
 
 @pytest.mark.parametrize("timeouts_ms", [(3000, 3000, 3000), (3000, 10_000, 10_000), (3000, 10_000, 30_000)])
 @pytest.mark.walk(range(3))
-def test_outages_of_the_log_however_often_make_nobody_silent_and_who_died_is_found_out(
+def test_outages_of_the_log_however_often_expire_no_session_and_who_died_is_found_out(
     seed: int, timeouts_ms: tuple[int, int, int]
 ) -> None:
     rng = random.Random(seed)
@@ -369,7 +369,7 @@ def test_nobody_can_claim_while_the_leader_writes() -> None:
     assert log.view.leader == W1
 
 
-def test_a_silent_leader_is_followed_and_what_it_writes_when_it_wakes_is_void() -> None:
+def test_a_leader_whose_session_expired_is_followed_and_what_it_writes_when_it_wakes_is_void() -> None:
     log = group_of(W1, W2)
     log.own({S0: W2})
     log.beat([W2], for_ms=4000)
@@ -444,7 +444,7 @@ def test_what_should_be_owned_is_what_members_alive_run_between_them() -> None:
     assert set(log.view.tasks()) == {HEAD, S0, share(0, "bills")}
 
 
-def test_the_first_head_says_from_which_cluster_a_flow_is_copied_for_as_long_as_anybody_runs_it() -> None:
+def test_the_first_coordinator_says_from_which_cluster_a_flow_is_copied_for_as_long_as_anybody_runs_it() -> None:
     log = group_of(W1, W2)
     log.add(Listed(W2, A_B, {"orders": 4}, source_cluster="of one who is not the head"))
     log.add(Listed(W1, A_B, {"orders": 4}))
@@ -459,7 +459,7 @@ def test_the_first_head_says_from_which_cluster_a_flow_is_copied_for_as_long_as_
     assert log.view.sources == {}
 
 
-def test_only_the_head_of_a_flow_lists_its_topics() -> None:
+def test_only_the_coordinator_of_a_flow_lists_its_topics() -> None:
     log = group_of(W1, W2, partitions=2)
     log.list_topics(W2, {"orders": 9})
     log.own({HEAD: W2})
@@ -478,7 +478,7 @@ def test_a_flow_that_nobody_runs_any_more_is_forgotten() -> None:
     assert set(log.view.tasks()) == {TaskName(C_B, Kind.SOURCE)}
 
 
-def test_a_share_runs_at_its_first_owner_at_once() -> None:
+def test_a_task_runs_at_its_first_owner_at_once() -> None:
     log = group_of(W1, W2)
     log.own({S0: W1, S1: W2})
     assert log.view.may_run(S0, W1)
@@ -486,7 +486,7 @@ def test_a_share_runs_at_its_first_owner_at_once() -> None:
     assert (set(log.view.owned_by(W1)), set(log.view.owned_by(W2))) == ({HEAD, S0}, {S1})
 
 
-def test_a_share_that_moves_runs_nowhere_until_its_earlier_owner_has_released_it() -> None:
+def test_a_task_that_moves_runs_nowhere_until_its_earlier_owner_has_released_it() -> None:
     log = group_of(W1, W2)
     log.own({S0: W1})
     log.own({S0: W2})
@@ -515,7 +515,7 @@ def test_a_late_duplicate_of_a_release_does_not_free_a_later_hand_over() -> None
     assert log.view.may_run(S0, W2)
 
 
-def test_a_release_counts_though_the_share_went_on_to_a_third_one_meanwhile() -> None:
+def test_a_release_counts_although_the_task_went_on_to_a_third_one_meanwhile() -> None:
     """w1 releases what went to w2, not knowing yet that w3 got it in the next generation. It says so once only."""
     log = group_of(W1, W2, W3)
     log.own({S0: W1})
@@ -527,7 +527,7 @@ def test_a_release_counts_though_the_share_went_on_to_a_third_one_meanwhile() ->
     assert log.view.may_run(S0, W3)
 
 
-def test_a_share_that_comes_back_before_it_was_released_waits_for_that_release() -> None:
+def test_a_task_that_comes_back_before_it_was_released_waits_for_that_release() -> None:
     log = group_of(W1, W2)
     log.own({S0: W1})
     log.own({S0: W2})
@@ -600,7 +600,7 @@ def test_what_is_not_listed_is_given_to_nobody() -> None:
     assert set(log.view.owned_by(W1)) == {HEAD, S0}
 
 
-def test_a_topic_that_is_made_anew_is_not_started_while_its_earlier_owner_still_drains() -> None:
+def test_a_topic_that_is_recreated_is_not_started_while_its_earlier_owner_still_drains() -> None:
     log = group_of(W1, W2, partitions=1)
     log.own({S0: W2})
     log.list_topics(W1, {"orders": 0})
@@ -710,7 +710,7 @@ def test_changes_are_counted_for_whom_they_concern() -> None:
     assert counts() == (planned[0] + 3, planned[1] + 2, planned[2] + 1)
 
 
-def test_a_hundred_members_with_fifty_thousand_shares_are_read_faster_than_they_can_write() -> None:
+def test_a_hundred_members_with_fifty_thousand_tasks_are_read_faster_than_they_can_write() -> None:
     members = [MemberId(f"{number:012x}") for number in range(100)]
     log = GroupLog()
     log.add(*map(joined, members))

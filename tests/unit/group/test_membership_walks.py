@@ -12,7 +12,7 @@ from tests.fakes.group_walk import Walk
 
 
 @pytest.mark.walk(range(5))
-def test_whatever_happens_no_two_workers_are_at_one_share_and_all_heals(seed: int) -> None:
+def test_whatever_happens_no_two_workers_are_at_one_task_and_all_heals(seed: int) -> None:
     print(f"seed {seed}")
     walk = Walk(seed, workers=1 + seed % 5, topics={"a": 3, "b": 1})
     for _ in range(600):

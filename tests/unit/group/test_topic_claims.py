@@ -84,7 +84,7 @@ steps = st.tuples(
 
 
 @given(st.lists(steps, max_size=30))
-def test_no_two_ever_share_what_is_not_to_be_mixed_and_it_can_be_made_anew(
+def test_no_two_ever_share_what_is_not_to_be_mixed_and_it_can_be_recreated(
     walk: list[tuple[Flow, str, TopicClaim | None]],
 ) -> None:
     claims = TopicClaims()

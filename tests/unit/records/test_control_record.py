@@ -258,7 +258,7 @@ def test_a_record_with_any_field_spoilt_is_read_or_named_but_nothing_else(record
         assert read.member
 
 
-def test_fifty_thousand_shares_of_a_hundred_owners_are_not_much() -> None:
+def test_fifty_thousand_tasks_of_a_hundred_owners_are_not_much() -> None:
     flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
     owners = {
         TaskName(flow, Kind.SOURCE, f"some.topic-{topic}", partition): MemberId(

@@ -25,7 +25,7 @@ from mm2py.replication.partition_errors import (
     produce_error,
 )
 from mm2py.replication.positions import Position
-from tests.unit.replication.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
+from tests.unit.replication.copying.test_copier import NONE_COVERED, batch, batches, copying, fetched, send_all
 
 ROWS: Final = [pytest.param(code, *row, id=name_of(code)) for code, row in PRODUCE_ERRORS.items()]
 ALL: Final = [int(code) for code in ErrorCode if code is not ErrorCode.none]

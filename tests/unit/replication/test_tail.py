@@ -53,7 +53,7 @@ def test_markers_are_of_no_foreign_writer_and_count_for_nothing_however_often_th
     assert (tail.foreign, tail.stored, tail.next_offset) == ({}, 3, 57)
 
 
-def test_what_another_life_of_the_flow_wrote_is_not_foreign() -> None:
+def test_what_another_incarnation_of_the_flow_wrote_is_not_foreign() -> None:
     """M1, M6: it could not be shut out at once, or its last batch was on its way."""
     theirs = bytearray(batch(50, 0))
     stamp(theirs, 9, 0, 0)

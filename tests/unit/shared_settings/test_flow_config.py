@@ -470,5 +470,5 @@ def test_whatever_works_reaches_something_and_what_is_named_exists() -> None:
     assert all(reach([name]) == {Part.TASKS} for name in working - named())
 
 
-def test_only_what_begins_anew_interrupts_copying() -> None:
+def test_only_what_restarts_interrupts_copying() -> None:
     assert {part for part in Part if not part.is_in_place} == {Part.TASKS, Part.ON_OFF}

@@ -89,7 +89,7 @@ def test_a_partition_that_is_idle_fades() -> None:
     assert seen[-1] < MB / 20
 
 
-def test_another_life_of_a_partition_neither_counts_twice_nor_makes_it_idle() -> None:
+def test_another_attempt_of_a_partition_neither_counts_twice_nor_makes_it_idle() -> None:
     """It was begun anew behind a gap: its tally begins with nothing."""
     told = Told({})
     parts = {ONE: Partition()}
@@ -245,7 +245,7 @@ def test_a_third_worker_that_joins_soon_after_the_second_gets_its_part_and_no_ot
     assert group.moves == 0
 
 
-def test_a_source_connector_that_begins_anew_moves_nothing() -> None:
+def test_a_source_connector_that_restarts_moves_nothing() -> None:
     group = Planned(100)
     group.run(300)
     group.join("w2")

@@ -172,7 +172,7 @@ def test_of_a_group_that_nobody_ever_joined_nobody_runs_and_of_an_unread_one_nob
     assert kinds(reported(group=unread)) == ["unreachable"]
 
 
-def test_a_silent_member_stands_before_the_leader_and_both_before_the_others() -> None:
+def test_an_expired_member_stands_before_the_leader_and_both_before_the_others() -> None:
     log = Log().take(joined(W1), joined(W2), joined(W3), Claim(W2, 1, "c")).beat_for_5_s(W1, W2)
     assert log.view.is_expired(W3)
     report = reported(group=log.facts(), at_ms=log.at_ms)

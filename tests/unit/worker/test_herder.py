@@ -242,7 +242,7 @@ def test_a_flow_that_keeps_failing_is_not_nothing_left() -> None:
 # -- begun again -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_flow_begins_a_new_life_after_pauses_that_grow_to_half_a_minute() -> None:
+def test_a_failed_flow_starts_again_after_pauses_that_grow_to_half_a_minute() -> None:
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target said no.", remedy="Look there."))})
     worker.run(stop_at_s=300)
     assert [life for _, life, _ in worker.began] == list(range(len(worker.began)))
@@ -463,7 +463,7 @@ def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbe
     assert worker.history.index("A->B is drained") < worker.history.index(f"{BEATS_AB} drains")
 
 
-def test_what_one_flow_left_unanswered_is_no_doubt_in_the_group_of_another_target() -> None:
+def test_what_one_flow_left_unanswered_is_no_unknown_outcome_in_the_group_of_another_target() -> None:
     worker = Worker({AB: runs(AB, drain_fails_with=OSError("target is gone")), AC: runs(AC)})
     groups = {AB.target: FakeGroup(), AC.target: FakeGroup()}
 
@@ -539,7 +539,7 @@ def test_a_flow_is_withdrawn_outcome_unknown_also_when_only_an_attempt_before_th
 # -- a turn that ends --------------------------------------------------------------------------------------------------
 
 
-def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once_without_doubt() -> None:
+def test_a_connector_whose_schedule_ends_in_order_is_drained_and_restarts_at_once() -> None:
     worker = Worker({AB: runs(AB, drain_takes_s=3)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     assert worker.run(stop_at_s=30) == 0
     assert worker.history[:5] == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled", "A->B runs"]
@@ -549,7 +549,7 @@ def test_a_connector_whose_turn_ends_in_order_is_drained_and_begins_anew_at_once
     assert not worker.events("flow.failed")
 
 
-def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt() -> None:
+def test_a_connector_that_cannot_be_drained_restarts_and_leaves_an_unknown_outcome() -> None:
     script = runs(AB, drain_fails_with=OSError("target is gone"))
     worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
     worker.schedule, worker.group = FakeSchedule(ends_after_s=10), FakeGroup()
@@ -559,7 +559,7 @@ def test_one_that_cannot_be_drained_in_its_turn_begins_anew_and_leaves_a_doubt()
     assert worker.group.left_outcome_unknown is True
 
 
-def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() -> None:
+def test_a_drain_that_never_ends_does_not_keep_the_next_attempt_from_starting() -> None:
     worker = Worker({AB: runs(AB, drain_takes_s=10**6)}, schedule=FakeSchedule(ends_after_s=10), group=FakeGroup())
     worker.run(stop_at_s=60)
     assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0 + CONNECTOR_DRAIN_S)]
@@ -575,13 +575,15 @@ def test_a_drain_that_never_ends_does_not_keep_the_next_life_from_beginning() ->
         ({"drain_fails_with": OSError("target is gone")}, True),
     ],
 )
-def test_a_turn_is_told_whether_what_ran_in_it_left_a_doubt(connector: dict[str, Any], outcome_unknown: bool) -> None:
+def test_a_schedule_is_told_whether_its_connector_left_an_unknown_outcome(
+    connector: dict[str, Any], outcome_unknown: bool
+) -> None:
     schedule = FakeSchedule(ends_after_s=10)
     Worker({AB: runs(AB, **connector)}, schedule=schedule).run(stop_at_s=60)
     assert schedule.stopped_outcome_unknown == [outcome_unknown]
 
 
-def test_a_turn_is_told_of_a_doubt_that_another_flow_has_left_at_the_same_target() -> None:
+def test_a_schedule_is_told_of_an_unknown_outcome_of_another_flow_at_the_same_target() -> None:
     other, schedule = parse_flow("C->B"), FakeSchedule(ends_after_s=10)
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=5), other: runs(other)})
 
@@ -642,7 +644,7 @@ def test_a_second_stop_changes_nothing() -> None:
     assert worker.history.count("A->B drains") == 1
 
 
-def test_whoever_cancels_the_herder_leaves_no_flow_behind() -> None:
+def test_cancelling_the_herder_leaves_no_flow_behind() -> None:
     worker = Worker({AB: runs(AB), BA: runs(BA)})
 
     async def main() -> None:

@@ -399,7 +399,7 @@ def test_without_a_transactional_id_a_partition_goes_on_under_another_plain_prod
     run_virtual(scenario())
 
 
-def test_an_own_id_that_the_target_has_forgotten_ends_this_life() -> None:
+def test_an_own_id_that_the_target_has_forgotten_ends_this_incarnation() -> None:
     """C2: a marker of the id that comes in its place would shut nobody out."""
 
     async def scenario() -> None:

@@ -57,7 +57,7 @@ def test_a_target_that_makes_no_topic_for_transactional_ids_is_written_to_under_
     run_virtual(scenario(), limit_s=600)
 
 
-def test_a_life_whose_id_was_forgotten_is_over() -> None:
+def test_an_incarnation_whose_id_was_forgotten_is_over() -> None:
     """Nobody could shut it out by that id any more; the next life has one of its own (C2)."""
 
     async def scenario() -> None:

@@ -18,12 +18,12 @@ def test_what_an_id_says_is_found_in_it_again(number: int, flow: str) -> None:
     assert str(name).startswith(f"mm2py-{GROUP}-")
 
 
-def test_the_first_id_of_a_life_looks_as_it_always_did() -> None:
+def test_the_first_id_of_an_incarnation_looks_as_it_always_did() -> None:
     assert str(OWN) == "mm2py-mm2.py-1-0123456789ab-3-A->B"
     assert OWN.at(2) == "mm2py-mm2.py-1-0123456789ab-3.2-A->B"
 
 
-def test_a_further_id_is_of_the_same_flow_and_life() -> None:
+def test_a_further_id_is_of_the_same_flow_and_incarnation() -> None:
     further = parse(OWN.at(2), GROUP)
     assert further is not None
     assert further.first == OWN
