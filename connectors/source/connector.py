@@ -67,6 +67,9 @@ class SourceConnector:
         self._gained = asyncio.Event()
         """Partitions were assigned, other topics are selected, or there is another flow coordinator: the next round
         looks at all topics, also those that were refused a moment ago."""
+        self._discovers = True
+        """The next round also looks for topics and partitions to start."""
+        self._was_coordinator = False
         self._restart_state = RestartState(context)
         self._previous: PreviousProducers | None = None
         self.task: SourceTask | None = None
@@ -194,38 +197,11 @@ class SourceConnector:
     # Watching
 
     async def _watch(self, parts: _Parts, prepared: Prepared) -> None:
-        task, discovery = parts.task, parts.discovery
+        """Look at both clusters, round after round. A round that fails is repeated, after growing pauses."""
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=5.0)
-        discovering = True
-        was_coordinator = False
         while True:
-            settings = self._context.settings
-            pause_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
-            interval_s = pause_s
             try:
-                if was_coordinator is not self._ownership.is_coordinator:
-                    self._gained.set()
-                    if not was_coordinator:
-                        await prepared.fence_unknown()
-                    was_coordinator = not was_coordinator
-                if self._gained.is_set():
-                    discovering = True
-                    discovery.look_again()
-                self._gained.clear()
-                asked = self._state.metadata_wanted.is_set()
-                self._state.metadata_wanted.clear()
-                metadata = await fetch_metadata(self._context.source.brokers, None, channel="watch")
-                task.learn_source(metadata)
-                if await self._look_at_remotes(task, discovery, asked=asked):
-                    discovering = True
-                if discovering and not self._draining:
-                    missing = await discovery.look(metadata)
-                    discovering = interval_s is not None or missing > 0
-                    pause_s = discovery.pause_after(missing, interval_s)
-                if not self._draining and await parts.resumption.carry_out():
-                    discovery.look_again()
-                    discovering = True
-                    self._state.metadata_wanted.set()
+                pause_s = await self._look(parts, prepared)
                 backoff.reset()
                 self._state.run()
             except KafkaError as error:
@@ -238,10 +214,41 @@ class SourceConnector:
                     self._say_failing_at_s = self._clock.monotonic() + FAILING_REPORT_S
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
-            leaderless = any(None in {part.source_leader, part.target_leader} for part in task.partitions.values())
+            partitions = parts.task.partitions.values()
+            leaderless = any(None in {part.source_leader, part.target_leader} for part in partitions)
             if leaderless or parts.resumption.is_waiting:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(pause_s)
+
+    async def _look(self, parts: _Parts, prepared: Prepared) -> float | None:
+        """Make one round. Returns the pause until the next one in seconds; None: it is not due before there is news."""
+        task, discovery, settings = parts.task, parts.discovery, self._context.settings
+        interval_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
+        pause_s = interval_s
+        if self._was_coordinator is not self._ownership.is_coordinator:
+            self._gained.set()
+            if not self._was_coordinator:
+                await prepared.fence_unknown()
+            self._was_coordinator = not self._was_coordinator
+        if self._gained.is_set():
+            self._discovers = True
+            discovery.look_again()
+        self._gained.clear()
+        asked = self._state.metadata_wanted.is_set()
+        self._state.metadata_wanted.clear()
+        metadata = await fetch_metadata(self._context.source.brokers, None, channel="watch")
+        task.learn_source(metadata)
+        if await self._look_at_remotes(task, discovery, asked=asked):
+            self._discovers = True
+        if self._discovers and not self._draining:
+            missing = await discovery.look(metadata)
+            self._discovers = interval_s is not None or missing > 0
+            pause_s = discovery.pause_after(missing, interval_s)
+        if not self._draining and await parts.resumption.carry_out():
+            discovery.look_again()
+            self._discovers = True
+            self._state.metadata_wanted.set()
+        return pause_s
 
     def _look_at_gained(self) -> None:
         self._gained.set()

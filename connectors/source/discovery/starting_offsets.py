@@ -96,6 +96,27 @@ class StartingOffsets:
         Partitions without a leader are left out; a later round starts them.
         """
         refused: dict[str, TopicRefused] = {}
+        new = self._new_partitions(pairs, running, refused)
+        await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
+        self._say_unused_recopies(new)
+        startable, starts = await self._find_starts(new, refused)
+        startable, ends = await self._find_ends(startable)
+        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in startable.values()})
+        copied = [
+            self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
+            for key, pair in startable.items()
+        ]
+        behind_mm2 = [part for part in copied if self._is_behind_mm2(part.key)]
+        jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
+        return Started(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
+
+    def _new_partitions(
+        self,
+        pairs: Mapping[str, Pair],
+        running: Mapping[TopicPartition, object],
+        refused: dict[str, TopicRefused],
+    ) -> dict[TopicPartition, Pair]:
+        """Return the partitions of this worker that are not copied yet; topics that are refused go to ``refused``."""
         stored: dict[str, dict[int, StoredPosition]] = {}
         for (name, number), position in self.positions.items():
             stored.setdefault(name, {})[number] = position
@@ -103,7 +124,7 @@ class StartingOffsets:
             own = stored.get(upstream.name, {})
             self._width_at_first.setdefault(upstream.name, self.width_at_first(upstream, own))
             self._refuse_recreated(upstream, remote, own, refused)
-        new = {
+        return {
             (name, number): (upstream, remote)
             for name, (upstream, remote) in pairs.items()
             for number in upstream.partitions
@@ -112,32 +133,33 @@ class StartingOffsets:
             and name not in refused
             and self._ownership.may_copy((name, number))
         }
-        await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
-        self._say_unused_recopies(new)
+
+    async def _find_starts(
+        self, new: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
+    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        """Return the partitions whose start is known, and the source offsets of those that have no position."""
         without = {key: pair for key, pair in new.items() if key not in self.positions}
         undecided = await self.refuse_filled(without, refused)
-        started = {key: pair for key, pair in new.items() if key[0] not in refused and key not in undecided}
-        starts = await self._start_offsets({key: without[key] for key in without if key in started}, refused)
-        recopied = {key: start for key, start in starts.items() if self._recopies(key)}
-        unproven = await self._record_recopies(recopied, started)
-        starts = {key: start for key, start in starts.items() if key not in unproven}
-        started = {
-            key: pair
-            for key, pair in started.items()
-            if key[0] not in refused and (key not in without or key in starts)
+        without = {key: pair for key, pair in without.items() if key[0] not in refused and key not in undecided}
+        starts = await self._start_offsets(without, refused)
+        unproven = await self._record_recopies({key: at for key, at in starts.items() if self._recopies(key)}, new)
+        starts = {key: at for key, at in starts.items() if key not in unproven}
+        known = {
+            key: pair for key, pair in new.items() if key[0] not in refused and (key in self.positions or key in starts)
         }
-        rules = await self._rules.of({remote.name: upstream.name for upstream, remote in started.values()})
-        fresh = {key: pair for key, pair in started.items() if not self._is_looked_up(key)}
+        return known, starts
+
+    async def _find_ends(
+        self, partitions: Mapping[TopicPartition, Pair]
+    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        """Return the partitions where nothing else can arrive any more, and the ends of their remote partitions.
+
+        Partitions that are looked up are fenced and read then, so they need no end here.
+        """
+        fresh = {key: pair for key, pair in partitions.items() if not self._is_looked_up(key)}
         unproven = await self._restart_state.fence_own({key: remote for key, (_, remote) in fresh.items()})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
-        started = {key: pair for key, pair in started.items() if key in ends or self._is_looked_up(key)}
-        copied = [
-            self._copied_partition(key, pair, (starts.get(key), ends.get(key)), rules[pair[1].name], identity)
-            for key, pair in started.items()
-        ]
-        behind_mm2 = [part for part in copied if self._is_behind_mm2(part.key)]
-        jobs = [self._job(part) for part in copied if self._is_continued(part.key)]
-        return Started(copied, jobs, behind_mm2, len(copied) - len(starts), refused)
+        return {key: pair for key, pair in partitions.items() if key in ends or key not in fresh}, ends
 
     def width_at_first(self, upstream: TopicMetadata, stored: Mapping[int, StoredPosition]) -> int:
         """Return how many partitions a topic had when it was first copied.
