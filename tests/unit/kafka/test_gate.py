@@ -131,7 +131,7 @@ def test_a_worker_that_slept_over_a_weekend_sends_nothing_under_its_id(lone: boo
         await brokers.send(BrokerId(1), a_write())
         clock.doze(60 * 3600.0, suspended=suspended)
         for request in (a_write(), a_topic()):
-            with pytest.raises(IncarnationEnded, match="no beat for 216000 s"):
+            with pytest.raises(IncarnationEnded, match="no heartbeat for 216000 s"):
                 await brokers.send(BrokerId(1), request)
         with pytest.raises(IncarnationEnded):
             gate.renew(clock.boottime())
