@@ -250,15 +250,18 @@ class Discovery:
         refused |= found.refused
         self._say_created(found)
         pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
-        await self._list(pairs, refused)
+        await self._list(pairs, refused, created=found.created)
         async with self._task.settling:
             refused |= await self._start_pairs({name: pair for name, pair in pairs.items() if name not in refused})
         refused |= {name: error for name, error in found.too_narrow.items() if name not in refused}
 
-    async def _list(self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused]) -> None:
+    async def _list(
+        self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused], *, created: Collection[str]
+    ) -> None:
         """List partitions of topics whose remote topics exist, so that the group assigns them.
 
-        If the flow has no position of such a remote topic, all of it must be empty.
+        If the flow has no position of such a remote topic, all of it must be empty. Those that this worker has just
+        ``created`` are: nobody asks their leaders, which they may not have yet.
 
         The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
         its own partitions: one of two would copy into the empty half, and the other one would refuse the topic.
@@ -267,7 +270,11 @@ class Discovery:
         if not new:
             return
         stored = await self._assigned_positions.positions_of(new)
-        unknown = {name: pairs[name] for name in new if not _speaks_of(pairs[name][1], stored[name].values())}
+        unknown = {
+            name: pairs[name]
+            for name in new
+            if name not in created and not _speaks_of(pairs[name][1], stored[name].values())
+        }
         without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
         self._starting_offsets.refuse_unplaced(without, refused)
         undecided = await self._starting_offsets.refuse_filled(without, refused)
