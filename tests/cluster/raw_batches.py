@@ -17,7 +17,7 @@ from deploy.local.kafka import KafkaCluster
 from deploy.local.ports import HOST
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.port import PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
-from tests.fakes.record_batch import Batch, parse_batches
+from tests.fakes.broker.record_batch import Batch, parse_batches
 
 _NOT_YET: Final = (3, 5, 6)
 """What a broker answers that has not heard yet of a topic which was just made."""

@@ -22,8 +22,8 @@ from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S
-from tests.fakes.broker_model import ClusterModel, Record, Transaction
-from tests.fakes.record_batch import parse_batches
+from tests.fakes.broker.broker_model import ClusterModel, Record, Transaction
+from tests.fakes.broker.record_batch import parse_batches
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 NODE: Final = BrokerId(1)

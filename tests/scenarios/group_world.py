@@ -27,7 +27,7 @@ from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, Joined, MemberId
 from mm2py.topics.names import control_log
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock
 from tests.scenarios.gate import Request
 

@@ -28,7 +28,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, Produc
 from mm2py.logs import _one_line, _text_line, make_logger
 from mm2py.records.control_record import TaskName
 from mm2py.replication.reading.limits import MemoryBudget
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.gate import Request

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from mm2py.kafka.port import TopicPartition
-from tests.fakes.broker_model import ClusterModel
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.process import Process
 from tests.scenarios.world import World

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.world import World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0

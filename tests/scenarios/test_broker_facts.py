@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.recovery.test_reconcile_storms import DAY_MS
 from tests.scenarios.two_incarnations import all_copied, copies, finish, make, said, until, worker_with_old_positions

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 
 from mm2py.kafka.messages import ListOffsetsRequest
 from mm2py.kafka.port import ProduceRequest
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 

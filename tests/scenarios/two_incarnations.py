@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from mm2py.kafka.port import ProduceRequest
-from tests.fakes.record_batch import Record, StoredRecord
+from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World

@@ -23,7 +23,7 @@ from mm2py.worker.herder import Herder
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
 from tests.checker.verdict import Verdict
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.process import Process, Wire
 

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import assert_never
 
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.simulation.history import PartitionHistory, Traffic, is_led
 from tests.simulation.schedule import Action, ActionKind, TopicPlan
 

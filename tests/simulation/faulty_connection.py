@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.schedule import End
 

@@ -10,7 +10,7 @@ from mm2py.connector import Kind, parse_flow
 from mm2py.group.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, MemberId, Writes
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 
 FLOW: Final = parse_flow("A->B")
 CONTROL_LOG: Final = "mm2-cluster.mm2py.internal"

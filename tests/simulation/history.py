@@ -8,9 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.fakes.broker_model import ClusterModel, Transaction
-from tests.fakes.partition_model import Partition
-from tests.fakes.record_batch import Record, StoredRecord, read_records
+from tests.fakes.broker.broker_model import ClusterModel, Transaction
+from tests.fakes.broker.partition_model import Partition
+from tests.fakes.broker.record_batch import Record, StoredRecord, read_records
 from tests.simulation.schedule import Times, TopicPlan
 
 OLD_MS: Final = 1_000_000

@@ -15,9 +15,9 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.quarantined import Quarantined, decode
 from tests.checker.dumped import Dumped, Sent, sent
 from tests.checker.judge import judge_partition
-from tests.fakes.broker_model import ClusterModel
-from tests.fakes.coordinator_model import TransactionState
-from tests.fakes.record_batch import StoredRecord
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.coordinator_model import TransactionState
+from tests.fakes.broker.record_batch import StoredRecord
 from tests.simulation.group_judgement import FLOW, group_findings
 from tests.simulation.history import POISON_MS, PartitionHistory, Traffic
 from tests.simulation.incarnation import tasks_left

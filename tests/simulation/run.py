@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 from mm2py.config.configuration import SettingsFile
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
 from tests.scenarios.world import settings_file
 from tests.simulation.actions import ClusterActions

@@ -22,7 +22,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
 from mm2py.replication.copying.states import Reconciling
 from mm2py.replication.reading.limits import MemoryBudget
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.simulation.faulty_connection import Effects, FaultyConnection
 from tests.simulation.incarnation import Incarnation, SimulationLoop

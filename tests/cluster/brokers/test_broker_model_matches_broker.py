@@ -35,7 +35,7 @@ from mm2py.kafka.port import (
 )
 from tests.cluster.running import DEADLINE_S
 from tests.cluster.two_worlds import NODE, World, on_both
-from tests.fakes.record_batch import (
+from tests.fakes.broker.record_batch import (
     CODECS,
     CONTROL,
     DELETE_HORIZON,

@@ -25,7 +25,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.kafka_client import new_name
 from tests.cluster.raw_batches import stored_batches
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
-from tests.fakes.record_batch import HEADER_BYTES
+from tests.fakes.broker.record_batch import HEADER_BYTES
 
 PARTITIONS = 2
 RECORDS = 1_000

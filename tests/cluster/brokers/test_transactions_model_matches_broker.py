@@ -41,7 +41,7 @@ from mm2py.topics.acls import TopicAcl
 from tests.cluster.brokers.test_broker_model_matches_broker import Answer, Names, create, describe
 from tests.cluster.running import DEADLINE_S
 from tests.cluster.two_worlds import NODE, ModelWorld, World, on_both
-from tests.fakes.record_batch import Batch, Record, build_batch, parse_batches, read_marker
+from tests.fakes.broker.record_batch import Batch, Record, build_batch, parse_batches, read_marker
 
 Place = tuple[str, int]
 Owner = tuple[int, int]

@@ -38,7 +38,7 @@ from tests.cluster.copies import (
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.raw_batches import append_batches, stored_batches
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
-from tests.fakes.record_batch import HEADER_BYTES, Record, build_batch, parse_batch, rewrite
+from tests.fakes.broker.record_batch import HEADER_BYTES, Record, build_batch, parse_batch, rewrite
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HOUR_MS = 3_600_000

@@ -21,7 +21,7 @@ from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, send
 from tests.cluster.kafka_client import record_count
 from tests.cluster.raw_batches import stored_batches
 from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
-from tests.fakes.record_batch import HEADER_BYTES
+from tests.fakes.broker.record_batch import HEADER_BYTES
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = {"batch.num.messages": 2, "linger.ms": 0}

@@ -14,7 +14,7 @@ from tests.cluster.copies import assert_copied, bounds_of, new_topic
 from tests.cluster.kafka_client import delete_topic
 from tests.cluster.raw_batches import append_rows
 from tests.cluster.running import Mm2py, one_way_properties
-from tests.fakes.record_batch import CODECS, Batch, Record, build_batch, parse_batch, rewrite
+from tests.fakes.broker.record_batch import CODECS, Batch, Record, build_batch, parse_batch, rewrite
 
 DAY_MS = 86_400_000
 BATCHES = (1, 40, 459, 1_500, 3_000)

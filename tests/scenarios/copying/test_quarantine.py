@@ -15,7 +15,7 @@ from mm2py.records.quarantined import Quarantined, decode
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.positions import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM
 from tests.scenarios.gate import Gate, Request

@@ -16,7 +16,7 @@ from mm2py.cli.replay import CannotExport, append_to, export_to
 from mm2py.errors import ConfigError
 from mm2py.records.quarantined import Replayed, decode
 from mm2py.replication.replay import NowhereToReplay, Selection
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_quarantine import (
     FUTURE_MS,

@@ -15,7 +15,7 @@ from kio.static.primitive import i64
 
 from mm2py.kafka.messages import ListOffsetsResponse
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
-from tests.fakes.partition_model import Partition
+from tests.fakes.broker.partition_model import Partition
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.settings.test_settings_followed import apply, reach_all
 from tests.scenarios.shared_world import Process, SharedWorld, run
 

@@ -20,8 +20,8 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
-from tests.fakes.broker_model import ClusterModel, Record
-from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.broker.broker_model import ClusterModel, Record
+from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 

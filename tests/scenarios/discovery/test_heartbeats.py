@@ -14,8 +14,8 @@ from mm2py.config.settings import ClusterSettings, HeartbeatSettings
 from mm2py.connector import ClusterAlias, Connector, PathStatus, parse_flow
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.heartbeat import Heartbeat, decode, encode
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 

@@ -16,7 +16,7 @@ from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.topics.topic_configs import ConfigSource
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.sync_world import EVERY_MINUTE, HOUR_S, IDENTITY, MINUTE_S, acl, lines, times_of, until, world_with
 from tests.scenarios.world import World

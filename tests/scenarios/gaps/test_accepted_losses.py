@@ -11,8 +11,8 @@ import pytest
 from mm2py.kafka.messages import AddPartitionsToTxnRequest
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records.gap_record import Command
-from tests.fakes.broker_model import ClusterModel
-from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gaps.test_gaps import (
     HOUR_S,

@@ -9,7 +9,7 @@ import pytest
 
 from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
-from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 

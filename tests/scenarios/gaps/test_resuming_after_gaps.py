@@ -14,7 +14,7 @@ from mm2py.cli.gaps import accept as accept_by_command
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, ProduceRequest
 from mm2py.records.gap_record import Command, Done, Gap, GapKind
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gaps.test_gaps import (
     CONTINUE,

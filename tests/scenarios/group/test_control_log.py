@@ -27,7 +27,7 @@ from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat, encode
 from mm2py.records.control_record import Beat, Claim, ControlRecord, Entry, MemberId, Skipped, Snapshot
 from mm2py.topics.names import control_log, is_own_topic
-from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, run_virtual
 

@@ -16,7 +16,7 @@ from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
 from mm2py.records.gap_record import Answer, Command, Gap, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.record_batch import Record
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run
 

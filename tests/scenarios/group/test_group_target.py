@@ -14,7 +14,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 DOWN_S = 60.0

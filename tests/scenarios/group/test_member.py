@@ -20,7 +20,7 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, TaskName
-from tests.fakes.broker_model import Record
+from tests.fakes.broker.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
 

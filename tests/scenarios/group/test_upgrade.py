@@ -11,7 +11,7 @@ import pytest
 from mm2py.group import control_log
 from mm2py.records import control_codec
 from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
-from tests.fakes.broker_model import Record
+from tests.fakes.broker.broker_model import Record
 from tests.scenarios.shared_world import Process, SharedWorld, run
 from tests.simulation.incarnation import current_incarnation
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
-from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.two_incarnations import (

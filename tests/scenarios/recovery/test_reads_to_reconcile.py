@@ -10,7 +10,7 @@ import pytest
 from mm2py.kafka.port import BrokerId, FetchReply, FetchRequest
 from mm2py.records.batch import read_header, split
 from mm2py.replication.reading.log_reader import READ_BYTES
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.two_incarnations import all_copied, copies, killed_ahead, make, said, until

@@ -7,8 +7,8 @@ from typing import cast
 
 from mm2py.kafka.messages import ListOffsetsRequest
 from mm2py.kafka.port import BrokerId, Brokers
-from tests.fakes.broker_model import ClusterModel
-from tests.fakes.partition_model import NO_LEADER
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.process import Wire

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS
 from tests.scenarios.gate import Gate

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.fakes.broker.partition_model import NO_LEADER
+from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.fakes.faults import Faults
-from tests.fakes.partition_model import NO_LEADER
-from tests.fakes.record_batch import Record, StoredRecord
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.two_incarnations import OFFSETS, all_copied, copies, finish, make, said, until
 from tests.scenarios.world import World

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate
 from tests.scenarios.recovery.test_reconcile_storms import DAY_MS

@@ -39,7 +39,7 @@ from mm2py.records.control_record import (
 from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PROBE_S
 from mm2py.status.inquiry import Connected, Inquiry
 from mm2py.topics.names import control_log
-from tests.fakes.broker_model import ClusterModel, Record
+from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World

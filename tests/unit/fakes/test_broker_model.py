@@ -34,9 +34,9 @@ from mm2py.kafka.port import (
     TopicFetch,
     TopicProduce,
 )
-from tests.fakes.broker_model import ClusterModel, Faults, Record
-from tests.fakes.produce_rules import WouldCorrupt
-from tests.fakes.record_batch import (
+from tests.fakes.broker.broker_model import ClusterModel, Faults, Record
+from tests.fakes.broker.produce_rules import WouldCorrupt
+from tests.fakes.broker.record_batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     Batch,

@@ -27,8 +27,8 @@ from mm2py.kafka.producer.transactions import (
     list_transactions,
     write_txn_markers,
 )
-from tests.fakes.broker_model import ClusterModel, Record
-from tests.fakes.record_batch import build_batch
+from tests.fakes.broker.broker_model import ClusterModel, Record
+from tests.fakes.broker.record_batch import build_batch
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 DAY_S = 86_400.0

@@ -17,7 +17,7 @@ from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Writer
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.gate import Gate, Request
 

@@ -13,7 +13,7 @@ from mm2py.kafka.gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, Incarnati
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock, run_virtual
 
 DAY_MS: Final = 86_400_000

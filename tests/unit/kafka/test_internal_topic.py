@@ -11,7 +11,7 @@ from mm2py.kafka.error_codes import INVALID_REPLICATION_FACTOR, LEADER_NOT_AVAIL
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicNotMade, TopicUnsuitable, find_or_make, read_settings
 from mm2py.topics.names import InternalTopic
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 TOPIC = InternalTopic(TopicName("kept"), 3)

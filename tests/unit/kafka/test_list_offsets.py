@@ -20,7 +20,7 @@ from mm2py.kafka.list_offsets import (
 )
 from mm2py.kafka.messages import ListOffsetsRequest
 from mm2py.kafka.port import BrokerId
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 ONE, TWO = BrokerId(2), BrokerId(1)

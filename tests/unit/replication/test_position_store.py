@@ -7,8 +7,8 @@ import random
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
 from mm2py.replication.positions import read_positions
-from tests.fakes.broker_model import ClusterModel
-from tests.fakes.record_batch import Record
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 TOPIC = "mm2-offsets.A.internal"

@@ -14,8 +14,8 @@ from mm2py.records.batch import SEQUENCE_MODULUS, stamp
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
 from mm2py.replication.recovery import Comparison, Tail, Walk, Writer
-from tests.fakes.cluster_state import ClusterState
-from tests.fakes.record_batch import Record, build_batch
+from tests.fakes.broker.cluster_state import ClusterState
+from tests.fakes.broker.record_batch import Record, build_batch
 from tests.fakes.virtual_time import VirtualClock
 
 RULES = TargetRules(max_message_bytes=1 << 20)

@@ -8,7 +8,7 @@ import pytest
 
 from mm2py.records.batch import stamp
 from mm2py.replication.recovery import Tail, Writer
-from tests.fakes.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
+from tests.fakes.broker.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
 
 WRITER = Writer(7, 0, 100)
 FROM = 50

@@ -15,7 +15,7 @@ from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import Markers, NotFenceable, Overtaken, PreviousProducer
 from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.gate import Gate, Request
 

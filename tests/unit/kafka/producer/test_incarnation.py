@@ -9,7 +9,7 @@ import pytest
 
 from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.incarnation import COORDINATOR_PATIENCE_S, EpochRefused, Incarnation
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 

@@ -35,7 +35,7 @@ from mm2py.replication.copying.in_flight import MAX_CUT_READS, Sending
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule, Plan, TargetRules
 from mm2py.replication.positions import Position
-from tests.fakes.record_batch import encode_records
+from tests.fakes.broker.record_batch import encode_records
 from tests.unit.replication.copying.test_copier import ALL_COVERED, BROKER, IDENTITY, CountingLease, Target
 
 RULES = (PASS_ALL, MERGE_SMALL, MERGE_ALL, MergeRule(300, 0, "tests"))

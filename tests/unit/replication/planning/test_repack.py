@@ -42,7 +42,7 @@ from mm2py.replication.planning.steps import (
     merge_rule,
 )
 from mm2py.topics.filters import CopyMode, CopyModes
-from tests.fakes.record_batch import CODECS, build_marker, encode_records, parse_batch, rewrite
+from tests.fakes.broker.record_batch import CODECS, build_marker, encode_records, parse_batch, rewrite
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON = 0x08, 0x10, 0x40

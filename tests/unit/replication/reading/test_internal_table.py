@@ -10,7 +10,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
 from mm2py.replication.reading.internal_table import DamagedTopic, read_table
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.damage import Spoiler, flip, flip_holder_of
 

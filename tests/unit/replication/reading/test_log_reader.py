@@ -11,9 +11,9 @@ from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import read_header, split
 from mm2py.replication.reading.log_reader import LogReader, Stretch
 from mm2py.replication.recovery import MARKER_PATIENCE_S, Tail, TailStretch, Writer
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.faults import Faults
-from tests.fakes.partition_model import NO_LEADER
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 

@@ -16,7 +16,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 

@@ -18,7 +18,7 @@ from mm2py.kafka.port import BrokerId
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import StoredPosition
-from tests.fakes.broker_model import ClusterModel
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 

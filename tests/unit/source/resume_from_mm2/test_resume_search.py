@@ -15,8 +15,8 @@ from connectors.source.resume_from_mm2.search import LAST_RECORDS, LOOK_AHEAD, L
 from mm2py.records.batch import Record as ReadRecord
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Plan, TargetRules
-from tests.fakes.cluster_state import ClusterState
-from tests.fakes.record_batch import Record, StoredRecord
+from tests.fakes.broker.cluster_state import ClusterState
+from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.fakes.virtual_time import VirtualClock
 
 RULES = TargetRules(max_message_bytes=1 << 20)

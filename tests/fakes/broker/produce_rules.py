@@ -9,8 +9,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from tests.fakes.producer_state import Refused
-from tests.fakes.record_batch import (
+from tests.fakes.broker.producer_state import Refused
+from tests.fakes.broker.record_batch import (
     CODEC_MASK,
     CODECS,
     DELETE_HORIZON,
@@ -27,7 +27,7 @@ from tests.fakes.record_batch import (
     reencode,
     rewrite,
 )
-from tests.fakes.topic_config import TopicConfig
+from tests.fakes.broker.topic_config import TopicConfig
 
 _LEAST_LENGTH: Final = 14
 _MAGIC_AT: Final = 16

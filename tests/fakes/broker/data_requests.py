@@ -24,11 +24,11 @@ from mm2py.kafka.port import (
     ProduceReply,
     ProduceRequest,
 )
-from tests.fakes.cluster_state import ClusterState, Topic
-from tests.fakes.partition_model import Partition
-from tests.fakes.produce_rules import look_at_frames
-from tests.fakes.producer_state import Refused
-from tests.fakes.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
+from tests.fakes.broker.cluster_state import ClusterState, Topic
+from tests.fakes.broker.partition_model import Partition
+from tests.fakes.broker.produce_rules import look_at_frames
+from tests.fakes.broker.producer_state import Refused
+from tests.fakes.broker.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 _FRAME_HEAD_BYTES: Final = 64
 """Stands for the bytes before the records in a reply, so that a view does not start where its buffer does."""

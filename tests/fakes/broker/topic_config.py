@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tests.fakes.record_batch import CODECS
+from tests.fakes.broker.record_batch import CODECS
 
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -30,11 +30,11 @@ from mm2py.kafka.messages import (
     InitProducerIdResponse,
     ListTransactionsResponse,
 )
-from tests.fakes.cluster_state import ClusterState
-from tests.fakes.coordinator_model import TransactionState
-from tests.fakes.data_requests import locate, resolve
-from tests.fakes.marker_model import write_markers_later
-from tests.fakes.producer_state import Refused
+from tests.fakes.broker.cluster_state import ClusterState
+from tests.fakes.broker.coordinator_model import TransactionState
+from tests.fakes.broker.data_requests import locate, resolve
+from tests.fakes.broker.marker_model import write_markers_later
+from tests.fakes.broker.producer_state import Refused
 
 _NO_THROTTLE: Final = i32Timedelta.parse(datetime.timedelta(0))
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from tests.fakes.record_batch import SEQUENCES, Batch, read_marker
+from tests.fakes.broker.record_batch import SEQUENCES, Batch, read_marker
 
 CACHED_BATCHES: Final = 5
 NO_EPOCH: Final = -1

@@ -25,8 +25,8 @@ from mm2py.kafka.messages import (
     IncrementalAlterConfigsResponse,
 )
 from mm2py.topics.acls import TopicAcl
-from tests.fakes.cluster_state import ClusterState
-from tests.fakes.topic_config import BadConfig, parse_topic_config
+from tests.fakes.broker.cluster_state import ClusterState
+from tests.fakes.broker.topic_config import BadConfig, parse_topic_config
 
 _NO_THROTTLE: Final = i32Timedelta.parse(datetime.timedelta(0))
 _TOPIC_RESOURCE: Final = 2

@@ -20,10 +20,10 @@ from kio.schema.write_txn_markers.v1.response import (
 from kio.static.primitive import i32
 
 from mm2py.kafka.messages import WritableTxnMarker, WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from tests.fakes.cluster_state import ClusterState, Topic
-from tests.fakes.data_requests import Pending, locate
-from tests.fakes.partition_model import NO_LEADER, Partition
-from tests.fakes.producer_state import Refused
+from tests.fakes.broker.cluster_state import ClusterState, Topic
+from tests.fakes.broker.data_requests import Pending, locate
+from tests.fakes.broker.partition_model import NO_LEADER, Partition
+from tests.fakes.broker.producer_state import Refused
 
 _ROUND_S: Final = (0.001, 0.02)
 """The time in which a coordinator sends markers and hears that they are replicated."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from tests.fakes.producer_state import NO_EPOCH, Refused
+from tests.fakes.broker.producer_state import NO_EPOCH, Refused
 
 _LAST_EPOCH = (1 << 15) - 2
 """From this epoch on the coordinator assigns a new producer id instead of a higher epoch."""

@@ -24,15 +24,15 @@ from kio.static.protocol import Payload
 from mm2py.kafka.errors import BrokerUnreachable, UnsupportedVersion
 from mm2py.kafka.messages import WriteTxnMarkersRequest
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchReply, FetchRequest, ProduceReply, ProduceRequest
-from tests.fakes.answers import answer
-from tests.fakes.cluster_state import ClusterState, Node, ProducerHandle, Topic, Transaction
-from tests.fakes.data_requests import PendingFetch, PendingProduce
+from tests.fakes.broker.answers import answer
+from tests.fakes.broker.cluster_state import ClusterState, Node, ProducerHandle, Topic, Transaction
+from tests.fakes.broker.data_requests import PendingFetch, PendingProduce
+from tests.fakes.broker.marker_model import PendingMarkers
+from tests.fakes.broker.partition_model import NO_LEADER, Partition
+from tests.fakes.broker.producer_state import Refused
+from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.fakes.faults import Faults, FaultSource
-from tests.fakes.marker_model import PendingMarkers
 from tests.fakes.network_model import Call, Connection, Served, frozen, random_latency
-from tests.fakes.partition_model import NO_LEADER, Partition
-from tests.fakes.producer_state import Refused
-from tests.fakes.record_batch import Record, StoredRecord
 from tests.fakes.virtual_time import VirtualClock
 
 _TRACE_LENGTH: Final = 20_000

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.fakes.record_batch import Batch, StoredRecord, read_marker, read_records, reencode
+from tests.fakes.broker.record_batch import Batch, StoredRecord, read_marker, read_records, reencode
 
 _INDEX_INTERVAL_BYTES = 4096
 """Bytes between index entries; within them a broker lists aborted transactions that it need not have listed."""

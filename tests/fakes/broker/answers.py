@@ -59,12 +59,12 @@ from mm2py.kafka.messages import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
 )
-from tests.fakes.admin_answers import create_acls, describe_acls, incremental_alter_configs
-from tests.fakes.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
-from tests.fakes.data_requests import check_leader_epoch, locate, resolve
-from tests.fakes.partition_model import NO_LEADER, Partition
-from tests.fakes.topic_config import TOPIC_DEFAULTS, BadConfig, parse_topic_config
-from tests.fakes.transaction_answers import (
+from tests.fakes.broker.admin_answers import create_acls, describe_acls, incremental_alter_configs
+from tests.fakes.broker.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
+from tests.fakes.broker.data_requests import check_leader_epoch, locate, resolve
+from tests.fakes.broker.partition_model import NO_LEADER, Partition
+from tests.fakes.broker.topic_config import TOPIC_DEFAULTS, BadConfig, parse_topic_config
+from tests.fakes.broker.transaction_answers import (
     add_partitions_to_txn,
     describe_producers,
     end_txn,

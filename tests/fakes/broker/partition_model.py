@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from tests.fakes.log_model import PartitionLog
-from tests.fakes.produce_rules import accept
-from tests.fakes.producer_state import ProducerTable, Refused
-from tests.fakes.record_batch import Batch, build_marker, parse_batch, rewrite
-from tests.fakes.topic_config import TopicConfig
+from tests.fakes.broker.log_model import PartitionLog
+from tests.fakes.broker.produce_rules import accept
+from tests.fakes.broker.producer_state import ProducerTable, Refused
+from tests.fakes.broker.record_batch import Batch, build_marker, parse_batch, rewrite
+from tests.fakes.broker.topic_config import TopicConfig
 
 NO_LEADER = -1
 

@@ -18,10 +18,10 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from mm2py.topics.acls import TopicAcl
-from tests.fakes.coordinator_model import Coordinator
-from tests.fakes.partition_model import NO_LEADER, Leadership, Partition, Replica
-from tests.fakes.producer_state import ProducerTable, Refused
-from tests.fakes.record_batch import (
+from tests.fakes.broker.coordinator_model import Coordinator
+from tests.fakes.broker.partition_model import NO_LEADER, Leadership, Partition, Replica
+from tests.fakes.broker.producer_state import ProducerTable, Refused
+from tests.fakes.broker.record_batch import (
     SEQUENCES,
     TRANSACTIONAL,
     Batch,
@@ -30,7 +30,7 @@ from tests.fakes.record_batch import (
     build_batch,
     parse_batch,
 )
-from tests.fakes.topic_config import BROKER_DEFAULTS, TopicConfig, parse_topic_config
+from tests.fakes.broker.topic_config import BROKER_DEFAULTS, TopicConfig, parse_topic_config
 from tests.fakes.virtual_time import VirtualClock
 
 _ALWAYS: Final = -1.0
