@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mm2py.records.batch import CRC_AT
+
+LENGTH_AT, LENGTH_END = 8, 12
+"""Of a batch: how many bytes follow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Faults:
@@ -41,7 +46,7 @@ class Faults:
     """A partition of a fetch request is answered with one of ``fetch_errors``."""
     fetch_errors: tuple[ErrorCode, ...] = (ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower)
     flip_bit: float = 0.0
-    """One bit of the records in a fetch reply is flipped."""
+    """One bit of the records in a fetch reply is flipped, of those that a checksum covers."""
     throttle: float = 0.0
     """The broker is silent on the connection for ``throttle_s`` after the reply, as a quota makes it."""
     throttle_s: tuple[float, float] = (0.01, 1.0)
@@ -87,5 +92,12 @@ class FaultSource:
         return self.rng.choice(self.faults.fetch_errors)
 
     def flip_bit(self, records: memoryview) -> None:
-        bit = self.rng.randrange(len(records) * 8)
-        records[bit // 8] ^= 1 << bit % 8
+        """Flip a bit of a checksum, or of what it covers; mm2py believes the rest, as every client does."""
+        covered: list[int] = []
+        at = 0
+        while at + CRC_AT < len(records):
+            end = at + LENGTH_END + int.from_bytes(records[at + LENGTH_AT : at + LENGTH_END], "big")
+            covered += range(at + CRC_AT, min(end, len(records)))
+            at = end
+        if covered:
+            records[self.rng.choice(covered)] ^= 1 << self.rng.randrange(8)
