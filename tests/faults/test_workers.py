@@ -29,12 +29,12 @@ from tests.cluster.kafka_frames import PRODUCE, Direction, Frame
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Action, Drop, Hold, Pass
 from tests.cluster.running import Mm2py, Value, wait_until
-from tests.faults.scene import BEGIN_S, NODES, OWN_TOPICS, REPLICAS, Pair, Scene, rounds, three_node_properties
+from tests.faults.scene import BEGIN_S, NODES, REPLICAS, Pair, Scene, rounds, three_node_properties
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, WRITE_MARKERS = 22, 24, 26, 27
 PER_SECOND: Final = 300
 """Records of each topic, where speed does not matter."""
-POSITIONS, STATUS = (name.encode() for name in OWN_TOPICS)
+POSITIONS, CONTROL_LOG = b"mm2-offsets.", b"mm2-cluster."
 
 
 def begin_again(scene: Scene) -> None:
@@ -120,8 +120,16 @@ def _is_position(frame: Frame) -> bool:
     return POSITIONS in frame.content
 
 
-def _is_status(frame: Frame) -> bool:
-    return STATUS in frame.content
+def _is_control_log(frame: Frame) -> bool:
+    return CONTROL_LOG in frame.content
+
+
+def _joins(frame: Frame) -> bool:
+    return b'"kind":"Joined"' in frame.content
+
+
+def _says_fenced(frame: Frame) -> bool:
+    return b'"kind":"Fenced"' in frame.content
 
 
 _SENT, _ANSWERED = Direction.REQUEST, Direction.REPLY
@@ -133,15 +141,15 @@ STEPS: Final = {
     "when a position is stored and not acknowledged": Step(_ANSWERED, PRODUCE, _is_position, skip=2),
     "before it has a producer id": Step(_SENT, INIT_PRODUCER_ID, begins=True),
     "when its producer id is given": Step(_ANSWERED, INIT_PRODUCER_ID, begins=True),
-    "before the record of itself is written": Step(_SENT, PRODUCE, _is_status, begins=True),
-    "when the record of itself is on its way": Step(_SENT, PRODUCE, _is_status, begins=True, action=Hold),
-    "when the record of itself is written": Step(_ANSWERED, PRODUCE, _is_status, begins=True),
+    "before it has joined": Step(_SENT, PRODUCE, _joins, begins=True),
+    "when the record that it joins is on its way": Step(_SENT, PRODUCE, _joins, begins=True, action=Hold),
+    "when it has joined": Step(_ANSWERED, PRODUCE, _is_control_log, begins=True),
     "when it has raised the epoch of the one before": Step(_ANSWERED, INIT_PRODUCER_ID, begins=True, skip=1),
     "before the fence of the positions begins": Step(_SENT, ADD_PARTITIONS, _is_position, begins=True),
     "between begin and end of the fence of the positions": Step(_SENT, END_TXN, begins=True),
     "when the end of the fence of the positions is on its way": Step(_SENT, END_TXN, begins=True, action=Hold),
     "when the fence of the positions has ended": Step(_ANSWERED, END_TXN, begins=True),
-    "when it logs that the previous incarnation is fenced": Step(_SENT, PRODUCE, _is_status, begins=True, skip=1),
+    "before the group knows that the previous incarnation is fenced": Step(_SENT, PRODUCE, _says_fenced, begins=True),
     "between begin and end of the fence of the copies": Step(_SENT, END_TXN, begins=True, skip=1),
     "when the end of the fence of the copies is on its way": Step(_SENT, END_TXN, begins=True, skip=1, action=Hold),
     "when the fence of the copies has ended": Step(_ANSWERED, END_TXN, begins=True, skip=1),
