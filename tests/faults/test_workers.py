@@ -34,7 +34,7 @@ from tests.faults.scene import BEGIN_S, NODES, REPLICAS, Pair, Scene, rounds, th
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, WRITE_MARKERS = 22, 24, 26, 27
 PER_SECOND: Final = 300
 """Records of each topic, where speed does not matter."""
-POSITIONS, CONTROL_LOG = b"mm2-offsets.", b"mm2-cluster."
+POSITIONS: Final = b"mm2-offsets."
 
 
 def begin_again(scene: Scene) -> None:
@@ -120,10 +120,6 @@ def _is_position(frame: Frame) -> bool:
     return POSITIONS in frame.content
 
 
-def _is_control_log(frame: Frame) -> bool:
-    return CONTROL_LOG in frame.content
-
-
 def _joins(frame: Frame) -> bool:
     return b'"kind":"Joined"' in frame.content
 
@@ -143,7 +139,6 @@ STEPS: Final = {
     "when its producer id is given": Step(_ANSWERED, INIT_PRODUCER_ID, begins=True),
     "before it has joined": Step(_SENT, PRODUCE, _joins, begins=True),
     "when the record that it joins is on its way": Step(_SENT, PRODUCE, _joins, begins=True, action=Hold),
-    "when it has joined": Step(_ANSWERED, PRODUCE, _is_control_log, begins=True),
     "when it has raised the epoch of the one before": Step(_ANSWERED, INIT_PRODUCER_ID, begins=True, skip=1),
     "before the fence of the positions begins": Step(_SENT, ADD_PARTITIONS, _is_position, begins=True),
     "between begin and end of the fence of the positions": Step(_SENT, END_TXN, begins=True),
