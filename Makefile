@@ -101,7 +101,7 @@ test-unit-3.13: venv ## the unit tests on Python 3.13 as well, where it is insta
 	  echo "No python3.13 with its venv module here: the unit tests do not run on it."; \
 	fi
 
-test-slow: venv jars ## the tests that `make test` leaves out because they take long, half an hour (ARGS="-k repack")
+test-slow: venv jars ## the tests that `make test` leaves out because they take long (ARGS="-k repack")
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
 	  $(PYTEST) tests/unit tests/cluster tests/parity -m "slow and not compat" -o timeout=1800 $(ARGS)
 

@@ -1,7 +1,10 @@
-"""Everything mm2py raises on purpose. Each error says what to do; each class stands for one reaction."""
+"""What mm2py raises on purpose, and task groups that raise it as it is.
+
+Each error says what to do; each class stands for one reaction.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 from typing import TypeVar
 
@@ -35,7 +38,7 @@ class FirstErrorGroup(asyncio.TaskGroup):
             raise group.exceptions[0] from None
 
 
-async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
+async def for_each(items: Collection[T], work: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
     """Do ``work`` for each item, for a few of them at a time. The first error ends all of it, and is raised.
 
     Args:
@@ -48,5 +51,5 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, 
             await work(item)
 
     async with FirstErrorGroup() as tasks:
-        for number in range(at_once):
+        for number in range(min(at_once, len(items))):
             tasks.create_task(take(), name=f"{name} {number}")

@@ -261,7 +261,7 @@ class Discovery:
         """List partitions of topics whose remote topics exist, so that the group assigns them.
 
         If the flow has no position of such a remote topic, all of it must be empty. Those that this worker has just
-        ``created`` are: nobody asks their leaders, which they may not have yet.
+        ``created`` are. Their leaders are not asked, as they may not know of it yet.
 
         The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
         its own partitions: one of two would copy into the empty half, and the other one would refuse the topic.

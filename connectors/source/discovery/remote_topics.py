@@ -1,5 +1,5 @@
-"""Creates the remote topics of a flow and adds partitions to them; notices upstream topics that were deleted or created
-again; and tells how remote topics are to be written to (``RemoteRules``).
+"""The remote topics of a flow: created, widened, and how they are to be written to (``RemoteRules``). Upstream topics
+that were deleted or created again are noticed here.
 
 Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror. When an upstream topic is
 created again under its old name, MM2 copies on into the same remote topic. Here copying stops, and the remote topic is
@@ -453,5 +453,6 @@ class RemoteRules:
 
 
 def values_of(found: Sequence[admin.ConfigEntry] | BrokerRefused | None) -> dict[str, str]:
+    """Return the settings of a topic that a broker has told; none if it has refused to."""
     known = () if found is None or isinstance(found, BrokerRefused) else found
     return {entry.name: entry.value for entry in known if entry.value is not None}
