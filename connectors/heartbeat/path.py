@@ -25,7 +25,8 @@ from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.records.batch import MAGIC, read_header, read_records, split
-from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode
+from mm2py.records.heartbeat import Heartbeat, decode
+from mm2py.records.java_struct import MalformedRecord
 
 SILENT_AFTER_INTERVALS: Final = 10
 SILENT_AFTER_LEAST_S: Final = 15.0
@@ -178,7 +179,7 @@ def heartbeats_in(part: FetchedPartition, wanted_offset: int) -> tuple[list[Hear
             if record.offset >= wanted_offset:
                 try:
                     found.append(decode(record.key, record.value))
-                except MalformedHeartbeat as error:
+                except MalformedRecord as error:
                     errors.append(Unreadable(part.topic, record.offset, error))
     return found, next_offset, errors
 

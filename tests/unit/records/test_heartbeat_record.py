@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import ClusterAlias, Flow, parse_flow
-from mm2py.records.heartbeat import Heartbeat, MalformedHeartbeat, decode, encode
+from mm2py.records.heartbeat import Heartbeat, decode, encode
+from mm2py.records.java_struct import MalformedRecord
 
 # Heartbeat("A", "B", 1700000000000) as its own class serializes it
 KEY = bytes.fromhex("000141000142")
@@ -47,7 +48,7 @@ def test_other_versions_are_read_as_java_does() -> None:
     ],
 )
 def test_what_is_no_heartbeat_is_told_in_a_sentence(key: bytes | None, value: bytes | None, why: str) -> None:
-    with pytest.raises(MalformedHeartbeat, match=f"This is no heartbeat: .*{why}"):
+    with pytest.raises(MalformedRecord, match=f"This is no heartbeat: .*{why}"):
         decode(key, value)
 
 
@@ -63,7 +64,7 @@ def test_any_alias_and_any_time_come_back(source: str, target: str, at_ms: int) 
 def test_any_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
     try:
         heartbeat = decode(key, value)
-    except MalformedHeartbeat:
+    except MalformedRecord:
         return
     assert key.startswith(encode(heartbeat).key or b"")
 
