@@ -1,0 +1,38 @@
+"""Which checkpoint of a group is emitted, and under which topic name. Pure.
+
+Answers to MM2's MirrorCheckpointTask.
+"""
+
+from __future__ import annotations
+
+from mm2py.connector import Flow, TopicName
+from mm2py.topics.names import ReplicationPolicy
+
+
+def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int]) -> bool:
+    """Return whether a checkpoint is emitted after the last one of the same group and partition.
+
+    The downstream offset goes back only if the group itself went back. A translation that became less exact, because
+    the store dropped syncs, is not emitted.
+
+    Args:
+        last: upstream and downstream offset of the checkpoint that was emitted last, None if there is none.
+        new: the same of the one that could be emitted now.
+    Source: MirrorCheckpointTask.checkpointIsMoreRecent, Apache Kafka, connect/mirror.
+    """
+    if last is None:
+        return True
+    (last_upstream, last_downstream), (upstream, downstream) = last, new
+    return upstream < last_upstream or downstream > last_downstream
+
+
+def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName:
+    """Return the topic of the target cluster in which a group goes on that read ``topic`` on the source cluster.
+
+    It is the remote topic. If the flow's target is where ``topic`` was copied from, it is the original topic there:
+    a group that read ``B.orders`` on A reads ``orders`` on B.
+    Source: MirrorCheckpointTask.renameTopicPartition, Apache Kafka, connect/mirror.
+    """
+    if policy.topic_source(topic) == flow.target:
+        return policy.original_topic(topic)
+    return policy.format_remote_topic(flow.source, topic)
