@@ -7,7 +7,7 @@ errors of the whole request are raised. ACLs are listed and added, never removed
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
+from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, ask
 from mm2py.topics.acls import TopicAcl
 
@@ -26,6 +27,7 @@ _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
 _SET: Final = 0
 _DELETE: Final = 1
+COORDINATORS_A_REQUEST: Final = 1000
 _ADMIN_TIMEOUT: Final = i32Timedelta.parse(datetime.timedelta(seconds=30))
 
 
@@ -247,15 +249,31 @@ async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) ->
     Raises:
         BrokerRefused: there is none (yet), or we may not ask.
     """
-    request = messages.FindCoordinatorRequest(
-        key_type=i8(_TRANSACTION_KEY if transactions else _GROUP_KEY), coordinator_keys=(key,)
-    )
-    reply = await ask(brokers, ANY_BROKER, request, messages.FindCoordinatorResponse)
-    coordinator = reply.coordinators[0]
-    refusal = _refusal(f"Finding the coordinator of {key}", int(coordinator.error_code), coordinator.error_message)
-    if refusal is not None:
-        raise refusal
-    return BrokerId(coordinator.node_id)
+    found = (await find_coordinators(brokers, [key], transactions=transactions))[key]
+    if isinstance(found, BrokerRefused):
+        raise found
+    return found
+
+
+async def find_coordinators(
+    brokers: Brokers, keys: Collection[str], *, transactions: bool, channel: str = "control"
+) -> dict[str, BrokerId | BrokerRefused]:
+    """Return for each transactional id, or each group, its coordinator or why none was named.
+
+    Raises: as ``Brokers.send``; CorruptReply: the answer leaves one out.
+    """
+    found: dict[str, BrokerId | BrokerRefused] = {}
+    for some in chunks(list(dict.fromkeys(keys)), COORDINATORS_A_REQUEST):
+        request = messages.FindCoordinatorRequest(
+            key_type=i8(_TRANSACTION_KEY if transactions else _GROUP_KEY), coordinator_keys=tuple(some)
+        )
+        reply = await ask(brokers, ANY_BROKER, request, messages.FindCoordinatorResponse, channel=channel)
+        for one in reply.coordinators:
+            what = f"Finding the coordinator of {one.key}"
+            found[one.key] = _refusal(what, int(one.error_code), one.error_message) or BrokerId(one.node_id)
+        if not found.keys() >= set(some):
+            raise CorruptReply("The cluster", f"{len(reply.coordinators)} coordinators of {len(some)}")
+    return found
 
 
 async def init_producer_id(

@@ -33,9 +33,11 @@ from mm2py.kafka.messages import (
     DescribeGroupsRequest,
     DescribeProducersRequest,
     FindCoordinatorRequest,
+    ListGroupsRequest,
     ListOffsetsRequest,
     ListTransactionsRequest,
     MetadataRequest,
+    OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
@@ -52,9 +54,11 @@ READS: Final = (
     DescribeProducersRequest,
     FetchRequest,
     FindCoordinatorRequest,
+    ListGroupsRequest,
     ListOffsetsRequest,
     ListTransactionsRequest,
     MetadataRequest,
+    OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
 """Requests that change nothing. Every other request waits at the gate, also one that is added later."""

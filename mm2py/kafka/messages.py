@@ -42,12 +42,22 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.list_groups.v4.request import ListGroupsRequest
+from kio.schema.list_groups.v4.response import ListGroupsResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.list_transactions.v0.request import ListTransactionsRequest
 from kio.schema.list_transactions.v0.response import ListTransactionsResponse
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
+from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
 from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -103,6 +113,8 @@ __all__ = (
     "IncrementalAlterConfigsResponse",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
     "ListOffsetsPartition",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
@@ -113,6 +125,14 @@ __all__ = (
     "MetadataRequestTopic",
     "MetadataResponse",
     "MetadataResponseTopic",
+    "OffsetCommitRequest",
+    "OffsetCommitRequestPartition",
+    "OffsetCommitRequestTopic",
+    "OffsetCommitResponse",
+    "OffsetFetchRequest",
+    "OffsetFetchRequestGroup",
+    "OffsetFetchResponse",
+    "OffsetFetchResponseGroup",
     "OffsetForLeaderEpochRequest",
     "OffsetForLeaderEpochResponse",
     "OffsetForLeaderPartition",
@@ -142,9 +162,12 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         FindCoordinatorRequest: FindCoordinatorResponse,
         IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
         InitProducerIdRequest: InitProducerIdResponse,
+        ListGroupsRequest: ListGroupsResponse,
         ListOffsetsRequest: ListOffsetsResponse,
         ListTransactionsRequest: ListTransactionsResponse,
         MetadataRequest: MetadataResponse,
+        OffsetCommitRequest: OffsetCommitResponse,
+        OffsetFetchRequest: OffsetFetchResponse,
         OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
         SaslAuthenticateRequest: SaslAuthenticateResponse,
         SaslHandshakeRequest: SaslHandshakeResponse,

@@ -18,7 +18,9 @@ _READS: Final = frozenset(
     {
         "Fetch",
         "Metadata",
+        "ListGroups",
         "ListOffsets",
+        "OffsetFetch",
         "FindCoordinator",
         "DescribeConfigs",
         "DescribeGroups",

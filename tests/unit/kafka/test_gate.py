@@ -26,6 +26,7 @@ CHANGES: Final = {
     "EndTxnRequest",
     "IncrementalAlterConfigsRequest",
     "InitProducerIdRequest",
+    "OffsetCommitRequest",
     "WriteTxnMarkersRequest",
 }
 BELOW_THE_PORT: Final = {"SaslAuthenticateRequest", "SaslHandshakeRequest"}
