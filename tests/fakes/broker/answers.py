@@ -1,4 +1,4 @@
-"""What a broker answers to the requests that never wait: metadata, offsets, producer ids, topics, groups.
+"""What a broker answers to the requests that never wait: metadata, offsets, coordinators, topics.
 
 Source: KafkaApis, ReplicationControlManager, ConfigHelper, Apache Kafka 4.3.
 """
@@ -14,13 +14,12 @@ from kio.schema.api_versions.v3.response import ApiVersion
 from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult
 from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult, DescribeConfigsResult
-from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator as CoordinatorNode
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kio.schema.metadata.v12.response import MetadataResponseBroker, MetadataResponsePartition
 from kio.schema.offset_for_leader_epoch.v4.response import EpochEndOffset, OffsetForLeaderTopicResult
-from kio.schema.types import BrokerId, GroupId, TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 from kio.static.protocol import Payload
 
@@ -40,13 +39,13 @@ from mm2py.kafka.messages import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
     DescribeProducersRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
+    ListGroupsRequest,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -55,12 +54,15 @@ from mm2py.kafka.messages import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
 )
 from tests.fakes.broker.admin_answers import create_acls, describe_acls, incremental_alter_configs
 from tests.fakes.broker.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
+from tests.fakes.broker.consumer_groups import describe_groups, list_groups, offset_commit, offset_fetch
 from tests.fakes.broker.data_requests import check_leader_epoch, locate, resolve
 from tests.fakes.broker.partition_model import NO_LEADER, Partition
 from tests.fakes.broker.topic_config import TOPIC_DEFAULTS, BadConfig, parse_topic_config
@@ -90,8 +92,11 @@ _SPOKEN: Final[Mapping[int, tuple[int, int]]] = {
     1: (4, 18),
     2: (1, 11),
     3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
     10: (0, 6),
     15: (0, 6),
+    16: (0, 5),
     18: (0, 4),
     19: (2, 7),
     22: (0, 5),
@@ -131,6 +136,12 @@ def answer(state: ClusterState, node: int, request: Payload) -> Payload:
             return describe_configs(state, node, request)
         case DescribeGroupsRequest():
             return describe_groups(state, node, request)
+        case ListGroupsRequest():
+            return list_groups(state, node, request)
+        case OffsetFetchRequest():
+            return offset_fetch(state, node, request)
+        case OffsetCommitRequest():
+            return offset_commit(state, node, request)
         case IncrementalAlterConfigsRequest():
             return incremental_alter_configs(state, request)
         case DescribeAclsRequest():
@@ -339,14 +350,15 @@ def find_coordinator(state: ClusterState, request: FindCoordinatorRequest) -> Fi
 
 def _coordinator(state: ClusterState, key_type: int, key: str) -> CoordinatorNode:
     node = state.coordinator_of(key)
-    if node is None or (key_type == _TRANSACTION_KEY and not state.transactions_available):
+    of_group = key_type != _TRANSACTION_KEY
+    code = ErrorCode.none
+    if of_group and key in state.groups.denied:
+        code = ErrorCode.group_authorization_failed
+    elif node is None or not (state.groups.available if of_group else state.transactions_available):
+        code = ErrorCode.coordinator_not_available
+    if code or node is None:
         return CoordinatorNode(
-            key=key,
-            node_id=BrokerId(-1),
-            host="",
-            port=i32(-1),
-            error_code=ErrorCode.coordinator_not_available,
-            error_message=None,
+            key=key, node_id=BrokerId(-1), host="", port=i32(-1), error_code=code, error_message=None
         )
     broker = state.nodes[node]
     return CoordinatorNode(
@@ -356,34 +368,6 @@ def _coordinator(state: ClusterState, key_type: int, key: str) -> CoordinatorNod
         port=i32(broker.port),
         error_code=ErrorCode.none,
         error_message=None,
-    )
-
-
-def describe_groups(state: ClusterState, node: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    groups = []
-    for group in request.groups:
-        code = ErrorCode.none if state.coordinator_of(group) == node else ErrorCode.not_coordinator
-        known, members = state.groups.get(group, ("Dead", 0)) if code is ErrorCode.none else ("", 0)
-        groups.append(
-            DescribedGroup(
-                error_code=code,
-                group_id=GroupId(group),
-                group_state=known,
-                protocol_type="" if known in {"", "Dead"} else "consumer",
-                protocol_data="",
-                members=tuple(_member(group, number) for number in range(members)),
-            )
-        )
-    return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
-
-
-def _member(group: str, number: int) -> DescribedGroupMember:
-    return DescribedGroupMember(
-        member_id=f"{group}-{number}",
-        client_id=f"client-{number}",
-        client_host="/127.0.0.1",
-        member_metadata=b"",
-        member_assignment=b"",
     )
 
 

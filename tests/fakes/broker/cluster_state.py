@@ -18,6 +18,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from mm2py.topics.acls import TopicAcl
+from tests.fakes.broker.consumer_groups import ConsumerGroups
 from tests.fakes.broker.coordinator_model import Coordinator
 from tests.fakes.broker.partition_model import NO_LEADER, Leadership, Partition, Replica
 from tests.fakes.broker.producer_state import ProducerTable, Refused
@@ -171,8 +172,7 @@ class ClusterState:
         """The ACLs of topics; None: the cluster has no authorizer. The model stores them, and enforces none."""
         self.denied_on_cluster: set[str] = set()
         """Rights on the cluster itself that are revoked: DESCRIBE, ALTER, CLUSTER_ACTION."""
-        self.groups: dict[str, tuple[str, int]] = {}
-        """The state of each existing consumer group, as DescribeGroups names it (Stable, Empty), and its members."""
+        self.groups = ConsumerGroups()
         self.transactions_available = True
         self.coordinator = Coordinator(
             first_producer_id=1000 + self._choices.randrange(1000),
@@ -359,6 +359,7 @@ class ClusterState:
         del self._by_id[topic.id]
         topic.deleted_s = self.clock.monotonic()
         self._former.append(topic)
+        self.groups.forget_topic(name)
         for partition in topic.partitions:
             partition.notify()
 

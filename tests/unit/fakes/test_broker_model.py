@@ -1023,7 +1023,7 @@ def test_e10_a_used_up_epoch_brings_a_new_producer_id() -> None:
 
 def test_coordinators_and_groups() -> None:
     cluster = make(nodes=3)
-    cluster.groups["busy"] = ("Stable", 2)
+    cluster.groups.activate("busy", members=2)
     cluster.transactions_available = False
 
     async def scenario() -> None:
