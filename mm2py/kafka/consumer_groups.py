@@ -1,0 +1,230 @@
+"""Consumer groups of a cluster: which there are, what they have committed, and committing for them.
+
+Answers to what MirrorCheckpointConnector and MirrorCheckpointTask of MirrorMaker 2 ask through Kafka's Admin
+(listGroups, listConsumerGroupOffsets, alterConsumerGroupOffsets). Groups of the classic and of the consumer protocol
+are alike here. Share groups are listed as well; they have no commits, and take none (docs/broker-facts.md#m12).
+
+Rights: DESCRIBE on a group to list it and to read what it has committed; READ on a group, and on the topics, to commit
+for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Without an error brokers leave
+out what mm2py may not describe: groups from a list, and topics from what a group has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i64
+
+from mm2py.errors import for_each
+from mm2py.kafka import admin, messages
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_MEMBER_ID
+from mm2py.kafka.errors import BrokerRefused, CorruptReply, Reaction, reaction_to
+from mm2py.kafka.list_offsets import chunks
+from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
+
+GROUPS_A_REQUEST: Final = 200
+COMMITS_A_REQUEST: Final = 200
+"""A coordinator stores the commits of one request as one batch, and answers UNKNOWN_SERVER_ERROR if it is too large.
+With metadata of 4,096 bytes each, the most that brokers allow by default, so many still fit (1 MiB by default)."""
+BROKERS_AT_ONCE: Final = 32
+_NO_EPOCH: Final = -1
+_NO_GENERATION: Final = -1
+"""Of a client that is no member."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One group as its coordinator lists it.
+
+    ``protocol_type`` is ``consumer`` for groups of consumers, ``share`` for share groups, and empty for a group that
+    has never had a member.
+    ``state`` is Kafka's word, such as ``Stable`` or ``Empty``.
+    """
+
+    group: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Where a group goes on in one partition. ``offset`` is the next one to read, in records, >= 0."""
+
+    offset: int
+    metadata: str = ""
+
+
+Commits = Mapping[TopicPartition, Commit]
+
+
+async def list_groups(brokers: Brokers, *, channel: str = "control") -> dict[str, ListedGroup]:
+    """Ask every broker for the groups that it coordinates; return all of them by name.
+
+    A group that is missing in one list may still exist: while its part of ``__consumer_offsets`` has no leader, or
+    moves from a broker that was not asked yet to one that was, no broker names it and none reports an error.
+
+    Raises:
+        CorruptReply: the broker that was asked for the brokers has just started, and knows none.
+        BrokerRefused: a broker does not list its groups now. Without them the list would lack groups that exist.
+        KafkaError: as ``Brokers.send``, of any broker.
+    Cancelling costs nothing.
+    """
+    metadata = await fetch_metadata(brokers, (), channel=channel)
+    if not metadata.brokers:
+        raise CorruptReply("The cluster", "metadata without brokers")
+    found: dict[str, ListedGroup] = {}
+
+    async def list_those_of(broker: BrokerId) -> None:
+        reply = await ask(brokers, broker, messages.ListGroupsRequest(), messages.ListGroupsResponse, channel=channel)
+        if reply.error_code:
+            raise BrokerRefused(f"Listing the groups of broker {broker}", int(reply.error_code))
+        for group in reply.groups:
+            name = str(group.group_id)
+            found[name] = ListedGroup(name, group.protocol_type, group.group_state)
+
+    await for_each(metadata.brokers, list_those_of, at_once=BROKERS_AT_ONCE, name="listing groups")
+    return found
+
+
+async def find_coordinators(
+    brokers: Brokers, groups: Collection[str], *, channel: str = "control"
+) -> dict[str, BrokerId | BrokerRefused]:
+    """Return for each group its coordinator, or why none was named; the reason is retriable if there is none just now.
+
+    Raises:
+        KafkaError: as ``Brokers.send``.
+    """
+    found = await admin.find_coordinators(brokers, groups, transactions=False, channel=channel)
+    return {
+        group: _refused(f"Finding the coordinator of group {group}", group, answer.code, right="DESCRIBE")
+        if isinstance(answer, BrokerRefused)
+        else answer
+        for group, answer in found.items()
+    }
+
+
+async def committed_offsets(
+    brokers: Brokers, groups: Collection[str], *, channel: str = "control"
+) -> dict[str, Commits | BrokerRefused]:
+    """Return what each group has committed, or why its coordinator does not tell.
+
+    A reason is retriable if the coordinator is loading, or is another broker by now. A group without commits has none,
+    and so has one that does not exist. Commits in open transactions do not count yet.
+
+    Raises:
+        KafkaError: as ``Brokers.send``, of any coordinator; nothing is told of any group then.
+    Cancelling costs nothing.
+    """
+    found: dict[str, Commits | BrokerRefused] = {}
+    by_coordinator: dict[BrokerId, list[str]] = {}
+    for group, coordinator in (await find_coordinators(brokers, groups, channel=channel)).items():
+        if isinstance(coordinator, BrokerRefused):
+            found[group] = coordinator
+        else:
+            by_coordinator.setdefault(coordinator, []).append(group)
+
+    async def ask_about_those_of(coordinator: BrokerId) -> None:
+        for some in chunks(by_coordinator[coordinator], GROUPS_A_REQUEST):
+            request = messages.OffsetFetchRequest(
+                groups=tuple(messages.OffsetFetchRequestGroup(group_id=GroupId(group), topics=None) for group in some),
+                require_stable=False,
+            )
+            reply = await ask(brokers, coordinator, request, messages.OffsetFetchResponse, channel=channel)
+            answers = {str(answer.group_id): _commits(answer) for answer in reply.groups}
+            if answers.keys() != set(some):
+                raise CorruptReply(f"Broker {coordinator}", f"{len(answers)} answers about {len(some)} groups")
+            found.update(answers)
+
+    await for_each(by_coordinator, ask_about_those_of, at_once=BROKERS_AT_ONCE, name="reading commits")
+    return found
+
+
+async def commit_offsets(
+    brokers: Brokers, group: str, commits: Commits, *, channel: str = "control"
+) -> dict[TopicPartition, BrokerRefused | None]:
+    """Commit for a group that has no members; the answer tells for each partition what was wrong, or None.
+
+    A group that does not exist comes into being. A group with members is refused with ``UNKNOWN_MEMBER_ID``: only they
+    may commit.
+
+    No leader epoch is committed. One of the source would say nothing on the target. If it were higher than the target's
+    own, consumers would take all metadata of the target for outdated, and fetch it again without end.
+
+    Raises:
+        KafkaError: as ``Brokers.send``; some partitions may have been committed.
+    Cancelling leaves open which partitions were committed; the same commits may be sent again.
+    """
+    coordinator = (await find_coordinators(brokers, [group], channel=channel))[group]
+    if isinstance(coordinator, BrokerRefused):
+        return dict.fromkeys(commits, coordinator)
+    found: dict[TopicPartition, BrokerRefused | None] = {}
+    for some in chunks(list(commits), COMMITS_A_REQUEST):
+        request = _commit_request(group, {key: commits[key] for key in some})
+        reply = await ask(brokers, coordinator, request, messages.OffsetCommitResponse, channel=channel)
+        answers = {
+            (str(topic.name), int(part.partition_index)): _commit_refusal(group, str(topic.name), int(part.error_code))
+            for topic in reply.topics
+            for part in topic.partitions
+        }
+        if answers.keys() != set(some):
+            raise CorruptReply(f"Broker {coordinator}", f"{len(answers)} answers about {len(some)} commits")
+        found |= answers
+    return found
+
+
+def _commit_request(group: str, commits: Commits) -> messages.OffsetCommitRequest:
+    by_topic: dict[str, list[messages.OffsetCommitRequestPartition]] = {}
+    for (topic, partition), commit in commits.items():
+        wanted = messages.OffsetCommitRequestPartition(
+            partition_index=i32(partition),
+            committed_offset=i64(commit.offset),
+            committed_leader_epoch=i32(_NO_EPOCH),
+            committed_metadata=commit.metadata,
+        )
+        by_topic.setdefault(topic, []).append(wanted)
+    return messages.OffsetCommitRequest(
+        group_id=GroupId(group),
+        generation_id_or_member_epoch=i32(_NO_GENERATION),
+        member_id="",
+        group_instance_id=None,
+        topics=tuple(
+            messages.OffsetCommitRequestTopic(name=TopicName(topic), partitions=tuple(wanted))
+            for topic, wanted in by_topic.items()
+        ),
+    )
+
+
+def _commits(answer: messages.OffsetFetchResponseGroup) -> Commits | BrokerRefused:
+    """Return a group's commits. An error of one partition counts for the group: it must not look uncommitted."""
+    parts = [(str(topic.name), part) for topic in answer.topics for part in topic.partitions]
+    for code in (answer.error_code, *(part.error_code for _, part in parts)):
+        if code:
+            group = str(answer.group_id)
+            return _refused(f"Reading the commits of group {group}", group, int(code), right="DESCRIBE")
+    return {
+        (topic, int(part.partition_index)): Commit(int(part.committed_offset), part.metadata or "")
+        for topic, part in parts
+        if part.committed_offset >= 0
+    }
+
+
+def _commit_refusal(group: str, topic: str, code: int) -> BrokerRefused | None:
+    if not code:
+        return None
+    what = f"Committing for group {group} in {topic}"
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        return BrokerRefused(what, code, remedy=f"Grant mm2py READ on topic {topic}.")
+    return _refused(what, group, code, right="READ")
+
+
+def _refused(what: str, group: str, code: int, *, right: str) -> BrokerRefused:
+    remedy = ""
+    if code == UNKNOWN_MEMBER_ID:
+        remedy = "Stop the members of the group, or leave it to them to commit."
+    elif reaction_to(code) is Reaction.DENIED:
+        remedy = f"Grant mm2py {right} on group {group}."
+    return BrokerRefused(what, code, remedy=remedy)
