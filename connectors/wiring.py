@@ -14,6 +14,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.checkpoint.connector import CheckpointConnector
 from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
@@ -41,7 +42,7 @@ from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.flow_config import Part
 from mm2py.shared_settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.worker.connector_schedule import HeartbeatSchedule, PathSchedule, SourceSchedule
+from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
@@ -101,6 +102,9 @@ def make_herder(
         )
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
+        task = TaskName(flow, Kind.CHECKPOINT)
+        checkpoint_schedule = UndividedSchedule(group, task, current, functools.partial(_checkpoint_parts, current))
+        plans[ConnectorName(flow, Kind.CHECKPOINT)] = _checkpoints(current, checkpoint_schedule, context)
     if apply:
         for settings in file.flows_switched_off():
             to = context.connect(settings.flow, settings.target, settings.target_request_timeout_s)
@@ -108,7 +112,9 @@ def make_herder(
     for emitted in configuration.heartbeats:
         current = currents.get(emitted.flow) or CurrentSettings(None, emitted)
         at = emitted.flow.target
-        schedule_of_task = HeartbeatSchedule(groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current)
+        schedule_of_task = UndividedSchedule(
+            groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current, functools.partial(_wanted_heartbeats, current)
+        )
         plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, context)
     return Herder(
         plans,
@@ -140,6 +146,7 @@ class _Copying:
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         target = replace(target, brokers=member.gated(target.brokers))
+        source = replace(source, brokers=member.gated(source.brokers))  # offset syncs are written there
         name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
         ownership, log = member.ownership(settings.flow), context.log.bind(flow=str(settings.flow))
         incarnation = Incarnation(
@@ -200,7 +207,47 @@ def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext
     return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng)
 
 
-def _heartbeats(settings: HeartbeatSettings, schedule: HeartbeatSchedule, context: WorkerContext) -> Plan:
+def _checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
+    """Return what a checkpoint connector runs by, None while it is not to run. Another value means: start it anew."""
+    settings = current.settings
+    if settings is None or settings.checkpoints is None or not current.is_settled:
+        return None
+    return settings.checkpoints, settings.offset_syncs, settings.topic_filter, settings.policy
+
+
+def _checkpoints(
+    current: CurrentSettings, schedule: UndividedSchedule[tuple[object, ...]], context: WorkerContext
+) -> Plan:
+    def begin(_: int) -> CheckpointConnector:
+        settings = current.settings
+        if settings is None:
+            raise AssertionError("the flow is switched off")
+        source, target = (
+            context.connect(settings.flow, cluster, timeout_s).brokers
+            for cluster, timeout_s in (
+                (settings.source, settings.source_request_timeout_s),
+                (settings.target, settings.target_request_timeout_s),
+            )
+        )
+        return CheckpointConnector(
+            settings,
+            source,
+            schedule.member.gated(target),
+            clock=context.clock,
+            rng=context.rng,
+            log=context.log.bind(flow=str(settings.flow)),
+        )
+
+    return Plan(begin, schedule)
+
+
+def _wanted_heartbeats(current: CurrentSettings) -> HeartbeatSettings | None:
+    return current.heartbeats
+
+
+def _heartbeats(
+    settings: HeartbeatSettings, schedule: UndividedSchedule[HeartbeatSettings], context: WorkerContext
+) -> Plan:
     brokers = context.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
     log = context.log.bind(flow=str(settings.flow))
     return Plan(
@@ -247,7 +294,7 @@ def _group(configuration: Configuration, settings: GroupSettings, context: Worke
         settings,
         context.connect(first.flow, own, settings.session_timeout_s / 2),
         flows,
-        {Kind.HEARTBEAT: [one.flow for one in beating]},
+        {Kind.HEARTBEAT: [one.flow for one in beating], Kind.CHECKPOINT: [one.flow for one in flows]},
         name=context.name,
         clock=context.clock,
         rng=context.rng,

@@ -107,7 +107,6 @@ class Kind(StrEnum):
 
     SOURCE = "MirrorSourceConnector"
     CHECKPOINT = "MirrorCheckpointConnector"
-    """mm2py has no such tasks yet."""
     HEARTBEAT = "MirrorHeartbeatConnector"
     PATH = "path"
     """Reads heartbeats back; MM2 has none of this kind."""

@@ -15,7 +15,8 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors.heartbeat.connector import PARTITION, RoundsConnector
+from connectors.heartbeat.connector import PARTITION
+from connectors.rounds import RoundsConnector
 from mm2py.clock import Clock
 from mm2py.connector import Flow, PathStatus
 from mm2py.errors import Mm2Error

@@ -72,6 +72,8 @@ offset.storage.replication.factor = 1
 status.storage.replication.factor = 1
 config.storage.replication.factor = 1
 heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+checkpoints.topic.replication.factor = 1
 """
 
 Expected = Mapping[tuple[Flow, str], int | None]

@@ -86,6 +86,8 @@ def may_be_stored(key: Key[Any]) -> bool:
 
 def looks_like_address_or_secret(name: str) -> bool:
     """By its name alone: for keys of which nothing else is known, and against a slip in the tables."""
+    if name == keys.OFFSET_SYNCS_LOCATION.name:
+        return False  # it says source or target
     return may_hold_secret(name) or may_be_address(name)
 
 

@@ -32,12 +32,14 @@ from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
     BadValue,
+    CheckpointSettings,
     ClusterSettings,
     Configuration,
     ExactlyOnce,
     FlowSettings,
     HeartbeatSettings,
     Key,
+    OffsetSyncSettings,
     Status,
     java_trim,
 )
@@ -46,7 +48,7 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.key_material import Security
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import shown_key
-from mm2py.topics.filters import CopyMode, CopyModes, TopicFilter
+from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter
 from mm2py.topics.names import ReplicationPolicy, make_policy, rings
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
@@ -228,7 +230,12 @@ class FlowsReading:
     def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
         """Look for numbers that are legal alone and wrong together."""
         connector, consumer = layers.connector, layers.consumer
-        for interval in (keys.REFRESH_TOPICS_INTERVAL, keys.SYNC_CONFIGS_INTERVAL, keys.SYNC_ACLS_INTERVAL):
+        for interval in (
+            keys.REFRESH_TOPICS_INTERVAL,
+            keys.SYNC_CONFIGS_INTERVAL,
+            keys.SYNC_ACLS_INTERVAL,
+            keys.EMIT_CHECKPOINTS_INTERVAL,
+        ):
             if self._value(connector, interval) == 0:
                 self._problem(connector[interval.name], "0; write at least 1, or a negative number to stop it")
         if self._value(consumer, keys.FETCH_MAX_WAIT) >= self._value(consumer, keys.REQUEST_TIMEOUT):
@@ -300,6 +307,8 @@ class FlowsReading:
         if names is None or copy_modes is None:
             return None
         policy, topic_filter, config_filter = names
+        offset_syncs = self._offset_syncs(flow, connector, policy)
+        checkpoints = None if offset_syncs is None else self._checkpoints(flow, connector, policy)
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
         exactly_once = cast("ExactlyOnce", value(worker, keys.EXACTLY_ONCE))
@@ -361,6 +370,34 @@ class FlowsReading:
             configs_topic=value(worker, keys.CONFIGS_TOPIC),
             configs_topic_replication_factor=value(worker, keys.CONFIGS_REPLICATION_FACTOR),
             group=value(own, keys.GROUP),
+            offset_syncs=offset_syncs,
+            checkpoints=checkpoints,
+        )
+
+    def _offset_syncs(self, flow: Flow, connector: Layer, policy: ReplicationPolicy) -> OffsetSyncSettings | None:
+        if not self._value(connector, keys.EMIT_OFFSET_SYNCS):
+            return None
+        on_source = self._value(connector, keys.OFFSET_SYNCS_LOCATION) == "source"
+        return OffsetSyncSettings(
+            topic=policy.offset_syncs_topic(flow.target if on_source else flow.source),
+            on_source=on_source,
+            replication_factor=self._value(connector, keys.OFFSET_SYNCS_REPLICATION_FACTOR),
+            lag_max_records=max(0, self._value(connector, keys.OFFSET_LAG_MAX)),
+        )
+
+    def _checkpoints(self, flow: Flow, connector: Layer, policy: ReplicationPolicy) -> CheckpointSettings | None:
+        interval_s = self._interval_s(connector, keys.EMIT_CHECKPOINTS_ENABLED, keys.EMIT_CHECKPOINTS_INTERVAL)
+        groups, excluded = self._value(connector, keys.GROUPS), self._value(connector, keys.GROUPS_EXCLUDE)
+        group_filter = self._made(flow, connector, lambda: GroupFilter(groups, excluded))
+        if interval_s is None or group_filter is None:
+            return None
+        refreshes = self._interval_s(connector, keys.REFRESH_GROUPS_ENABLED, keys.REFRESH_GROUPS_INTERVAL)
+        return CheckpointSettings(
+            topic=policy.checkpoints_topic(flow.source),
+            replication_factor=self._value(connector, keys.CHECKPOINTS_REPLICATION_FACTOR),
+            interval_s=interval_s,
+            group_filter=group_filter,
+            refreshes_groups=refreshes is not None,
         )
 
     def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:

@@ -40,7 +40,7 @@ from mm2py.config.settings import (
     table_of,
     topic_name,
 )
-from mm2py.topics.filters import DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
+from mm2py.topics.filters import DEFAULT_GROUPS, DEFAULT_GROUPS_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
 from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
@@ -74,6 +74,17 @@ EMIT_HEARTBEATS_ENABLED = Key("emit.heartbeats.enabled", boolean, True)
 EMIT_HEARTBEATS_INTERVAL = Key("emit.heartbeats.interval.seconds", _LONG, 1)
 HEARTBEATS_REPLICATION_FACTOR = Key("heartbeats.topic.replication.factor", _REPLICATION_FACTOR, 3)
 REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
+EMIT_OFFSET_SYNCS = Key("emit.offset-syncs.enabled", boolean, True)
+OFFSET_LAG_MAX = Key("offset.lag.max", _LONG, 100)
+OFFSET_SYNCS_LOCATION = Key("offset-syncs.topic.location", one_of("source", "target"), "source")
+OFFSET_SYNCS_REPLICATION_FACTOR = Key("offset-syncs.topic.replication.factor", _REPLICATION_FACTOR, 3)
+GROUPS: Key[tuple[str, ...]] = Key("groups", strings, DEFAULT_GROUPS)
+GROUPS_EXCLUDE: Key[tuple[str, ...]] = Key("groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE)
+REFRESH_GROUPS_ENABLED = Key("refresh.groups.enabled", boolean, True)
+REFRESH_GROUPS_INTERVAL = Key("refresh.groups.interval.seconds", _LONG, 600)
+EMIT_CHECKPOINTS_ENABLED = Key("emit.checkpoints.enabled", boolean, True)
+EMIT_CHECKPOINTS_INTERVAL = Key("emit.checkpoints.interval.seconds", _LONG, 60)
+CHECKPOINTS_REPLICATION_FACTOR = Key("checkpoints.topic.replication.factor", _REPLICATION_FACTOR, 3)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
 POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
 POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.enabled", boolean, True)
@@ -200,16 +211,19 @@ CONNECTOR = table_of(
     SECURITY.values(),
     CONFIG_PROVIDERS,
     TASKS_MAX,
-    not_yet(
-        "emit.offset-syncs.enabled emit.checkpoints.enabled sync.group.offsets.enabled refresh.groups.enabled",
-        agrees=is_one_of("false"),
-    ),
-    not_yet(
-        "offset.lag.max refresh.groups.interval.seconds emit.checkpoints.interval.seconds"
-        " sync.group.offsets.interval.seconds admin.timeout.ms offset-syncs.topic.replication.factor"
-        " checkpoints.topic.replication.factor offset-syncs.topic.location groups groups.exclude group.filter.class"
-        " metric.reporters metric.names.formats"
-    ),
+    EMIT_OFFSET_SYNCS,
+    OFFSET_LAG_MAX,
+    OFFSET_SYNCS_LOCATION,
+    OFFSET_SYNCS_REPLICATION_FACTOR,
+    GROUPS,
+    GROUPS_EXCLUDE,
+    REFRESH_GROUPS_ENABLED,
+    REFRESH_GROUPS_INTERVAL,
+    EMIT_CHECKPOINTS_ENABLED,
+    EMIT_CHECKPOINTS_INTERVAL,
+    CHECKPOINTS_REPLICATION_FACTOR,
+    not_yet("sync.group.offsets.enabled", agrees=is_one_of("false")),
+    not_yet("sync.group.offsets.interval.seconds admin.timeout.ms metric.reporters metric.names.formats"),
     superseded("tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
     superseded("consumer.poll.timeout.ms", "nothing is polled"),
     superseded("config.action.reload", "the file is read at start"),
@@ -225,6 +239,11 @@ CONNECTOR = table_of(
         "topic.filter.class",
         _JAVA_WAY_OUT,
         agrees=is_one_of("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
+    ),
+    refused(
+        "group.filter.class",
+        _JAVA_WAY_OUT,
+        agrees=is_one_of("", "DefaultGroupFilter", f"{CONNECTOR_PACKAGE}.DefaultGroupFilter"),
     ),
     refused(
         "config.property.filter.class",

@@ -19,7 +19,7 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.security.key_material import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
-from mm2py.topics.filters import CopyModes, TopicFilter, should_replicate
+from mm2py.topics.filters import CopyModes, GroupFilter, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
@@ -270,6 +270,31 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetSyncSettings:
+    """How a flow writes offset syncs in MM2's format."""
+
+    topic: str
+    on_source: bool
+    """Whether the topic lies on the source; else on the target."""
+    replication_factor: int
+    lag_max_records: int
+    """``offset.lag.max``: by how many records the newest sync of a partition may be behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """How a flow emits checkpoints of consumer groups."""
+
+    topic: str
+    """On the target."""
+    replication_factor: int
+    interval_s: float
+    group_filter: GroupFilter
+    refreshes_groups: bool
+    """Whether groups that come later count; else only those that are there at the start."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSettings:
     """All settings of one flow. Sizes in bytes, intervals in seconds unless the name says otherwise."""
 
@@ -338,6 +363,10 @@ class FlowSettings:
     """Where it keeps the settings of its connectors, and mm2py what the workers of a flow share; on the target."""
     configs_topic_replication_factor: int
     group: str
+    offset_syncs: OffsetSyncSettings | None
+    """None: no offset syncs are written."""
+    checkpoints: CheckpointSettings | None
+    """None: no checkpoints are emitted; they need offset syncs."""
 
     def replicates(self, topic: str) -> bool:
         """Tell whether the flow copies a topic of the source. Raises: PatternTooSlow."""

@@ -182,7 +182,13 @@ class Group:
 
     def withdraw(self, flow: Flow) -> None:
         """Leave a flow to other workers: the leader takes its tasks from this one."""
-        self._offer(replace(self._joined, flows=tuple(one for one in self._joined.flows if one != flow)))
+        self._offer(
+            replace(
+                self._joined,
+                flows=tuple(one for one in self._joined.flows if one != flow),
+                checkpoints=tuple(one for one in self._joined.checkpoints if one != flow),
+            )
+        )
 
     def spread(self, flow: Flow, tasks_max: int | None) -> None:
         """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""

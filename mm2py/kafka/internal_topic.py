@@ -3,8 +3,9 @@
 Answers to TopicAdmin of Kafka Connect, and to MirrorUtils.createCompactedTopic of its mirror. An existing topic with
 settings under which it would lose records is refused. ``mm2py/topics/names.py`` has the names and settings.
 
-``TopicWriter`` writes records under the first producer id of the flow. One batch of a partition is in flight at a time
-and is sent again under the same sequence until it is acknowledged, so records of a partition keep their order.
+``TopicWriter`` writes records under one producer id, that of a flow or a plain one. One batch of a partition is in
+flight at a time and is sent again under the same sequence until it is acknowledged, so records of a partition keep
+their order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
-from mm2py.kafka.producer.incarnation import Fenced, Incarnation
+from mm2py.kafka.producer.incarnation import Fenced, Incarnation, OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 from mm2py.topics.names import InternalTopic
 
@@ -137,7 +138,7 @@ class TopicWriter:
         self,
         brokers: Brokers,
         topic: str,
-        incarnation: Incarnation,
+        incarnation: Incarnation | OwnProducer,
         *,
         rng: random.Random,
         timeout_ms: int,
@@ -148,6 +149,7 @@ class TopicWriter:
         """Make one.
 
         Args:
+            incarnation: under whose first producer id records are written.
             remedy: what an operator can do where the target refuses for good.
             waits_for_topic: whether a write waits for a topic that was deleted; else it is refused.
         """

@@ -322,6 +322,8 @@ class Part(Enum):
     POSITIONS = "how often positions are stored: the next round"
     OWN_TOPICS = "topics of mm2py's own that have to be made; those that are there stay as they are"
     STALLS = "after how long a silent partition is named"
+    OFFSET_SYNCS = "where offset syncs are written, and how often: the next look at what was stored"
+    CHECKPOINTS = "the checkpoint connector: it restarts by itself"
     HEARTBEATS = "the heartbeat connector of the pair, and how its path is judged"
     TASKS = "all of the flow: its tasks are drained, and restart"
     ON_OFF = "whether the flow copies at all: it is drained, or starts"
@@ -360,6 +362,14 @@ _NAMES: Final[Mapping[Part, str]] = {
         " status.storage.replication.factor"
     ),
     Part.STALLS: "stall.timeout.ms",
+    Part.OFFSET_SYNCS: (
+        "emit.offset-syncs.enabled offset.lag.max offset-syncs.topic.location offset-syncs.topic.replication.factor"
+    ),
+    Part.CHECKPOINTS: (
+        "emit.offset-syncs.enabled offset-syncs.topic.location topics topics.exclude groups groups.exclude"
+        " refresh.groups.enabled refresh.groups.interval.seconds emit.checkpoints.enabled"
+        " emit.checkpoints.interval.seconds checkpoints.topic.replication.factor"
+    ),
     Part.HEARTBEATS: (
         "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor topics"
         " topics.exclude heartbeats.replication.enabled"

@@ -75,10 +75,16 @@ class CurrentSettings:
     """None: it is switched off."""
     heartbeats: HeartbeatSettings | None
     """None: this worker emits none."""
+    is_settled: bool = False
+    """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
         self.settings, self.heartbeats = settings, heartbeats
+        self._changed.set()
+
+    def may_run(self) -> None:
+        self.is_settled = True
         self._changed.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:

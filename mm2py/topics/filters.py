@@ -154,8 +154,12 @@ def _check_quantifier(text: str, repeated: _Group | str, around: _Group, at: int
 
 TOPICS_KEY, TOPICS_EXCLUDE_KEY = "topics", "topics.exclude"
 
+GROUPS_KEY, GROUPS_EXCLUDE_KEY = "groups", "groups.exclude"
+
 DEFAULT_TOPICS = (".*",)
 DEFAULT_TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
+DEFAULT_GROUPS = (".*",)
+DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
 MATCH_TIMEOUT_S = 0.05
 """What one name may cost. An ordinary match takes microseconds; nothing else of this process runs meanwhile."""
 REMEMBERED_NAMES = 65_536
@@ -196,6 +200,13 @@ class PatternList:
         self._too_slow_for: set[str] = set()
         self._remembered = functools.lru_cache(maxsize=REMEMBERED_NAMES)(self._match)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same setting with the same entries."""
+        return isinstance(other, PatternList) and (self.key, self.entries) == (other.key, other.entries)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.entries))
+
     def matches(self, name: str) -> bool:
         """Raises: PatternTooSlow."""
         if name in self._too_slow_for:
@@ -228,6 +239,13 @@ class NameFilter:
         self._include = include
         self._exclude = exclude
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both let the same names pass, by the same lists."""
+        return isinstance(other, NameFilter) and (self._include, self._exclude) == (other._include, other._exclude)
+
+    def __hash__(self) -> int:
+        return hash((self._include, self._exclude))
+
     def why_not(self, name: str) -> FilteredOut | None:
         """Return None for a name that passes. Raises: PatternTooSlow."""
         if not self._include.matches(name):
@@ -246,6 +264,15 @@ class TopicFilter(NameFilter):
         self, include: Sequence[str] = DEFAULT_TOPICS, exclude: Sequence[str] = DEFAULT_TOPICS_EXCLUDE
     ) -> None:
         super().__init__(PatternList(TOPICS_KEY, include), PatternList(TOPICS_EXCLUDE_KEY, exclude))
+
+
+class GroupFilter(NameFilter):
+    """Which consumer groups get checkpoints; answers to DefaultGroupFilter."""
+
+    def __init__(
+        self, include: Sequence[str] = DEFAULT_GROUPS, exclude: Sequence[str] = DEFAULT_GROUPS_EXCLUDE
+    ) -> None:
+        super().__init__(PatternList(GROUPS_KEY, include), PatternList(GROUPS_EXCLUDE_KEY, exclude))
 
 
 def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) -> ConfigError:

@@ -2,8 +2,9 @@
 
 Answers to what DistributedHerder does with connectors and tasks after each rebalance, and when a configuration changes:
 Connect restarts a connector for any change. Here a source connector runs on every member, and copies the partitions
-that are its own; a flow's heartbeats are emitted by one member. Most changes of settings take effect while a flow
-copies (``shared_settings/flow_config.py``); for the others the source connector is drained and restarts.
+that are its own; a flow's heartbeats and its checkpoints are emitted by one member each. Most changes of settings take
+effect while a flow copies (``shared_settings/flow_config.py``); for the others the source connector is drained and
+restarts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import contextlib
 import functools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.flow_properties import StoredConfigUnusable
-from mm2py.config.settings import FlowSettings, HeartbeatSettings
+from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
@@ -44,6 +45,7 @@ from mm2py.worker.herder import Always
 AGAIN_S: Final = 30.0
 """How soon stored settings are looked for again that could not be read."""
 
+SettingsT = TypeVar("SettingsT")
 Change = Callable[[FlowSettings, Collection[Part]], None]
 """Lets parts of the running connector take new settings up."""
 
@@ -100,17 +102,22 @@ class MemberSchedule:
                         await ownership.changed.wait()
 
 
-class HeartbeatSchedule(MemberSchedule):
-    """A heartbeat connector runs as long as its task is this worker's, and its settings stay as they are."""
+class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
+    """A connector with one undivided task runs as long as the task is this worker's, and its settings stay as they
+    are."""
 
-    def __init__(self, group: Group, task: TaskName, current: CurrentSettings) -> None:
+    def __init__(
+        self, group: Group, task: TaskName, current: CurrentSettings, wanted: Callable[[], SettingsT | None]
+    ) -> None:
+        """``wanted`` returns by what the connector is to run now, None while it is not to run; see ``current``."""
         super().__init__(group, task.flow)
         self._task = task
         self._current = current
-        self._settings: HeartbeatSettings | None = None
+        self._wanted = wanted
+        self._settings: SettingsT | None = None
 
     @property
-    def settings(self) -> HeartbeatSettings:
+    def settings(self) -> SettingsT:
         """By what the connector runs."""
         if self._settings is None:
             raise AssertionError("it was not granted")
@@ -119,11 +126,11 @@ class HeartbeatSchedule(MemberSchedule):
     async def granted(self) -> None:
         """Raises: as ``MemberSchedule``."""
         while True:
-            await self._current.until(lambda: self._current.heartbeats is not None)
+            await self._current.until(lambda: self._wanted() is not None)
             await super().granted()
             await self.stopped(outcome_unknown=False)  # the task may have come and gone before anything started
             await self.member.until(lambda: self._may_run() or self._is_awaited())
-            self._settings = self._current.heartbeats
+            self._settings = self._wanted()
             if self._settings is not None and self._may_run() and not self.member.is_over:
                 return
             await asyncio.sleep(0)
@@ -131,7 +138,7 @@ class HeartbeatSchedule(MemberSchedule):
     async def revoked(self) -> bool:
         await _until_any(
             self.member.until(lambda: not self._may_run()),
-            self._current.until(lambda: self._current.heartbeats != self._settings),
+            self._current.until(lambda: self._wanted() != self._settings),
         )
         return False
 
@@ -232,6 +239,7 @@ class SourceSchedule(MemberSchedule):
             await super().granted()
             await self._settle()
             if self._current.settings is not None and not self.member.is_stopping:
+                self._current.may_run()
                 return
             await _until_any(self.revoked(), self._unlist())
 

@@ -69,7 +69,10 @@ def one_way_properties(
         "offset.storage.partitions": 5,
         "status.storage.replication.factor": 1,
         "heartbeats.topic.replication.factor": 1,
+        "offset-syncs.topic.replication.factor": 1,
+        "checkpoints.topic.replication.factor": 1,
         "emit.heartbeats.enabled": False,
+        "emit.checkpoints.enabled": False,  # clusters are shared, and so are their groups
         "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic
         "topics.watch.interval.ms": 200,
         "mm2py.group": f"group-{uuid.uuid4().hex[:8]}",

@@ -38,6 +38,7 @@ class Numbered:
             "replication.factor": REPLICAS,
             "offset.storage.replication.factor": REPLICAS,
             "status.storage.replication.factor": REPLICAS,
+            "offset-syncs.topic.replication.factor": REPLICAS,
         }
         topics: dict[str, Value] = {f"{self.alias}->B.topics": f"{self.stem}.*"}
         self.properties = one_way_properties(

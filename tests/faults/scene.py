@@ -57,6 +57,7 @@ def three_node_properties(source: KafkaCluster | str, target: KafkaCluster | str
         "replication.factor": REPLICAS,
         "offset.storage.replication.factor": REPLICAS,
         "status.storage.replication.factor": REPLICAS,
+        "offset-syncs.topic.replication.factor": REPLICAS,
     }
     return one_way_properties(source, target, **{**replicas, **extra})
 

@@ -56,6 +56,8 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
         "status.storage.replication.factor": "1",
         "config.storage.replication.factor": "1",
         "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
         **dict(extra),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +103,7 @@ class World:
 
     def rewrite_file(self, extra: Mapping[str, str]) -> None:
         """Change the file of workers that start from now on."""
-        self.extra = {"emit.heartbeats.enabled": "false", **extra}
+        self.extra = {"emit.heartbeats.enabled": "false", "emit.checkpoints.enabled": "false", **extra}
         self.settings = flow_settings(tuple(sorted(self.extra.items())))
 
     def file(self, extra: Mapping[str, str]) -> SettingsFile:

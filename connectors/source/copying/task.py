@@ -17,6 +17,7 @@ from connectors.source.copying.lanes import Lanes, Stalls
 from connectors.source.copying.lookups import BrokerLookups, SourceEnds, TargetEnds
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
+from connectors.source.offset_syncs import OffsetSyncs
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job, Reconciler
 from connectors.source.recovery.reconciliation import Reconciliation
@@ -117,6 +118,7 @@ class SourceTask:
         self.positions = PositionKeeper(
             context, prepared.source_id, store, self.partitions, handle=self._handle, before_first=gaps_written
         )
+        self._offset_syncs = OffsetSyncs(context, self.partitions)
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
         self._reports = Reports(context, self.partitions, self._waiting)
@@ -140,6 +142,7 @@ class SourceTask:
                 tasks.create_task(self.reconciliation.run(), name="reconciliation")
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
+                tasks.create_task(self._offset_syncs.run(), name="offset syncs")
                 self._lead_lanes()
         finally:
             self._tasks = None
@@ -180,6 +183,7 @@ class SourceTask:
                 continue  # it was drained for two reasons
             del self.partitions[part.key]
             self.positions.forget(part)
+            self._offset_syncs.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._broker_lookups.forget(part)
@@ -203,6 +207,7 @@ class SourceTask:
         """
         self.is_draining = True
         left, not_stored = await self._drain(list(self.partitions.values()), patience_s=FINAL_POSITIONS_S)
+        await self._offset_syncs.close()
         if left:
             raise DrainIncomplete(left)
         if not_stored:

@@ -199,6 +199,10 @@ class Copier(CopierView):
         at = Position(batch.next_offset, batch.leader_epoch, end, self.target_leader_epoch, sequence)
         self.position = gaps.as_if_whole(at)
         in_flight.settle()
+        if batch.jumps:
+            self.new_runs.add_batch(batch.runs(), event.base_offset, batch.record_count)
+        else:
+            self.new_runs.add(batch.first_offset, event.base_offset, batch.record_count)
         self._failures = 0
         if type(self.state) is Copying and self.state.cause:
             self._change(states.BatchStored())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.offsets.runs import NewRuns
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import PoisonSearch
 from mm2py.replication.copying.in_flight import InFlightBatches
@@ -57,6 +58,8 @@ class CopierView:
         """How often there was a reason to check if the target still holds what it acknowledged: another leader epoch
         (docs/broker-facts.md#m4), a missing answer, an answer that it leads no longer."""
         self.tally = Tally()
+        self.new_runs = NewRuns()
+        """What the target has acknowledged since the shell last took it."""
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large, until ``LimitsFound``."""
         self.search = PoisonSearch(quarantines=settings.quarantines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, TargetRules
 
 FETCH_BYTES: Final = 8 << 20
+RECORDS_AT_ONCE: Final = 1000
 _ANY_SIZE: Final = TargetRules(max_message_bytes=1 << 31)
 
 
@@ -45,6 +47,8 @@ async def read_table(
     topic: TopicMetadata,
     take: Callable[[bytes | None, bytes | None], None],
     read_to: dict[int, int] | None = None,
+    *,
+    pauses: bool = False,
 ) -> int:
     """Pass every committed record of ``topic`` to ``take`` (key, value), each partition in order.
 
@@ -52,6 +56,8 @@ async def read_table(
         topic: fresh metadata; every partition needs a leader.
         read_to: how far each partition was read, by number; others are read from their start. It is updated during the
             read, so that after an error no record is passed on twice.
+        pauses: other tasks run after every thousand records. A fetch may bring a hundred thousand, and heartbeats must
+            not wait for all. Cancelled in a pause, records of that fetch are lost: ``read_to`` must not be used again.
     Returns:
         How many records there were, up to the end at the time when each partition was first read.
     Raises:
@@ -63,6 +69,8 @@ async def read_table(
     async for record in each_record(brokers, topic, read_to):
         take(record.key, record.value)
         count += 1
+        if pauses and count % RECORDS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     return count
 
 
@@ -73,12 +81,12 @@ class TopicTable(ABC):
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
 
-    async def _follow(self, brokers: Brokers, topic: TopicMetadata) -> None:
+    async def _follow(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool = False) -> None:
         """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:
-            await read_table(brokers, topic, self._take, self._read_to)
+            await read_table(brokers, topic, self._take, self._read_to, pauses=pauses)
         except BrokerRefused as error:
             if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
                 self._start_again(topic)

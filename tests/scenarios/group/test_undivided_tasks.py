@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import cast
 
 import pytest
 
-from mm2py.config.settings import HeartbeatSettings
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.records.control_record import Evicted, TaskName
 from mm2py.shared_settings.follow import CurrentSettings
-from mm2py.worker.connector_schedule import HeartbeatSchedule
+from mm2py.worker.connector_schedule import UndividedSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
 from tests.scenarios.shared_world import run
 
@@ -26,12 +24,14 @@ class Tasks:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self._running: dict[Flow, HeartbeatSchedule] = {}
+        self._running: dict[Flow, UndividedSchedule[object]] = {}
         self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
 
     async def _run(self, flow: Flow) -> None:
-        settings = CurrentSettings(None, cast("HeartbeatSettings", object()))
-        schedule = HeartbeatSchedule(self.worker.group, TaskName(flow, Kind.CHECKPOINT), settings)
+        wanted = object()
+        schedule = UndividedSchedule(
+            self.worker.group, TaskName(flow, Kind.CHECKPOINT), CurrentSettings(None, None), lambda: wanted
+        )
         while True:
             await schedule.granted()
             self._running[flow] = schedule

@@ -16,10 +16,10 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
-from mm2py.config.settings import Configuration, FlowSettings, Status
+from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, OffsetSyncSettings, Status
 from mm2py.connector import Flow, TopicName, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.topics.filters import CopyMode
+from mm2py.topics.filters import CopyMode, GroupFilter
 
 FILES = Path(__file__).parent / "files"
 TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"
@@ -190,7 +190,6 @@ def test_what_careless_files_hear() -> None:
         "line 19: A->B.enable is not known; did you mean A->B.enabled?",
         "line 20: replication.facter is not known; did you mean replication.factor?",
         "line 21: C.bootstrap.servers is not known; C is not in clusters",
-        "these settings do nothing yet: A->B.emit.checkpoints.interval.seconds",
         "these settings have no effect, because mm2py goes its own way:"
         " B.producer.batch.size (batches are passed as they are, or repacked as copy.mode says);"
         " B.producer.acks (mm2py always waits for all replicas in sync)",
@@ -286,9 +285,34 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "configs_topic": "mm2-configs.A.internal",
         "configs_topic_replication_factor": 3,
         "group": "mm2py",
+        "offset_syncs": OffsetSyncSettings(
+            "mm2-offset-syncs.B.internal", on_source=True, replication_factor=3, lag_max_records=100
+        ),
+        "checkpoints": CheckpointSettings(
+            "A.checkpoints.internal",
+            replication_factor=3,
+            interval_s=60.0,
+            group_filter=GroupFilter(),
+            refreshes_groups=True,
+        ),
     }
     assert [topic for topic in ("a", "mm2-x.internal", "b.replica", "__c") if accepts(settings, topic)] == ["a"]
     assert not settings.config_filter.should_replicate("min.insync.replicas")
+
+
+def test_where_offset_syncs_lie_and_whether_there_are_checkpoints(load: Load) -> None:
+    on_target = only(load(f"{ONE_FLOW}offset-syncs.topic.location=target\nreplication.policy.separator=_\n"))
+    assert on_target.offset_syncs is not None and on_target.checkpoints is not None
+    assert (on_target.offset_syncs.topic, on_target.offset_syncs.on_source) == ("mm2-offset-syncs_A_internal", False)
+    assert on_target.checkpoints.topic == "A_checkpoints_internal"
+    none = only(load(f"{ONE_FLOW}A->B.emit.offset-syncs.enabled=false\n"))
+    assert none.offset_syncs is None and none.checkpoints is None, "checkpoints need offset syncs"
+    for line in ("emit.checkpoints.enabled=false", "emit.checkpoints.interval.seconds=-1"):
+        syncs_only = only(load(f"{ONE_FLOW}{line}\n"))
+        assert syncs_only.checkpoints is None and syncs_only.offset_syncs is not None
+    named = only(load(f"{ONE_FLOW}groups=pay.*\ngroups.exclude=payx\nrefresh.groups.enabled=false\n"))
+    assert named.checkpoints is not None and not named.checkpoints.refreshes_groups
+    assert [one for one in ("pay", "payx", "x") if named.checkpoints.group_filter.should_replicate(one)] == ["pay"]
 
 
 @pytest.mark.parametrize(
@@ -726,10 +750,10 @@ def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str
 
 def test_settings_that_do_nothing_yet_are_named_in_one_warning(load: Load) -> None:
     text = set_line(
-        "groups=g\nrefresh.groups.interval.seconds=5\nA.consumer.client.rack=r\nB.worker.sync.timeout.ms=9\n"
+        "admin.timeout.ms=9\nmetric.names.formats=new\nA.consumer.client.rack=r\nB.worker.sync.timeout.ms=9\n"
     )
     assert list(load(text).warnings) == [
-        "these settings do nothing yet: groups, refresh.groups.interval.seconds, A.consumer.client.rack,"
+        "these settings do nothing yet: admin.timeout.ms, metric.names.formats, A.consumer.client.rack,"
         " B.worker.sync.timeout.ms"
     ]
 

@@ -442,7 +442,10 @@ def test_other_long_values_are_shown_whole_and_hidden_ones_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("topics", {Part.TOPICS, Part.TOPIC_ACLS, Part.HEARTBEATS}),
+        ("topics", {Part.TOPICS, Part.TOPIC_ACLS, Part.HEARTBEATS, Part.CHECKPOINTS}),
+        ("offset.lag.max", {Part.OFFSET_SYNCS}),
+        ("offset-syncs.topic.location", {Part.OFFSET_SYNCS, Part.CHECKPOINTS}),
+        ("emit.checkpoints.interval.seconds", {Part.CHECKPOINTS}),
         ("bytes.per.second.max", {Part.RATE}),
         ("sync.topic.configs.interval.seconds", {Part.TOPIC_CONFIGS}),
         ("config.properties.exclude", {Part.TOPIC_CONFIGS, Part.TOPICS}),

@@ -1,0 +1,195 @@
+"""The checkpoint connector of a flow: tells on the target where the source's consumer groups may continue.
+
+Answers to MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror. One worker runs it for
+a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets of all groups,
+translates them, and writes those that are new to the checkpoints topic. MM2 does no more. Here the states of the groups
+are asked for every two seconds, in one request to each broker, and a group that has become idle gets its checkpoints at
+once: it is about to be moved, more often than not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from connectors.checkpoint.tables import CheckpointTable, OffsetSyncTable
+from connectors.rounds import RoundsConnector
+from mm2py.clock import Clock
+from mm2py.config.settings import CheckpointSettings, FlowSettings, OffsetSyncSettings
+from mm2py.connector import TopicName
+from mm2py.kafka import internal_topic
+from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.internal_topic import TopicWriter
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
+from mm2py.records.checkpoint import Checkpoint, encode
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.names import InternalTopic
+
+LOOK_EVERY_S: Final = 2.0
+"""How often the states of groups are asked for."""
+IDLE: Final = "Empty"
+CONSUMERS: Final = frozenset({"", "consumer"})
+"""Protocol types of groups whose offsets are positions in topics; empty: offsets were only committed."""
+NOT_MIRRORED: Final = frozenset({"share", "streams"})
+"""Protocol types of groups that keep their positions elsewhere, or in a form of their own."""
+NAMED_MOST: Final = 10
+
+
+def due_groups(before: Mapping[str, ListedGroup], now: Mapping[str, ListedGroup], *, all_due: bool) -> frozenset[str]:
+    """Return the groups whose offsets are asked for in this round: those that have become idle, or all."""
+    if all_due:
+        return frozenset(now)
+    idle_before = {name for name, group in before.items() if group.state == IDLE}
+    return frozenset(name for name, group in now.items() if group.state == IDLE and name not in idle_before)
+
+
+class CheckpointConnector(RoundsConnector):
+    """Emits the checkpoints of one flow."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        source: Brokers,
+        target: Brokers,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``target`` passes the gate of this worker's group."""
+        effect = "no checkpoints are emitted; records are copied all the same"
+        super().__init__("checkpoints", effect=effect, clock=clock, rng=rng, log=log)
+        if settings.checkpoints is None or settings.offset_syncs is None:
+            raise AssertionError("it emits no checkpoints")
+        self._flow_settings = settings
+        self._settings: CheckpointSettings = settings.checkpoints
+        self._source = source
+        self._target = target
+        self._rng = rng
+        syncs: OffsetSyncSettings = settings.offset_syncs
+        self._syncs = OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log)
+        self._checkpoints = CheckpointTable(target, self._settings.topic, log)
+        self._writer: TopicWriter | None = None
+        self._groups: dict[str, ListedGroup] = {}
+        """The groups that the last round knew."""
+        self._first_groups: frozenset[str] | None = None
+        """Those that were there at the start."""
+        self._due_s = 0.0
+        """When the offsets of all groups are due."""
+        self._emitted = False
+        self._said: set[str] = set()
+
+    def status(self) -> None:
+        """Nothing yet: see the log."""
+
+    async def _round(self) -> float:
+        if self._writer is None:
+            self._writer = await self._make_writer()
+        groups = self._mirrored(await list_groups(self._source))
+        now_s = self._clock.monotonic()
+        all_due = now_s >= self._due_s
+        due = due_groups(self._groups, groups, all_due=all_due)
+        if due:
+            await self._emit(self._writer, due)
+        self._groups = groups
+        if all_due:
+            self._due_s = max(self._due_s + self._settings.interval_s, now_s)
+        return max(0.0, min(LOOK_EVERY_S, self._due_s - self._clock.monotonic()))
+
+    def _round_failed(self, pause_s: float) -> None:
+        """Groups that were due stay due, as the last round that succeeded is what counts."""
+
+    async def _make_writer(self) -> TopicWriter:
+        settings = self._settings
+        await internal_topic.find_or_make(
+            self._target,
+            InternalTopic(TopicName(settings.topic), 1),
+            settings.replication_factor,
+            setting="checkpoints.topic.replication.factor",
+            made=lambda: self._log.info("checkpoints.topic_created", topic=settings.topic),
+        )
+        producer = OwnProducer(self._target, None, rng=self._rng)
+        await producer.ask()
+        return TopicWriter(
+            self._target,
+            settings.topic,
+            producer,
+            rng=self._rng,
+            timeout_ms=int(self._flow_settings.target_request_timeout_s * 500),
+            channel="checkpoints",
+            waits_for_topic=False,
+        )
+
+    def _mirrored(self, listed: Mapping[str, ListedGroup]) -> dict[str, ListedGroup]:
+        """Return the groups that get checkpoints."""
+        left_out = {name: one for name, one in listed.items() if one.protocol_type in NOT_MIRRORED}
+        self._name_once(left_out, "share groups and groups of the streams protocol have no offsets to translate")
+        found: dict[str, ListedGroup] = {}
+        for name, group in listed.items():
+            try:
+                if group.protocol_type in CONSUMERS and self._settings.group_filter.should_replicate(name):
+                    found[name] = group
+            except PatternTooSlow as error:
+                self._name_once([name], str(error))
+        if self._settings.refreshes_groups:
+            return found
+        if self._first_groups is None:
+            self._first_groups = frozenset(found)
+        return {name: group for name, group in found.items() if name in self._first_groups}
+
+    def _name_once(self, names: Collection[str], why: str) -> None:
+        new = sorted(set(names) - self._said)
+        if new:
+            self._said.update(new)
+            self._log.warning("checkpoints.not_mirrored", groups=new[:NAMED_MOST], count=len(new), why=why)
+
+    async def _emit(self, writer: TopicWriter, groups: Collection[str]) -> None:
+        """Write the checkpoints of these groups that are new."""
+        committed = await committed_offsets(self._source, sorted(groups))
+        await self._syncs.follow()
+        await self._checkpoints.follow()
+        new = [
+            found
+            for group, commits in committed.items()
+            if not isinstance(commits, BrokerRefused)
+            for found in self._translated(group, commits)
+        ]
+        if new:
+            now_ms = self._clock.wall_ms()
+            await writer.write({0: [encode(one, now_ms) for one in new]})
+            if not self._emitted:
+                self._emitted = True
+                names = {one.group for one in new}
+                self._log.info("checkpoints.emitting", topic=self._settings.topic, groups=len(names))
+        for group, commits in committed.items():
+            if isinstance(commits, BrokerRefused):
+                if commits.retriable:
+                    raise commits  # the next round asks for these groups again
+                self._name_once([group], str(commits))
+
+    def _translated(self, group: str, commits: Commits) -> list[Checkpoint]:
+        settings = self._flow_settings
+        found: list[Checkpoint] = []
+        for (topic, partition), commit in commits.items():
+            try:
+                if not settings.topic_filter.should_replicate(topic):
+                    continue
+            except PatternTooSlow as error:
+                self._name_once([f"{group} in {topic}"], str(error))
+                continue
+            target_offset = self._syncs.store.translate((topic, partition), commit.offset)
+            if target_offset is None or target_offset < 0:
+                continue
+            remote = remote_topic_of(TopicName(topic), settings.policy, settings.flow)
+            last = self._checkpoints.last.get((group, (remote, partition)))
+            if is_more_recent(
+                None if last is None else (last.upstream_offset, last.downstream_offset), (commit.offset, target_offset)
+            ):
+                found.append(Checkpoint(group, remote, partition, commit.offset, target_offset, commit.metadata))
+        return found

@@ -1,0 +1,57 @@
+"""Runs: stretches of records whose source and target offsets differ by the same number. Pure.
+
+MM2 knows single pairs of offsets (offset syncs), and so cannot tell which offsets between two pairs exist. A run says
+so of each of its records. A copier notes one for every stretch of records that the target has acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """``record_count`` records, each at the offset after the one before it, on both sides."""
+
+    source_offset: int
+    """Of its first record, as ``target_offset``."""
+    target_offset: int
+    record_count: int
+
+
+class NewRuns:
+    """The runs of one partition that were stored since they were last taken, in the order in which they were stored."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+
+    def add(self, source_offset: int, target_offset: int, record_count: int) -> None:
+        """Note records that are stored. They continue the last run if both offsets do."""
+        runs = self._runs
+        if runs:
+            last_source, last_target, count = runs[-1]
+            if last_source + count == source_offset and last_target + count == target_offset:
+                runs[-1] = Run(last_source, last_target, count + record_count)
+                return
+        runs.append(Run(source_offset, target_offset, record_count))
+
+    def add_batch(self, starts: Iterable[tuple[int, int]], base_offset: int, record_count: int) -> None:
+        """Note a batch that is stored.
+
+        Args:
+            starts: (record index, source offset) of each stretch of adjacent source offsets, as ``Outgoing.runs``.
+            base_offset: the target offset of its first record.
+        """
+        at, source_offset = 0, -1
+        for index, next_source in starts:
+            if index > at:
+                self.add(source_offset, base_offset + at, index - at)
+            at, source_offset = index, next_source
+        self.add(source_offset, base_offset + at, record_count - at)
+
+    def take(self) -> list[Run]:
+        """Return the runs, and forget them."""
+        runs, self._runs = self._runs, []
+        return runs
