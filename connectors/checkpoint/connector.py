@@ -2,9 +2,10 @@
 
 Answers to MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror. One worker runs it for
 a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets of all groups,
-translates them, and writes those that are new to the checkpoints topic. MM2 does no more. Here the states of the groups
-are asked for every two seconds, in one request to each broker, and a group that has become idle gets its checkpoints at
-once: it is about to be moved, more often than not.
+translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on the target
+(``group_sync.py``). MM2 does no more. Here the states of the groups are asked for every two seconds, in one request to
+each broker, and a group that has become idle gets its checkpoints at once: it is about to be moved, more often than
+not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from connectors.checkpoint.group_sync import GroupSync
 from connectors.checkpoint.tables import CheckpointTable, OffsetSyncTable
 from connectors.rounds import RoundsConnector
 from mm2py.clock import Clock
@@ -24,18 +26,16 @@ from mm2py.kafka import internal_topic
 from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.kafka.port import Brokers
+from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
+from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.records.checkpoint import Checkpoint, encode
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import InternalTopic
 
 LOOK_EVERY_S: Final = 2.0
 """How often the states of groups are asked for."""
-IDLE: Final = "Empty"
-CONSUMERS: Final = frozenset({"", "consumer"})
-"""Protocol types of groups whose offsets are positions in topics; empty: offsets were only committed."""
 NOT_MIRRORED: Final = frozenset({"share", "streams"})
 """Protocol types of groups that keep their positions elsewhere, or in a form of their own."""
 NAMED_MOST: Final = 10
@@ -75,6 +75,11 @@ class CheckpointConnector(RoundsConnector):
         syncs: OffsetSyncSettings = settings.offset_syncs
         self._syncs = OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log)
         self._checkpoints = CheckpointTable(target, self._settings.topic, log)
+        sync = self._settings.group_sync
+        self._group_sync = None if sync is None else GroupSync(sync, target, log)
+        self._sync_interval_s = 0.0 if sync is None else sync.interval_s
+        self._synced: dict[str, set[TopicPartition]] = {}
+        """Of each group, the remote partitions of which it had a commit on the source when it was asked last."""
         self._writer: TopicWriter | None = None
         self._groups: dict[str, ListedGroup] = {}
         """The groups that the last round knew."""
@@ -82,6 +87,8 @@ class CheckpointConnector(RoundsConnector):
         """Those that were there at the start."""
         self._due_s = 0.0
         """When the offsets of all groups are due."""
+        self._sync_due_s = 0.0
+        """When all groups are due to be moved on the target."""
         self._emitted = False
         self._said: set[str] = set()
 
@@ -97,10 +104,29 @@ class CheckpointConnector(RoundsConnector):
         due = due_groups(self._groups, groups, all_due=all_due)
         if due:
             await self._emit(self._writer, due)
+        await self._sync_groups(due, groups, now_s)
         self._groups = groups
         if all_due:
             self._due_s = max(self._due_s + self._settings.interval_s, now_s)
-        return max(0.0, min(LOOK_EVERY_S, self._due_s - self._clock.monotonic()))
+        next_s = min(self._due_s, self._sync_due_s) if self._group_sync is not None else self._due_s
+        return max(0.0, min(LOOK_EVERY_S, next_s - self._clock.monotonic()))
+
+    async def _sync_groups(self, due: Collection[str], groups: Collection[str], now_s: float) -> None:
+        """Move groups on the target: those that have just become idle, or all."""
+        if self._group_sync is None:
+            return
+        all_groups = now_s >= self._sync_due_s
+        names = (
+            groups
+            if all_groups
+            else [name for name in due if name not in self._groups or self._groups[name].state != IDLE]
+        )
+        if names:
+            last = self._checkpoints.last
+            found = [last[name, key] for name in names for key in self._synced.get(name, ()) if (name, key) in last]
+            await self._group_sync.sync(found, all_groups=all_groups)
+        if all_groups:
+            self._sync_due_s = max(self._sync_due_s + self._sync_interval_s, now_s)
 
     def _round_failed(self, pause_s: float) -> None:
         """Groups that were due stay due, as the last round that succeeded is what counts."""
@@ -167,6 +193,7 @@ class CheckpointConnector(RoundsConnector):
                 self._emitted = True
                 names = {one.group for one in new}
                 self._log.info("checkpoints.emitting", topic=self._settings.topic, groups=len(names))
+        await self._checkpoints.follow()
         for group, commits in committed.items():
             if isinstance(commits, BrokerRefused):
                 if commits.retriable:
@@ -176,6 +203,7 @@ class CheckpointConnector(RoundsConnector):
     def _translated(self, group: str, commits: Commits) -> list[Checkpoint]:
         settings = self._flow_settings
         found: list[Checkpoint] = []
+        mirrored = self._synced[group] = set()
         for (topic, partition), commit in commits.items():
             try:
                 if not settings.topic_filter.should_replicate(topic):
@@ -187,6 +215,7 @@ class CheckpointConnector(RoundsConnector):
             if target_offset is None or target_offset < 0:
                 continue
             remote = remote_topic_of(TopicName(topic), settings.policy, settings.flow)
+            mirrored.add((str(remote), partition))
             last = self._checkpoints.last.get((group, (remote, partition)))
             if is_more_recent(
                 None if last is None else (last.upstream_offset, last.downstream_offset), (commit.offset, target_offset)

@@ -114,6 +114,7 @@ class OffsetSyncs:
 
     async def _write_waiting(self) -> None:
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=5.0)
+        self._due.set()  # the checkpoint connector reads the topic before anything is copied
         while True:
             await self._due.wait()
             self._due.clear()
@@ -144,7 +145,9 @@ class OffsetSyncs:
             for (topic, partition), syncs in waiting.items()
             for source_offset, target_offset in syncs
         ]
-        await (await self._find_writer(settings)).write({0: records})
+        writer = await self._find_writer(settings)
+        if records:
+            await writer.write({0: records})
 
     async def _find_writer(self, settings: OffsetSyncSettings) -> TopicWriter:
         if self._writer is not None and self._writes_to == (settings.topic, settings.on_source):

@@ -37,6 +37,7 @@ from mm2py.config.settings import (
     Configuration,
     ExactlyOnce,
     FlowSettings,
+    GroupSyncSettings,
     HeartbeatSettings,
     Key,
     OffsetSyncSettings,
@@ -235,6 +236,7 @@ class FlowsReading:
             keys.SYNC_CONFIGS_INTERVAL,
             keys.SYNC_ACLS_INTERVAL,
             keys.EMIT_CHECKPOINTS_INTERVAL,
+            keys.SYNC_GROUPS_INTERVAL,
         ):
             if self._value(connector, interval) == 0:
                 self._problem(connector[interval.name], "0; write at least 1, or a negative number to stop it")
@@ -308,7 +310,7 @@ class FlowsReading:
             return None
         policy, topic_filter, config_filter = names
         offset_syncs = self._offset_syncs(flow, connector, policy)
-        checkpoints = None if offset_syncs is None else self._checkpoints(flow, connector, policy)
+        checkpoints = None if offset_syncs is None else self._checkpoints(flow, connector, own, policy)
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
         exactly_once = cast("ExactlyOnce", value(worker, keys.EXACTLY_ONCE))
@@ -385,12 +387,15 @@ class FlowsReading:
             lag_max_records=max(0, self._value(connector, keys.OFFSET_LAG_MAX)),
         )
 
-    def _checkpoints(self, flow: Flow, connector: Layer, policy: ReplicationPolicy) -> CheckpointSettings | None:
+    def _checkpoints(
+        self, flow: Flow, connector: Layer, own: Layer, policy: ReplicationPolicy
+    ) -> CheckpointSettings | None:
         interval_s = self._interval_s(connector, keys.EMIT_CHECKPOINTS_ENABLED, keys.EMIT_CHECKPOINTS_INTERVAL)
         groups, excluded = self._value(connector, keys.GROUPS), self._value(connector, keys.GROUPS_EXCLUDE)
         group_filter = self._made(flow, connector, lambda: GroupFilter(groups, excluded))
         if interval_s is None or group_filter is None:
             return None
+        sync_s = self._interval_s(connector, keys.SYNC_GROUPS_ENABLED, keys.SYNC_GROUPS_INTERVAL)
         refreshes = self._interval_s(connector, keys.REFRESH_GROUPS_ENABLED, keys.REFRESH_GROUPS_INTERVAL)
         return CheckpointSettings(
             topic=policy.checkpoints_topic(flow.source),
@@ -398,6 +403,7 @@ class FlowsReading:
             interval_s=interval_s,
             group_filter=group_filter,
             refreshes_groups=refreshes is not None,
+            group_sync=None if sync_s is None else GroupSyncSettings(sync_s, self._value(own, keys.SYNC_GROUPS_REWIND)),
         )
 
     def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:

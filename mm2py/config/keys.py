@@ -84,6 +84,8 @@ REFRESH_GROUPS_ENABLED = Key("refresh.groups.enabled", boolean, True)
 REFRESH_GROUPS_INTERVAL = Key("refresh.groups.interval.seconds", _LONG, 600)
 EMIT_CHECKPOINTS_ENABLED = Key("emit.checkpoints.enabled", boolean, True)
 EMIT_CHECKPOINTS_INTERVAL = Key("emit.checkpoints.interval.seconds", _LONG, 60)
+SYNC_GROUPS_ENABLED = Key("sync.group.offsets.enabled", boolean, False)
+SYNC_GROUPS_INTERVAL = Key("sync.group.offsets.interval.seconds", _LONG, 60)
 CHECKPOINTS_REPLICATION_FACTOR = Key("checkpoints.topic.replication.factor", _REPLICATION_FACTOR, 3)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
 POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
@@ -148,7 +150,8 @@ GROUP = groups.GROUP
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
-_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX, REMOTE_ACLS_MAX)
+SYNC_GROUPS_REWIND = Key("sync.group.offsets.rewind", boolean, False)
+_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX, REMOTE_ACLS_MAX, SYNC_GROUPS_REWIND)
 OWN_TOP = table_of(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
@@ -222,8 +225,9 @@ CONNECTOR = table_of(
     EMIT_CHECKPOINTS_ENABLED,
     EMIT_CHECKPOINTS_INTERVAL,
     CHECKPOINTS_REPLICATION_FACTOR,
-    not_yet("sync.group.offsets.enabled", agrees=is_one_of("false")),
-    not_yet("sync.group.offsets.interval.seconds admin.timeout.ms metric.reporters metric.names.formats"),
+    SYNC_GROUPS_ENABLED,
+    SYNC_GROUPS_INTERVAL,
+    not_yet("admin.timeout.ms metric.reporters metric.names.formats"),
     superseded("tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
     superseded("consumer.poll.timeout.ms", "nothing is polled"),
     superseded("config.action.reload", "the file is read at start"),

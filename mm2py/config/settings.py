@@ -282,6 +282,15 @@ class OffsetSyncSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSyncSettings:
+    """How groups are moved on the target to where they may continue."""
+
+    interval_s: float
+    follows_rewinds: bool
+    """A group that was set back on the source is set back on the target, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSettings:
     """How a flow emits checkpoints of consumer groups."""
 
@@ -292,6 +301,8 @@ class CheckpointSettings:
     group_filter: GroupFilter
     refreshes_groups: bool
     """Whether groups that come later count; else only those that are there at the start."""
+    group_sync: GroupSyncSettings | None
+    """None: nothing is committed on the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,7 +368,8 @@ _NAMES: Final[Mapping[Part, str]] = {
     Part.CHECKPOINTS: (
         "emit.offset-syncs.enabled offset-syncs.topic.location topics topics.exclude groups groups.exclude"
         " refresh.groups.enabled refresh.groups.interval.seconds emit.checkpoints.enabled"
-        " emit.checkpoints.interval.seconds checkpoints.topic.replication.factor"
+        " emit.checkpoints.interval.seconds checkpoints.topic.replication.factor sync.group.offsets.enabled"
+        " sync.group.offsets.interval.seconds sync.group.offsets.rewind"
     ),
     Part.HEARTBEATS: (
         "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor topics"

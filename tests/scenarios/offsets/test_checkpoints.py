@@ -132,7 +132,7 @@ def test_no_record_behind_a_commit_lies_before_its_checkpoint(seed: int, committ
         async with world.worker():
             await world.copied({"orders": "A.orders"})
         found = checkpoints(world)
-        assert len(found) > 8, world.log_text.getvalue()[-2000:]
+        assert len(found) > 2, world.log_text.getvalue()[-2000:]
         for one in found:
             copies = world.target.records("A.orders", one.partition)
             sources = world.source.records("orders", one.partition, committed=committed == "read_committed")

@@ -16,7 +16,14 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
-from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, OffsetSyncSettings, Status
+from mm2py.config.settings import (
+    CheckpointSettings,
+    Configuration,
+    FlowSettings,
+    GroupSyncSettings,
+    OffsetSyncSettings,
+    Status,
+)
 from mm2py.connector import Flow, TopicName, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.topics.filters import CopyMode, GroupFilter
@@ -174,7 +181,7 @@ def test_what_careless_files_hear() -> None:
     assert settings.fetch_min_bytes == 6
     assert list(configuration.warnings) == [
         "line 6: A->B.emit.heartbeats is not known; did you mean A->B.emit.heartbeats.enabled?",
-        "line 7: A->B.sync.group.offsets is not known; did you mean A->B.sync.group.offsets.enabled?",
+        "line 7: A->B.sync.group.offsets is not known; did you mean A->B.sync.group.offsets.rewind?",
         "line 9: consumer.isolation.level has no effect there, as in MirrorMaker 2;"
         " write it as <source>.consumer.isolation.level",
         "line 10: offset.flush.interval.ms has no effect there, as in MirrorMaker 2;"
@@ -294,6 +301,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
             interval_s=60.0,
             group_filter=GroupFilter(),
             refreshes_groups=True,
+            group_sync=None,
         ),
     }
     assert [topic for topic in ("a", "mm2-x.internal", "b.replica", "__c") if accepts(settings, topic)] == ["a"]
@@ -312,6 +320,8 @@ def test_where_offset_syncs_lie_and_whether_there_are_checkpoints(load: Load) ->
         assert syncs_only.checkpoints is None and syncs_only.offset_syncs is not None
     named = only(load(f"{ONE_FLOW}groups=pay.*\ngroups.exclude=payx\nrefresh.groups.enabled=false\n"))
     assert named.checkpoints is not None and not named.checkpoints.refreshes_groups
+    synced = only(load(f"{ONE_FLOW}sync.group.offsets.enabled=true\nA->B.sync.group.offsets.rewind=true\n")).checkpoints
+    assert synced is not None and synced.group_sync == GroupSyncSettings(60.0, follows_rewinds=True)
     assert [one for one in ("pay", "payx", "x") if named.checkpoints.group_filter.should_replicate(one)] == ["pay"]
 
 
