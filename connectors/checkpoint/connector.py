@@ -17,7 +17,6 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.checkpoint.group_sync import GroupSync
-from connectors.checkpoint.tables import CheckpointTable, OffsetSyncTable
 from connectors.rounds import RoundsConnector
 from mm2py.clock import Clock
 from mm2py.config.settings import CheckpointSettings, FlowSettings, OffsetSyncSettings
@@ -31,6 +30,7 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.records.checkpoint import Checkpoint, encode
+from mm2py.replication.reading.offset_tables import CheckpointTable, OffsetSyncTable
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import InternalTopic
 

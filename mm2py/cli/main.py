@@ -64,6 +64,7 @@ class Arguments(argparse.Namespace):
 COMMANDS: Final = {
     "apply": "change the settings of flows that run; prints the difference first",
     "gaps": "list what could not be copied and waits for you, and let it go on",
+    "groups": "show where consumer groups may go on on the target, and which are not ready",
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
 }
@@ -71,8 +72,7 @@ COMMANDS: Final = {
 
 def _commands_told() -> str:
     lines = [f"  mm2py {name:8}{told}" for name, told in COMMANDS.items()]
-    helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
-    return "\n".join(["other commands, each with FILE behind it:", *lines, "", f"See {helps}."])
+    return "\n".join(["other commands, each with FILE behind it:", *lines, "", "See mm2py COMMAND --help."])
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
@@ -221,6 +221,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import gaps  # noqa: PLC0415
 
             return gaps.run
+        case "groups":
+            from mm2py.cli import groups  # noqa: PLC0415
+
+            return groups.run
         case "replay":
             from mm2py.cli import replay  # noqa: PLC0415
 

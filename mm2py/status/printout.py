@@ -105,17 +105,8 @@ class _Page:
             self._cut([f"  {change.text}" for change in settings.drift], "")
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
-        if not rows:
-            return
-        shown = rows[: self._most]
-        widths = [max(len(row[at]) for row in [head, *shown]) for at in range(len(head))]
-        for row in [head, *shown]:
-            cells = [
-                cell.rjust(width) if at in right else cell.ljust(width)
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            self._say("  ".join(cells).rstrip())
-        self._more(len(rows) - len(shown))
+        for line in table_of(head, rows, right, most=self._most):
+            self._say(line)
 
     def _cut(self, lines: Sequence[str], style: str) -> None:
         for line in lines[: self._most]:
@@ -124,11 +115,38 @@ class _Page:
 
     def _more(self, count: int) -> None:
         if count > 0:
-            self._say(f"... and {count} more (--all)")
+            self._say(_more_told(count))
 
     def _say(self, line: str, style: str = "") -> None:
         text = printable(line)
         self._lines.append(f"{style}{text}{_PLAIN}" if style and self._styled else text)
+
+
+def table_of(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], *, most: int | None
+) -> list[str]:
+    """Return the lines of a table; none without rows.
+
+    Args:
+        right: the columns that stand to the right.
+        most: how many rows are shown; None: all.
+    """
+    if not rows:
+        return []
+    shown = [[printable(cell) for cell in row] for row in rows[:most]]
+    widths = [max(len(row[at]) for row in [head, *shown]) for at in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [head, *shown]
+    ]
+    return lines + ([_more_told(len(rows) - len(shown))] if len(rows) > len(shown) else [])
+
+
+def _more_told(count: int) -> str:
+    return f"... and {count} more (--all)"
 
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:

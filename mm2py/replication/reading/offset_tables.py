@@ -1,4 +1,4 @@
-"""What the checkpoint connector reads: offset syncs, and the checkpoints that are there already.
+"""Offset syncs and checkpoints, as they stand in their topics.
 
 Answers to OffsetSyncStore and CheckpointStore of Apache Kafka's Connect, mirror, as far as they read topics. MM2 does
 not read checkpoints on while it runs. Here both topics are followed, so a checkpoint that another worker's late request
