@@ -1,0 +1,82 @@
+"""Offset syncs and checkpoints on real clusters as tests read them, and consumer groups that leave commits behind."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from deploy.local.kafka import KafkaCluster
+from mm2py.records import checkpoint, offset_sync
+from mm2py.records.checkpoint import Checkpoint
+from mm2py.records.offset_sync import OffsetSync
+from tests.cluster.kafka_client import read, topic_names
+from tests.cluster.running import wait_until
+
+
+def syncs_in(cluster: KafkaCluster, topic: str) -> list[OffsetSync]:
+    """Return the offset syncs of an internal topic in the order of the log; none if there is no such topic."""
+    if topic not in topic_names(cluster):
+        return []
+    return [offset_sync.decode(message.key(), message.value()) for message in read(cluster, topic)]
+
+
+def checkpoints_in(cluster: KafkaCluster, topic: str) -> dict[str, Checkpoint]:
+    """Return the last checkpoint of each group; a test's groups each read one partition."""
+    if topic not in topic_names(cluster):
+        return {}
+    found = [checkpoint.decode(message.key(), message.value()) for message in read(cluster, topic)]
+    return {one.group: one for one in found}
+
+
+def member(cluster: KafkaCluster, group: str) -> Consumer:
+    """Return a consumer that commits only what it is told to."""
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.internal_bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+
+
+def take(client: Consumer, topic: str, count: int) -> list[bytes]:
+    """Join its group, read the first ``count`` records of a topic, and commit them."""
+    client.subscribe([topic])
+    values: list[bytes] = []
+
+    def read_on() -> bool:
+        for message in client.consume(count - len(values), 0.5):
+            assert message.error() is None, message.error()
+            values.append(message.value() or b"")
+        return len(values) == count
+
+    wait_until(read_on, f"{count} records of {topic} are read")
+    client.commit(asynchronous=False)
+    return values
+
+
+def commit(cluster: KafkaCluster, group: str, topic: str, offset: int, metadata: str = "") -> None:
+    """Commit for a group without members."""
+    client = member(cluster, group)
+    try:
+        client.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+    finally:
+        client.close()
+
+
+def write_transaction(cluster: KafkaCluster, topic: str, values: list[str], *, commits: bool = True) -> None:
+    """Write records to partition 0 in one transaction, and commit or abort it."""
+    client = Producer(
+        {"bootstrap.servers": cluster.internal_bootstrap, "transactional.id": f"tests-{topic}", "log_level": 0}
+    )
+    client.init_transactions(30)
+    client.begin_transaction()
+    for value in values:
+        client.produce(topic, value, partition=0)
+    assert client.flush(30) == 0
+    if commits:
+        client.commit_transaction(30)
+    else:
+        client.abort_transaction(30)
