@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from connectors.source.context import FlowContext
@@ -73,7 +74,9 @@ class OffsetSyncs:
         """Have the newest record of every partition written, if that does not take long; ``run`` must go on."""
         self._look(latest=True)
         if self._waiting and not self._trouble.why:
-            await asyncio.wait([asyncio.create_task(self._idle.wait(), name="offset syncs written")], timeout=LAST_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    await self._idle.wait()
 
     def forget(self, part: CopiedPartition) -> None:
         """Copying of a partition ends here: its newest record gets a sync."""

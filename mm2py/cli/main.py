@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
@@ -72,7 +73,8 @@ COMMANDS: Final = {
 
 def _commands_told() -> str:
     lines = [f"  mm2py {name:8}{told}" for name, told in COMMANDS.items()]
-    return "\n".join(["other commands, each with FILE behind it:", *lines, "", "See mm2py COMMAND --help."])
+    helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
+    return "\n".join(["other commands, each with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)])
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:

@@ -250,7 +250,7 @@ def test_a_setting_removed_upstream_is_removed_and_one_set_by_hand_on_the_target
 
         async def with_a_file(brokers: Brokers, topics: Sequence[str], **more: Any) -> Any:
             found = await describe(brokers, topics, **more)
-            if getattr(brokers, "name", "") == "A":
+            if getattr(brokers, "brokers", brokers).name == "A":
                 for name, entries in found.items():
                     if in_the_file[name]:
                         file = ConfigEntry("retention.ms", "604800000", ConfigSource.STATIC_BROKER, False, False)
