@@ -1,12 +1,14 @@
 """Runs: stretches of records whose source and target offsets differ by the same number. Pure.
 
 MM2 knows single pairs of offsets (offset syncs), and so cannot tell which offsets between two pairs exist. A run says
-so of each of its records. A copier notes one for every stretch of records that the target has acknowledged.
+so of each of its records. A copier notes one for every stretch of records that the target has acknowledged. A hole is
+a stretch of which less is known, and says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 
@@ -17,6 +19,60 @@ class Run(NamedTuple):
     """Of its first record, as ``target_offset``."""
     target_offset: int
     record_count: int
+
+    @property
+    def source_end(self) -> int:
+        """The source offset behind its last record."""
+        return self.source_offset + self.record_count
+
+    @property
+    def target_end(self) -> int:
+        return self.target_offset + self.record_count
+
+
+class HoleCause(IntEnum):
+    """Why single records of a hole have no known target offset. The numbers are written to the ledger topic."""
+
+    COUNTED = 1
+    """They were copied. After a crash only their number was found, for example among records of foreign writers."""
+    TRIMMED = 2
+    """They were copied, and the target deleted the copies before their offsets were noted."""
+    GAP = 3
+    """They could not be copied; ``mm2py gaps`` lists the gap."""
+    QUARANTINED = 4
+    """The target refused them, and the quarantine keeps them."""
+
+    @property
+    def is_copied(self) -> bool:
+        """Copies of them are, or were, in the remote partition."""
+        return self in {HoleCause.COUNTED, HoleCause.TRIMMED}
+
+
+class Hole(NamedTuple):
+    """A stretch without pairs of offsets."""
+
+    source_offset: int
+    """Where it begins."""
+    target_offset: int
+    """Where the copies begin. If there are none: the target offset behind the record that was copied last."""
+    source_count: int
+    """How many source offsets it has, at least 1."""
+    target_count: int
+    """How many target offsets it has: at least 1 if it was copied, else 0."""
+    cause: HoleCause
+
+    @property
+    def source_end(self) -> int:
+        """The source offset behind it."""
+        return self.source_offset + self.source_count
+
+    @property
+    def target_end(self) -> int:
+        return self.target_offset + self.target_count
+
+
+Entry = Run | Hole
+"""A line of a ledger."""
 
 
 class NewRuns:

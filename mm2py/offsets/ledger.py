@@ -1,0 +1,313 @@
+"""The ledger of one source partition: which target offset each of its records has, and the other way round. Pure.
+
+Answers to what MM2 estimates from 64 offset syncs a partition (``sync_store.py``). A ledger holds every run, so it
+is exact for a group that lags, and for compacted and transactional topics. Between two runs there is nothing to copy:
+markers, records of aborted transactions, records that were compacted away. On the target there are our own markers and
+records of foreign writers.
+
+In memory entries are bytes (``run_codec.py``) in blocks of ``BLOCK_ENTRIES``; an index has the offsets where each block
+begins. Only the last entry is an object, because the next run may continue it: a plain topic has no other.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from mm2py.errors import Mm2Error
+from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
+from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, TARGET, entries_behind, fault_of, write_entry
+from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
+
+BLOCK_ENTRIES: Final = 128
+"""A look-up reads one block, and each block costs about 60 bytes more than its entries."""
+
+
+_KINDS: Final = {
+    HoleCause.COUNTED: AnswerKind.COUNTED,
+    HoleCause.TRIMMED: AnswerKind.TRIMMED,
+    HoleCause.GAP: AnswerKind.GAP,
+    HoleCause.QUARANTINED: AnswerKind.QUARANTINED,
+}
+
+
+class EntryOutOfOrder(Mm2Error):
+    """An entry contradicts what the ledger holds. It is not taken in, and the ledger stays as it was."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The ledger cannot take an entry: {what}.",
+            remedy="If the position was set back, start a new ledger; else report this as a fault of mm2py.",
+        )
+
+
+class Ledger:
+    """Runs and holes of one source partition, ascending on both sides.
+
+    A position that is set back, or another topic id on either side, needs a new ledger: see ``PartitionLedger``.
+    """
+
+    __slots__ = (
+        *("_blocks", "_coded_source", "_coded_target", "_last", "_open", "_open_entries", "_source_starts"),
+        *("_target_starts", "copied_to", "is_whole", "source_end", "source_start", "target_end", "target_start"),
+    )
+
+    def __init__(self, source_start: int, target_start: int, *, is_whole: bool) -> None:
+        """Make an empty ledger.
+
+        Args:
+            source_start: the source offset where copying stood when it began to be kept; as ``target_start``.
+            is_whole: copying began there too, so there is no copied record before it.
+        """
+        self.source_start = source_start
+        self.target_start = target_start
+        self.is_whole = is_whole
+        self.source_end = source_start
+        """The source offset behind the last entry, as ``target_end``."""
+        self.target_end = target_start
+        self.copied_to = source_start
+        """The source offset up to which the ledger is complete: no record before it will be copied any more."""
+        self._blocks: list[bytes] = []
+        self._open = bytearray()
+        self._open_entries = 0
+        self._source_starts = array("q")
+        """Where each block begins, the open one included; as ``_target_starts``."""
+        self._target_starts = array("q")
+        self._last: Entry | None = None
+        self._coded_source = source_start
+        """The source offset behind the entry before ``_last``, as ``_coded_target``."""
+        self._coded_target = target_start
+
+    def append(self, entry: Entry) -> None:
+        """Take in what was stored next. It becomes part of the last entry if it continues it.
+
+        Raises:
+            EntryOutOfOrder: it begins before ``copied_to`` or ``target_end``, or is empty.
+        """
+        source, target = entry[0], entry[1]
+        last = self._last
+        if type(entry) is Run and type(last) is Run and source == self.source_end == self.copied_to:
+            count = entry[2]
+            if target == self.target_end and 0 < count <= OFFSET_MOST - max(source, target):
+                self._last = Run(last[0], last[1], last[2] + count)
+                self.source_end = self.copied_to = source + count
+                self.target_end = target + count
+                return
+        if source < self.copied_to or target < self.target_end:
+            at = f"the ledger reaches to source offset {self.copied_to} and target offset {self.target_end}"
+            raise EntryOutOfOrder(f"{entry} begins before it ends, {at}")
+        if (fault := fault_of(entry)) is not None:
+            raise EntryOutOfOrder(fault)
+        if last is not None:
+            if type(last) is Hole and type(entry) is Hole and _continues(last, entry):
+                entry = last._replace(source_count=last.source_count + entry.source_count)
+            else:
+                self._encode(last)
+        self._last = entry
+        self.source_end = self.copied_to = entry.source_end
+        self.target_end = entry.target_end
+
+    def catch_up(self, entries: Iterable[Entry]) -> None:
+        """Take in what is new of entries that may repeat the end of the ledger.
+
+        A chunk of the ledger topic is written again when it has grown, and after a crash the tail of the target is read
+        again. What is known already is passed over without a comparison.
+
+        Raises:
+            EntryOutOfOrder: as ``append``; or an entry begins in what is known, ends behind it, and does not continue
+                the last entry.
+        """
+        for entry in entries:
+            new: Entry | None = entry
+            if entry.source_offset < self.source_end:
+                new = self._new_part(entry)
+            if new is not None:
+                self.append(new)
+
+    def advance(self, copied_to: int) -> None:
+        """Note that no record before a source offset will be copied any more. A lower one than before is no news."""
+        self.copied_to = max(self.copied_to, copied_to)
+
+    def forward(self, source_offset: int) -> Answer:
+        """Return where a group goes on in the remote partition whose committed offset is ``source_offset``."""
+        if source_offset > self.copied_to:
+            return NOT_YET
+        if source_offset < self.source_start:
+            return self._before(TARGET)
+        if source_offset >= self.source_end:
+            return Answer(AnswerKind.END, self.target_end, True)
+        entries = self.entries(SOURCE, source_offset)
+        entry = next(entries)
+        kind = AnswerKind.DROPPED
+        if source_offset >= entry.source_offset:
+            if isinstance(entry, Run):
+                return Answer(AnswerKind.COPIED, entry[1] + source_offset - entry[0], True)
+            kind = _KINDS[entry.cause]
+        return self._first_copy(kind, entry, entries, TARGET)
+
+    def reverse(self, target_offset: int) -> Answer:
+        """Return where a group goes on in the source partition whose committed offset is ``target_offset``."""
+        if target_offset > self.target_end:
+            return NOT_YET
+        if target_offset < self.target_start:
+            return self._before(SOURCE)
+        if target_offset == self.target_end:
+            return Answer(AnswerKind.END, self.source_end, True)
+        entries = self.entries(TARGET, target_offset)
+        entry = next(entries)
+        kind = AnswerKind.NOT_OURS
+        if target_offset >= entry.target_offset:
+            if isinstance(entry, Run):
+                return Answer(AnswerKind.COPIED, entry[0] + target_offset - entry[1], True)
+            kind = _KINDS[entry.cause]
+        return self._first_copy(kind, entry, entries, SOURCE)
+
+    def entries(self, side: int = SOURCE, behind: int = -1) -> Iterator[Entry]:
+        """Yield the entries that end behind an offset, by default all, ascending.
+
+        Args:
+            side: ``SOURCE`` or ``TARGET``, which side ``behind`` is of.
+        """
+        last = self._last
+        if last is None:
+            return
+        if last[side] > behind:
+            starts = self._target_starts if side else self._source_starts
+            for block in range(max(bisect_right(starts, behind) - 1, 0), len(starts)):
+                yield from self._entries_of(block, side, behind)
+        if (last.target_end if side else last.source_end) > behind:
+            yield last
+
+    def first_copied(self, kind: AnswerKind, side: int) -> Answer:
+        """Answer with the first copied record that the ledger knows, or with its end. ``side`` is where the answer
+        is."""
+        entries = self.entries()
+        return self._first_copy(kind, next(entries, None), entries, side)
+
+    def trim(self, source_log_start: int, target_log_start: int) -> None:
+        """Forget the records that both logs have deleted. A hole is forgotten as a whole.
+
+        Args:
+            source_log_start: the first offset that the source partition still has, as ``target_log_start``.
+        """
+        if source_log_start < self.source_start or target_log_start < self.target_start:
+            return
+        self.is_whole = True  # if something was copied before the ledger was kept, it is gone
+        full = min(
+            bisect_right(self._source_starts, source_log_start), bisect_right(self._target_starts, target_log_start)
+        )
+        if full > 1:  # what stands before a block that begins below both log starts
+            self._drop(full - 1)
+        while self._source_starts:
+            kept = _kept(self._entries_of(0), source_log_start, target_log_start)
+            if kept:
+                self._replace_first(kept)
+                break
+            self._drop(1)
+        if not self._source_starts and self._last is not None:
+            left = _kept([self._last], source_log_start, target_log_start)
+            self._last = left[0] if left else None
+        first = next(self.entries(), None)
+        source_most, target_most = (self.source_end, self.target_end) if first is None else first[:2]
+        self.source_start = max(self.source_start, min(source_log_start, source_most))
+        self.target_start = max(self.target_start, min(target_log_start, target_most))
+
+    def __sizeof__(self) -> int:
+        """Return the bytes in memory, of all that belongs to it."""
+        kept = (self._blocks, self._open, self._source_starts, self._target_starts, *self._blocks)
+        return object.__sizeof__(self) + sum(map(sys.getsizeof, kept))
+
+    def _encode(self, entry: Entry) -> None:
+        if not self._open_entries:
+            self._source_starts.append(entry.source_offset)
+            self._target_starts.append(entry.target_offset)
+            self._coded_source, self._coded_target = entry.source_offset, entry.target_offset
+        count = entry[2]
+        if type(entry) is Run and count < 32 and entry[1] == self._coded_target and entry[0] == self._coded_source + 1:
+            self._open.append(count << 2)  # as ``write_entry``, in half the time; most runs of a transactional topic
+        else:
+            write_entry(self._open, entry, self._coded_source, self._coded_target)
+        self._coded_source, self._coded_target = entry.source_end, entry.target_end
+        self._open_entries += 1
+        if self._open_entries == BLOCK_ENTRIES:
+            self._blocks.append(bytes(self._open))
+            self._open = bytearray()
+            self._open_entries = 0
+
+    def _entries_of(self, block: int, side: int = SOURCE, behind: int = -1) -> Iterator[Entry]:
+        data = self._blocks[block] if block < len(self._blocks) else self._open
+        source, target = self._source_starts[block], self._target_starts[block]
+        return entries_behind(data, source, target, side=side, offset=behind)
+
+    def _drop(self, blocks: int) -> None:
+        if blocks > len(self._blocks):
+            self._open = bytearray()
+            self._open_entries = 0
+        del self._blocks[:blocks]
+        del self._source_starts[:blocks]
+        del self._target_starts[:blocks]
+
+    def _replace_first(self, kept: list[Entry]) -> None:
+        """Write the first block anew."""
+        source, target = kept[0][:2]
+        self._source_starts[0], self._target_starts[0] = source, target
+        data = bytearray()
+        for entry in kept:
+            write_entry(data, entry, source, target)
+            source, target = entry.source_end, entry.target_end
+        if self._blocks:
+            self._blocks[0] = bytes(data)
+        else:
+            self._open = data
+            self._open_entries = len(kept)
+
+    def _new_part(self, entry: Entry) -> Entry | None:
+        """Return what of an entry is behind the last one; None if nothing is."""
+        known, last = self.source_end - entry.source_offset, self._last
+        if entry.source_end <= self.source_end:
+            return None
+        if isinstance(entry, Run):
+            if not isinstance(last, Hole) and entry.target_offset + known == self.target_end:
+                return Run(self.source_end, self.target_end, entry.record_count - known)
+        elif (
+            not entry.cause.is_copied
+            and entry.target_offset == self.target_end
+            and (last is None or (isinstance(last, Hole) and last.cause is entry.cause))
+        ):
+            return entry._replace(source_offset=self.source_end, source_count=entry.source_count - known)
+        raise EntryOutOfOrder(f"{entry} does not continue {last}")
+
+    def _before(self, side: int) -> Answer:
+        """Answer for an offset before the ledger's start. ``side`` is where the answer is."""
+        return self.first_copied(AnswerKind.EXPIRED, side) if self.is_whole else BEFORE_LEDGER
+
+    def _first_copy(self, kind: AnswerKind, entry: Entry | None, rest: Iterator[Entry], side: int) -> Answer:
+        """Answer with the first copied record from ``entry`` on."""
+        while isinstance(entry, Hole) and not entry.cause.is_copied:
+            entry = next(rest, None)
+        if entry is None:
+            return Answer(kind, self.target_end if side else self.source_end, True)
+        return Answer(kind, entry[side], type(entry) is Run)
+
+
+def _continues(last: Hole, entry: Hole) -> bool:
+    """Whether two holes can be one. Those that were copied stay apart: the smaller a hole, the nearer the answer."""
+    return entry.cause is last.cause and not entry.cause.is_copied and entry[:2] == (last.source_end, last.target_end)
+
+
+def _kept(entries: Iterable[Entry], source_log_start: int, target_log_start: int) -> list[Entry]:
+    """Return what of entries is not before both log starts."""
+    kept: list[Entry] = []
+    for entry in entries:
+        cut = min(source_log_start - entry.source_offset, target_log_start - entry.target_offset)
+        if kept or cut <= 0:
+            kept.append(entry)
+        elif isinstance(entry, Run):
+            if cut < entry.record_count:
+                kept.append(Run(entry[0] + cut, entry[1] + cut, entry[2] - cut))
+        elif entry.source_end > source_log_start or entry.target_end > target_log_start:
+            kept.append(entry)
+    return kept

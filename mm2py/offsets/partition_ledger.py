@@ -1,0 +1,148 @@
+"""All ledgers of one source partition: the newest, and those of before its position was set back. Pure.
+
+An operator, or ``--allow-recopy``, can set a position back. The remote partition then holds records twice, and a ledger
+knows one target offset a record. So a new ledger begins, with the next number; one begins also when the topic was
+recreated on either side. MirrorMaker 2 forgets all syncs of a partition when a sync goes back.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+from mm2py.offsets.answers import BEFORE_LEDGER, Answer, AnswerKind
+from mm2py.offsets.ledger import EntryOutOfOrder, Ledger
+from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE
+from mm2py.records.ledger_record import LedgerChunk
+
+TopicId = uuid.UUID | None
+_BEHIND: Final = {AnswerKind.END, AnswerKind.NOT_YET}
+_BEFORE: Final = {AnswerKind.BEFORE_LEDGER, AnswerKind.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLedger:
+    """A ledger with what tells it from the others of its partition."""
+
+    number: int
+    ledger: Ledger
+    source_topic_id: TopicId = None
+    """None if the brokers have no topic ids. Then the topic counts as the same."""
+    target_topic_id: TopicId = None
+
+    def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
+        """Whether its offsets are those of these topics."""
+        return _same(self.source_topic_id, source_topic_id) and _same(self.target_topic_id, target_topic_id)
+
+
+@dataclass(slots=True)
+class PartitionLedger:
+    """The ledgers of one partition, and its replayed records."""
+
+    ledgers: list[NumberedLedger] = field(default_factory=list)
+    """Ascending by number."""
+    _replayed: list[tuple[int, int]] = field(default_factory=list)
+    """Target and source offset of each, ascending."""
+
+    @property
+    def newest(self) -> Ledger | None:
+        return self.ledgers[-1].ledger if self.ledgers else None
+
+    def start(
+        self, number: int, ledger: Ledger, *, source_topic_id: TopicId = None, target_topic_id: TopicId = None
+    ) -> None:
+        """Make ``ledger`` the newest.
+
+        Ledgers of other topics are forgotten: no offset of theirs exists any more.
+
+        Raises:
+            EntryOutOfOrder: there is one with this number or a higher one.
+        """
+        if self.ledgers and number <= self.ledgers[-1].number:
+            raise EntryOutOfOrder(f"ledger {number} would follow ledger {self.ledgers[-1].number}")
+        kept = [one for one in self.ledgers if one.is_of(source_topic_id, target_topic_id)]
+        if len(kept) < len(self.ledgers):
+            self._replayed.clear()
+        self.ledgers = [*kept, NumberedLedger(number, ledger, source_topic_id, target_topic_id)]
+
+    def take(self, chunk: LedgerChunk) -> None:
+        """Take in a chunk of the ledger topic. Chunks come in the order of the topic, and may come again.
+
+        A chunk of an older ledger than the newest is passed over: its owner has lost the partition.
+
+        Raises:
+            EntryOutOfOrder: it contradicts an earlier one.
+        """
+        last = self.ledgers[-1] if self.ledgers else None
+        if last is not None and chunk.key.number < last.number:
+            return
+        if last is None or chunk.key.number > last.number:
+            self.start(
+                chunk.key.number,
+                Ledger(*chunk.ledger_start, is_whole=chunk.is_whole),
+                source_topic_id=chunk.source_topic_id,
+                target_topic_id=chunk.target_topic_id,
+            )
+        ledger = self.ledgers[-1].ledger
+        ledger.catch_up(chunk.entries)
+        ledger.advance(chunk.copied_to)
+
+    def note_replayed(self, source_offset: int, target_offset: int) -> None:
+        """Note that ``mm2py replay`` appended the record of a source offset. It is known from the quarantine."""
+        at = bisect_left(self._replayed, (target_offset,))
+        if at == len(self._replayed) or self._replayed[at][0] != target_offset:
+            self._replayed.insert(at, (target_offset, source_offset))
+
+    def forward(self, source_offset: int) -> Answer:
+        """Return where to go on in the remote partition: see ``Ledger.forward``.
+
+        The newest ledger answers. The story of the exception: a position is set back from 100 to 50 while a group lags
+        at 30. The new ledger begins at 50 and does not know 30, the one before it does. There the group goes on, and
+        reads 50 to 99 again further on, as every reader of this remote partition does.
+        """
+        return self._answer(source_offset, is_forward=True)
+
+    def reverse(self, target_offset: int) -> Answer:
+        """Return where to go on in the source partition: see ``Ledger.reverse``. All ledgers answer, the newest
+        first."""
+        at = bisect_left(self._replayed, (target_offset,))
+        if at < len(self._replayed) and self._replayed[at][0] == target_offset:
+            return Answer(AnswerKind.REPLAYED, self._replayed[at][1], True)
+        return self._answer(target_offset, is_forward=False)
+
+    def trim(self, source_log_start: int, target_log_start: int) -> None:
+        """Forget what both logs have deleted: see ``Ledger.trim``. An older ledger without entries is forgotten."""
+        for one in self.ledgers:
+            one.ledger.trim(source_log_start, target_log_start)
+        newest = self.ledgers[-1:]
+        self.ledgers = [one for one in self.ledgers[:-1] if any(True for _ in one.ledger.entries())] + newest
+        del self._replayed[: bisect_left(self._replayed, (target_log_start,))]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes in memory, of all that belongs to it."""
+        ledgers = sum(sys.getsizeof(one) + sys.getsizeof(one.ledger) for one in self.ledgers)
+        return object.__sizeof__(self) + sys.getsizeof(self.ledgers) + sys.getsizeof(self._replayed) + ledgers
+
+    def _answer(self, offset: int, *, is_forward: bool) -> Answer:
+        newer: Ledger | None = None
+        unknown, lowest = BEFORE_LEDGER, OFFSET_MOST
+        for one in reversed(self.ledgers):
+            ledger = one.ledger
+            answer = ledger.forward(offset) if is_forward else ledger.reverse(offset)
+            if newer is not None and answer.kind in _BEHIND:
+                if not is_forward and newer.source_start <= ledger.copied_to:
+                    return newer.first_copied(AnswerKind.NOT_OURS, SOURCE)  # no other copy is between the two
+                return unknown if answer.offset is None else answer
+            if answer.kind not in _BEFORE:
+                if is_forward and answer.offset is not None and answer.offset > lowest:
+                    return Answer(AnswerKind.GAP, lowest, False)  # the target lost its copies, and newer ones are there
+                return answer
+            newer, unknown, lowest = ledger, answer, min(lowest, ledger.target_start)
+        return unknown
+
+
+def _same(one: TopicId, other: TopicId) -> bool:
+    return None in {one, other} or one == other

@@ -1,0 +1,224 @@
+"""A chunk of a ledger, kept in the compacted topic ``mm2-ledger.A.internal`` on the target cluster. Pure.
+
+MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one after another::
+
+    key    ["runs",topic,partition,ledger number,first source offset]      JSON, names as on the source cluster
+    value  u8 format, u8 oldest format whose readers may read it
+           u8 flags: 1 the ledger is whole, 2 a source topic id follows, 4 a target topic id follows
+           16 bytes of each topic id that follows
+           source and target offset where the ledger starts; copied to; first target offset
+           size of the entries in bytes, then the entries as mm2py/offsets/run_codec.py lays them out
+
+Numbers of the last two lines are LEB128. The first source offset is part of the key: a chunk that has grown replaces
+itself, and compaction keeps the chunks before it. The value with the newest ``copied_to`` of a ledger counts. A null
+value deletes a chunk; its owner writes one when both logs have deleted the chunk's records.
+
+A newer format may append fields, which we ignore if it says that our format may read it. Keys of other kinds than
+"runs" may follow in a newer format; their values begin with the same two bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.connector import TopicName
+from mm2py.errors import Mm2Error
+from mm2py.offsets.run_codec import (
+    OFFSET_MOST,
+    CorruptRuns,
+    entries_behind,
+    fault_of,
+    read_number,
+    write_entry,
+    write_number,
+)
+from mm2py.offsets.runs import Entry
+from mm2py.records.batch import NewRecord
+from mm2py.records.java_struct import MalformedRecord
+
+FORMAT_VERSION: Final = 1
+_KIND: Final = "ledger record"
+_RUNS: Final = "runs"
+_WHOLE: Final = 1
+_SOURCE_ID: Final = 2
+_TARGET_ID: Final = 4
+_FLAGS: Final = _WHOLE | _SOURCE_ID | _TARGET_ID
+_ID_BYTES: Final = 16
+_PARTITION_MOST: Final = (1 << 31) - 1
+
+
+class NewerLedgerFormat(Mm2Error):
+    """A record of the ledger topic that must not be passed over, in a layout that is not known here."""
+
+    def __init__(self, needs_format: int) -> None:
+        super().__init__(
+            f"The ledger topic holds a record of format {needs_format}. This version of mm2py knows {FORMAT_VERSION}.",
+            remedy="Update this worker to the version of mm2py that wrote it, or to a later one.",
+        )
+        self.needs_format = needs_format
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKey:
+    """Which chunk it is."""
+
+    topic: TopicName
+    """As the source cluster names it; likewise ``partition``."""
+    partition: int
+    number: int
+    """Of the ledger. A partition whose position is set back gets a ledger with the next number."""
+    source_offset: int
+    """Where the chunk begins, at most where its first entry does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChunk:
+    """Entries of one ledger, ascending, none overlapping.
+
+    Raises:
+        CorruptRuns: when it is made: offsets go back or are none that a log has.
+    """
+
+    key: ChunkKey
+    target_offset: int
+    """Where the chunk begins, at most where its first entry does."""
+    entries: tuple[Entry, ...]
+    copied_to: int
+    """The source offset up to which the ledger was complete; at least where the last entry ends."""
+    ledger_start: tuple[int, int]
+    """Source and target offset where the ledger starts; see ``Ledger``."""
+    is_whole: bool
+    source_topic_id: uuid.UUID | None = None
+    target_topic_id: uuid.UUID | None = None
+
+    def __post_init__(self) -> None:
+        source, target = self.key.source_offset, self.target_offset
+        if min(self.ledger_start) < 0 or self.ledger_start[0] > source or self.ledger_start[1] > target:
+            raise CorruptRuns(f"a chunk begins at {source} and {target}, its ledger at {self.ledger_start}")
+        for entry in self.entries:
+            if entry.source_offset < source or entry.target_offset < target:
+                raise CorruptRuns(f"{entry} begins before {source} or {target}")
+            if (fault := fault_of(entry)) is not None:
+                raise CorruptRuns(fault)
+            source, target = entry.source_end, entry.target_end
+        if not source <= self.copied_to <= OFFSET_MOST or target > OFFSET_MOST:
+            raise CorruptRuns(f"the entries end at {source} and {target}, and it is complete up to {self.copied_to}")
+
+
+def encode(chunk: LedgerChunk, timestamp_ms: int) -> NewRecord:
+    """Return the record of a chunk.
+
+    Args:
+        timestamp_ms: when it is written, in epoch milliseconds.
+    """
+    source_id, target_id = chunk.source_topic_id, chunk.target_topic_id
+    flags = chunk.is_whole * _WHOLE | (source_id is not None) * _SOURCE_ID | (target_id is not None) * _TARGET_ID
+    value = bytearray((FORMAT_VERSION, FORMAT_VERSION, flags))
+    for topic_id in (source_id, target_id):
+        value += b"" if topic_id is None else topic_id.bytes
+    for number in (*chunk.ledger_start, chunk.copied_to, chunk.target_offset):
+        write_number(value, number)
+    entries = bytearray()
+    source, target = chunk.key.source_offset, chunk.target_offset
+    for entry in chunk.entries:
+        write_entry(entries, entry, source, target)
+        source, target = entry.source_end, entry.target_end
+    write_number(value, len(entries))
+    return NewRecord(encode_key(chunk.key), bytes(value + entries), timestamp_ms)
+
+
+def encode_deletion(key: ChunkKey, timestamp_ms: int) -> NewRecord:
+    """Return the record that deletes a chunk."""
+    return NewRecord(encode_key(key), None, timestamp_ms)
+
+
+def encode_key(key: ChunkKey) -> bytes:
+    """Return the key, always the same bytes for a chunk, because compaction compares bytes."""
+    fields = [_RUNS, key.topic, key.partition, key.number, key.source_offset]
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_key(key: bytes | None) -> ChunkKey | None:
+    """Return which chunk a record is of; None for a kind of record that only newer versions know.
+
+    Raises:
+        MalformedRecord: it is no key of a ledger topic.
+    """
+    try:
+        kind, *fields = json.loads(key or b"")
+        if not isinstance(kind, str):
+            raise TypeError("no kind")
+        if kind != _RUNS:
+            return None
+        topic, partition, number, source_offset = fields
+        found = ChunkKey(topic, partition, number, source_offset)
+        if not isinstance(topic, str) or encode_key(found) != key:
+            raise TypeError("not as mm2py writes it")
+        limits = ((partition, _PARTITION_MOST), (number, OFFSET_MOST), (source_offset, OFFSET_MOST))
+        if not all(type(value) is int and 0 <= value <= most for value, most in limits):
+            raise TypeError("numbers that no partition has")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MalformedRecord(_KIND, f"key {(key or b'')[:200]!r} ({error})"[:400]) from error
+    return found
+
+
+def decode(key: bytes | None, value: bytes | None) -> LedgerChunk | None:
+    """Return the chunk; None if the record deletes one (see ``decode_key``), or is of a kind that may be passed over.
+
+    Raises:
+        MalformedRecord: mm2py does not write such a record; every reader passes it over.
+        NewerLedgerFormat: a newer mm2py wrote it, and a reader that ignores it would answer wrongly.
+    """
+    chunk_key = decode_key(key)
+    if value is None:
+        return None
+    if len(value) < 2 or not 1 <= value[1] <= value[0]:
+        raise MalformedRecord(_KIND, f"its value begins with {value[:2]!r}")
+    if value[1] > FORMAT_VERSION:
+        raise NewerLedgerFormat(value[1])
+    if chunk_key is None:
+        return None
+    try:
+        return _read(chunk_key, value)
+    except CorruptRuns as error:
+        raise MalformedRecord(_KIND, f"{error}"[:400]) from error
+
+
+def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
+    if len(value) < 3:
+        raise CorruptRuns("it ends before its flags")
+    flags, at = value[2], 3
+    is_ours = value[0] == FORMAT_VERSION
+    if is_ours and flags & ~_FLAGS:
+        raise CorruptRuns(f"its flags are {flags}")
+    source_id, at = _topic_id(value, at, flags & _SOURCE_ID)
+    target_id, at = _topic_id(value, at, flags & _TARGET_ID)
+    source_start, at = read_number(value, at)
+    target_start, at = read_number(value, at)
+    copied_to, at = read_number(value, at)
+    target_offset, at = read_number(value, at)
+    size, at = read_number(value, at)
+    end = at + size
+    if end > len(value) or (is_ours and end < len(value)):
+        raise CorruptRuns(f"{size} bytes of entries begin at byte {at} of {len(value)}")
+    return LedgerChunk(
+        key=key,
+        target_offset=target_offset,
+        entries=tuple(entries_behind(value[at:end], key.source_offset, target_offset)),
+        copied_to=copied_to,
+        ledger_start=(source_start, target_start),
+        is_whole=bool(flags & _WHOLE),
+        source_topic_id=source_id,
+        target_topic_id=target_id,
+    )
+
+
+def _topic_id(value: bytes, at: int, is_there: int) -> tuple[uuid.UUID | None, int]:
+    if not is_there:
+        return None, at
+    if at + _ID_BYTES > len(value):
+        raise CorruptRuns("it ends within a topic id")
+    return uuid.UUID(bytes=value[at : at + _ID_BYTES]), at + _ID_BYTES
