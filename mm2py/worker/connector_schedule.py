@@ -124,14 +124,21 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
         return self._settings
 
     async def granted(self) -> None:
-        """Raises: as ``MemberSchedule``."""
+        """A task that this worker does not run, and that others wait for, is released meanwhile.
+
+        Raises: as ``MemberSchedule``.
+        """
         while True:
-            await self._current.until(lambda: self._wanted() is not None)
             await super().granted()
             await self.stopped(outcome_unknown=False)  # the task may have come and gone before anything started
-            await self.member.until(lambda: self._may_run() or self._is_awaited())
             self._settings = self._wanted()
-            if self._settings is not None and self._may_run() and not self.member.is_over:
+            if self._settings is None:
+                await _until_any(
+                    self.member.until(self._is_awaited), self._current.until(lambda: self._wanted() is not None)
+                )
+            elif not self._may_run():
+                await self.member.until(lambda: self._may_run() or self._is_awaited())
+            elif not self.member.is_stopping:
                 return
             await asyncio.sleep(0)
 

@@ -86,6 +86,10 @@ def add_partitions(cluster: KafkaCluster, topic: str, partitions: int) -> None:
     """Let a topic have that many partitions."""
     client = admin(cluster)
     client.create_partitions([NewPartitions(topic, partitions)])[topic].result(ANSWER_S)
+    deadline_s = time.monotonic() + ANSWER_S
+    while len(client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions) < partitions:
+        assert time.monotonic() < deadline_s, f"{topic} has no {partitions} partitions after {ANSWER_S} s"
+        time.sleep(0.05)  # brokers learn of them a moment later than the controller
 
 
 @contextmanager

@@ -100,6 +100,7 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
         f"{alias}.consumer.fetch.max.bytes": 1_000_000,
         f"{flow}.producer.override.linger.ms": 7,
         "refresh.topics.interval.seconds": 5,
+        "emit.checkpoints.enabled": True,
         "config.storage.replication.factor": 1,
         "offset-syncs.topic.replication.factor": 1,
         "checkpoints.topic.replication.factor": 1,

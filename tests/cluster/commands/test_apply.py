@@ -79,7 +79,6 @@ def test_a_file_is_stored_changed_and_taken_back(
     records = {message.key(): message.value() for message in read(target_cluster, topic)}
     assert list(records) == [
         b"connector-MirrorSourceConnector",
-        b"connector-MirrorCheckpointConnector",
         b"connector-MirrorHeartbeatConnector",
         b"mm2py-flow",
     ]

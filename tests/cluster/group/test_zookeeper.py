@@ -80,6 +80,17 @@ def chroot_on(server: ZooKeeper | ZooKeeperEnsemble, name: str) -> str:
     return f"{server.connect}/{name}"
 
 
+def as_one_of_three(connect: str) -> str:
+    """Name two more servers, which are not there.
+
+    A server that is just starting may take a connection and not answer on it. Such an attempt costs the session
+    time-out divided by the number of servers: with one server the session itself.
+    """
+    server, _, chroot = connect.partition("/")
+    port = server.rpartition(":")[2]
+    return f"{server},127.0.0.2:{port},127.0.0.3:{port}/{chroot}"
+
+
 @contextmanager
 def client_of(connect: str) -> Iterator[KazooClient]:
     """A client of ours that says nothing: kazoo's own log shows passwords, and tests look for them."""
@@ -214,11 +225,7 @@ def test_a_frozen_leader_that_wakes_does_not_lead_for_a_moment(one_server: ZooKe
 
 
 def test_a_killed_server_suspends_and_gives_back_what_nobody_took(one_server: ZooKeeper) -> None:
-    alone, _, chroot = chroot_on(one_server, "restart").partition("/")
-    port = alone.rpartition(":")[2]
-    # A server that is just starting may take a connection and not answer on it. Such an attempt costs the session
-    # time-out divided by the number of servers: with one server the session itself.
-    connect = f"{alone},127.0.0.2:{port},127.0.0.3:{port}/{chroot}"
+    connect = as_one_of_three(chroot_on(one_server, "restart"))
 
     async def story() -> None:
         # Longer than a JVM takes to start, so that the session survives.
@@ -236,7 +243,7 @@ def test_a_killed_server_suspends_and_gives_back_what_nobody_took(one_server: Zo
 
 
 def test_a_server_that_is_away_too_long_costs_the_leadership_until_it_is_back(one_server: ZooKeeper) -> None:
-    connect = chroot_on(one_server, "away")
+    connect = as_one_of_three(chroot_on(one_server, "away"))
 
     async def story() -> None:
         async with running(candidate(connect, "w1", timeout_s=LONG_TIMEOUT_S)) as first:

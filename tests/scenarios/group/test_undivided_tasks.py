@@ -22,15 +22,15 @@ FLOWS = tuple(parse_flow(f"S{number}->B") for number in range(6))
 class Tasks:
     """Runs a worker's checkpoint tasks of all flows, each as the herder does."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, *, wanted: bool = True) -> None:
         self.worker = worker
+        self._wanted = object() if wanted else None
         self._running: dict[Flow, UndividedSchedule[object]] = {}
         self._tasks = [asyncio.create_task(self._run(flow), name=f"{worker.name} {flow}") for flow in FLOWS]
 
     async def _run(self, flow: Flow) -> None:
-        wanted = object()
         schedule = UndividedSchedule(
-            self.worker.group, TaskName(flow, Kind.CHECKPOINT), CurrentSettings(None, None), lambda: wanted
+            self.worker.group, TaskName(flow, Kind.CHECKPOINT), CurrentSettings(None, None), lambda: self._wanted
         )
         while True:
             await schedule.granted()
@@ -58,8 +58,8 @@ class Scene:
         self.world = GroupWorld()
         self.tasks: list[Tasks] = []
 
-    def add(self, name: str) -> Tasks:
-        found = Tasks(self.world.add(name, checkpoints=FLOWS))
+    def add(self, name: str, *, wanted: bool = True) -> Tasks:
+        found = Tasks(self.world.add(name, checkpoints=FLOWS), wanted=wanted)
         self.tasks.append(found)
         return found
 
@@ -132,3 +132,27 @@ def test_a_worker_that_returns_after_a_cut_runs_no_task_that_another_worker_has_
             await found.world.until(lambda: found.are_spread(3))
 
     run(scenario())
+
+
+def test_a_worker_that_does_not_want_its_tasks_releases_those_that_move() -> None:
+    """By its file checkpoints are switched off. The group assigns it the tasks all the same, and they move on."""
+
+    async def scenario() -> None:
+        found = Scene()
+        try:
+            found.add("w1", wanted=False)
+            await asyncio.sleep(5.0)
+            owners = found.tasks[0].worker.member.view.owners
+            assert {task.flow for task in owners if task.kind is Kind.CHECKPOINT} == set(FLOWS)
+            other = found.add("w2")
+            await found.world.until(lambda: bool(other.running) and not _waits(other.worker))
+        finally:
+            await asyncio.gather(*(each.end() for each in found.tasks))
+            await asyncio.gather(*(worker.kill() for worker in found.world.workers))
+
+    run(scenario())
+
+
+def _waits(worker: Worker) -> bool:
+    """Whether a task waits until its previous owner has released it."""
+    return any(owned.waits_for for owned in worker.member.view.owners.values())
