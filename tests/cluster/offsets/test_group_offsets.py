@@ -135,15 +135,20 @@ def test_every_sync_names_a_record_and_its_copy_also_across_a_killed_worker(
     with Mm2py(scene.properties) as run:
         send(source_cluster, scene.topic, _rolls(40), ledger=ledger)
         assert_copied(source_cluster, target_cluster, scene.topic, scene.remote, run=run, ledger=ledger)
+        sources = {entry.offset: entry.digest for entry in ledger.of(scene.topic, 0)}
+        sources |= {record.offset: digest(record) for record in dump(source_cluster, scene.topic)[0]}
+        run.wait_until(
+            lambda: syncs_in(source_cluster, scene.syncs)[-1].upstream_offset == max(sources),
+            "a sync of the last record",
+            deadline_s=ARRIVAL_S,
+        )
         assert run.terminate() == 0
     found = syncs_in(source_cluster, scene.syncs)
     assert len(found) > before, "it went on after the kill"
-    sources = {entry.offset: entry.digest for entry in ledger.of(scene.topic, 0)}
     copies = {record.offset: digest(record) for record in dump(target_cluster, scene.remote)[0]}
     for sync in found:
         assert (sync.topic, sync.partition) == (scene.topic, 0)
         assert sources[sync.upstream_offset] == copies[sync.downstream_offset], sync
-    assert found[-1].upstream_offset == max(sources), "a stop leaves a sync for the last record"
 
 
 def _cleaned_topic(cluster: KafkaCluster, ledger: Ledger) -> str:
