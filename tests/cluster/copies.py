@@ -29,7 +29,7 @@ from tests.checker.dumped import Dumped, sent
 from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned
 from tests.cluster.kafka_client import admin, create_topic, new_name
-from tests.cluster.running import PATIENCE, Mm2py, wait_until
+from tests.cluster.running import DEADLINE_S, PATIENCE, Mm2py, wait_until
 
 ANSWER_S: Final = 60.0
 COPY_DEADLINE_S: Final = 60.0 * PATIENCE
@@ -175,8 +175,11 @@ def send_with(client: Producer, topic: str, records: Iterable[Planned], *, ledge
 # Looking
 
 
-def answered(ask: Callable[[], T]) -> T:
-    """Ask again while a partition has no leader: it is new, or its broker has just come back."""
+def answered(ask: Callable[[], T], *, deadline_s: float = DEADLINE_S) -> T:
+    """Ask again while a partition has no leader: it is new, or its broker has just come back.
+
+    ``deadline_s`` is for all the asking, so it has to be longer than one question may take.
+    """
 
     def asked() -> list[T]:
         try:
@@ -186,7 +189,7 @@ def answered(ask: Callable[[], T]) -> T:
                 return []
             raise
 
-    return wait_until(asked, "all partitions have leaders")[0]
+    return wait_until(asked, "all partitions have leaders", deadline_s=deadline_s)[0]
 
 
 def dump(
@@ -254,7 +257,8 @@ def assert_copied(
             max_rewound_records=max_rewound_records,
             target_starts=target_starts,
             wait_s=deadline_s if run is not None else 0.0,
-        )
+        ),
+        deadline_s=deadline_s + DEADLINE_S,
     )
     assert report.ok, f"{topic} is not copied right:\n{report}"
     return report
