@@ -36,15 +36,18 @@ from mm2py.topics.names import InternalTopic
 
 LOOK_EVERY_S: Final = 2.0
 """How often the states of groups are asked for."""
+IDLE_FOLLOWED_S: Final = 15.0
+"""For so long a group that has become idle is asked for in each look: the offset sync of the last record of a topic
+that rests comes up to ten seconds later, and makes its checkpoint exact."""
+IDLE_FOLLOWED_MOST: Final = 1000
+"""If more groups become idle at once, as at a start, each is asked for once."""
 NOT_MIRRORED: Final = frozenset({"share", "streams"})
 """Protocol types of groups that keep their positions elsewhere, or in a form of their own."""
 NAMED_MOST: Final = 10
 
 
-def due_groups(before: Mapping[str, ListedGroup], now: Mapping[str, ListedGroup], *, all_due: bool) -> frozenset[str]:
-    """Return the groups whose offsets are asked for in this round: those that have become idle, or all."""
-    if all_due:
-        return frozenset(now)
+def now_idle(before: Mapping[str, ListedGroup], now: Mapping[str, ListedGroup]) -> frozenset[str]:
+    """Return the groups that have become idle between two looks, or that are new and idle."""
     idle_before = {name for name, group in before.items() if group.state == IDLE}
     return frozenset(name for name, group in now.items() if group.state == IDLE and name not in idle_before)
 
@@ -83,6 +86,8 @@ class CheckpointConnector(RoundsConnector):
         self._writer: TopicWriter | None = None
         self._groups: dict[str, ListedGroup] = {}
         """The groups that the last round knew."""
+        self._idle_until_s: dict[str, float] = {}
+        """Groups that have become idle, and until when they are asked for in each look."""
         self._first_groups: frozenset[str] | None = None
         """Those that were there at the start."""
         self._due_s = 0.0
@@ -100,27 +105,28 @@ class CheckpointConnector(RoundsConnector):
             self._writer = await self._make_writer()
         groups = self._mirrored(await list_groups(self._source))
         now_s = self._clock.monotonic()
+        self._idle_until_s = {name: at_s for name, at_s in self._idle_until_s.items() if at_s > now_s}
+        became_idle = now_idle(self._groups, groups)
+        followed_s = IDLE_FOLLOWED_S if len(became_idle) <= IDLE_FOLLOWED_MOST else 0.0
+        self._idle_until_s |= dict.fromkeys(became_idle, now_s + followed_s)
+        idle = [name for name in self._idle_until_s if name in groups and groups[name].state == IDLE]
         all_due = now_s >= self._due_s
-        due = due_groups(self._groups, groups, all_due=all_due)
+        due = groups if all_due else idle
         if due:
             await self._emit(self._writer, due)
-        await self._sync_groups(due, groups, now_s)
+        await self._sync_groups(idle, groups, now_s)
         self._groups = groups
         if all_due:
             self._due_s = max(self._due_s + self._settings.interval_s, now_s)
         next_s = min(self._due_s, self._sync_due_s) if self._group_sync is not None else self._due_s
         return max(0.0, min(LOOK_EVERY_S, next_s - self._clock.monotonic()))
 
-    async def _sync_groups(self, due: Collection[str], groups: Collection[str], now_s: float) -> None:
-        """Move groups on the target: those that have just become idle, or all."""
+    async def _sync_groups(self, idle: Collection[str], groups: Collection[str], now_s: float) -> None:
+        """Move groups on the target: those that have become idle, or all."""
         if self._group_sync is None:
             return
         all_groups = now_s >= self._sync_due_s
-        names = (
-            groups
-            if all_groups
-            else [name for name in due if name not in self._groups or self._groups[name].state != IDLE]
-        )
+        names = groups if all_groups else idle
         if names:
             last = self._checkpoints.last
             found = [last[name, key] for name in names for key in self._synced.get(name, ()) if (name, key) in last]

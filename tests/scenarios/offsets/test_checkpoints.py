@@ -74,6 +74,24 @@ def test_a_group_that_becomes_idle_has_its_checkpoints_within_five_seconds() -> 
     run_virtual(scenario())
 
 
+def test_a_group_that_ends_with_its_topic_gets_an_exact_checkpoint_without_waiting_for_the_interval() -> None:
+    """Its first checkpoint is behind: the sync of the last record of a topic that rests comes up to 10 s later."""
+
+    async def scenario() -> None:
+        world = await copied_world(emit_checkpoints_interval_seconds="3600")
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            world.source.groups.activate("pay")
+            await asyncio.sleep(90)
+            world.source.append("orders", 0, numbered(50))
+            world.source.groups.commit("pay", {("orders", 0): (1050, "")})
+            world.source.groups.deactivate("pay")
+            await asyncio.sleep(20)
+            assert last_of(world, "pay") == {("A.orders", 0): (1050, 1050)}
+
+    run_virtual(scenario())
+
+
 def test_a_group_that_moves_gets_checkpoints_every_interval_and_one_that_rests_gets_none() -> None:
     async def scenario() -> None:
         world = await copied_world(emit_checkpoints_interval_seconds="10")
