@@ -1,9 +1,9 @@
 """The mirrors: how each one is started. One properties file serves mm2py and MirrorMaker 2.
 
-The file names the clusters and the topic, asks for one replica, and disables offset syncs and checkpoints: mm2py does
-not write them yet, and no mirror shall do more than another. Everything else has its default, heartbeats included.
-MirrorMaker 2 gets the flags of its own start script. The cost of the start counts for each mirror, so mm2py runs as
-installed: a new interpreter, ``python -m mm2py FILE``.
+The file names the clusters and the topic, asks for one replica, and disables offset syncs and checkpoints: what
+is measured is the copying, and no mirror shall do more than another. Everything else has its default, heartbeats
+included. MirrorMaker 2 gets the flags of its own start script. The cost of the start counts for each mirror, so mm2py
+runs as installed: a new interpreter, ``python -m mm2py FILE``.
 """
 
 from __future__ import annotations

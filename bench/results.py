@@ -23,8 +23,8 @@ BROKERS: Final = (
 )
 
 WORK: Final = (
-    "Both copy records, keep positions, emit heartbeats, and follow topics, settings and ACLs. MirrorMaker 2's offset "
-    "syncs and checkpoints are switched off, because mm2py does not write them yet."
+    "Both copy records, keep positions, emit heartbeats, and follow topics, settings and ACLs. Offset syncs and "
+    "checkpoints are switched off on both sides."
 )
 FEW: Final = (
     "Fewer records than in a whole bench: what counts from process start is mostly the start, and MirrorMaker 2 is "

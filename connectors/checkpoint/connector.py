@@ -26,7 +26,6 @@ from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets,
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.records.checkpoint import Checkpoint, encode
@@ -66,7 +65,7 @@ class CheckpointConnector(RoundsConnector):
         log: FilteringBoundLogger,
     ) -> None:
         """``target`` passes the gate of this worker's group."""
-        effect = "no checkpoints are emitted; records are copied all the same"
+        effect = "checkpoints, and group offsets on the target, come later; records are copied all the same"
         super().__init__("checkpoints", effect=effect, clock=clock, rng=rng, log=log)
         if settings.checkpoints is None or settings.offset_syncs is None:
             raise AssertionError("it emits no checkpoints")
@@ -139,23 +138,15 @@ class CheckpointConnector(RoundsConnector):
 
     async def _make_writer(self) -> TopicWriter:
         settings = self._settings
-        await internal_topic.find_or_make(
+        return await internal_topic.open_writer(
             self._target,
             InternalTopic(TopicName(settings.topic), 1),
             settings.replication_factor,
             setting="checkpoints.topic.replication.factor",
             made=lambda: self._log.info("checkpoints.topic_created", topic=settings.topic),
-        )
-        producer = OwnProducer(self._target, None, rng=self._rng)
-        await producer.ask()
-        return TopicWriter(
-            self._target,
-            settings.topic,
-            producer,
             rng=self._rng,
             timeout_ms=int(self._flow_settings.target_request_timeout_s * 500),
             channel="checkpoints",
-            waits_for_topic=False,
         )
 
     def _mirrored(self, listed: Mapping[str, ListedGroup]) -> dict[str, ListedGroup]:

@@ -23,7 +23,6 @@ from mm2py.kafka import internal_topic
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
-from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import Trouble
 from mm2py.offsets.sync_rule import SyncRule
 from mm2py.offsets.sync_store import SLOTS
@@ -155,27 +154,17 @@ class OffsetSyncs:
     async def _find_writer(self, settings: OffsetSyncSettings) -> TopicWriter:
         if self._writer is not None and self._writes_to == (settings.topic, settings.on_source):
             return self._writer
-        context = self._context
-        brokers = context.source.brokers if settings.on_source else context.target.brokers
-        await internal_topic.find_or_make(
-            brokers,
+        context, flow = self._context, self._context.settings
+        timeout_s = flow.source_request_timeout_s if settings.on_source else flow.target_request_timeout_s
+        self._writer = await internal_topic.open_writer(
+            context.source.brokers if settings.on_source else context.target.brokers,
             InternalTopic(TopicName(settings.topic), 1),
             settings.replication_factor,
             setting="offset-syncs.topic.replication.factor",
             made=lambda: context.log.info("offset_syncs.topic_created", topic=settings.topic),
-        )
-        producer = OwnProducer(brokers, None, rng=context.rng)
-        await producer.ask()
-        flow = context.settings
-        timeout_s = flow.source_request_timeout_s if settings.on_source else flow.target_request_timeout_s
-        self._writes_to = settings.topic, settings.on_source
-        self._writer = TopicWriter(
-            brokers,
-            settings.topic,
-            producer,
             rng=context.rng,
             timeout_ms=int(timeout_s * 500),
             channel="offset-syncs",
-            waits_for_topic=False,
         )
+        self._writes_to = settings.topic, settings.on_source
         return self._writer

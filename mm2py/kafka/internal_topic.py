@@ -261,3 +261,28 @@ class TopicWriter:
         if answer.error_code and reaction_to(answer.error_code) is Reaction.REFRESH:
             self._leaders.pop(partition, None)
         return answer.error_code, answer.error_message
+
+
+async def open_writer(
+    brokers: Brokers,
+    topic: InternalTopic,
+    replication_factor: int,
+    *,
+    setting: str,
+    made: Callable[[], None],
+    rng: random.Random,
+    timeout_ms: int,
+    channel: str,
+) -> TopicWriter:
+    """Return a writer under a plain producer id of its own, for a topic that is made where there is none.
+
+    A successor cannot fence such a writer. It serves records of which a late one does no harm.
+
+    Raises: as ``find_or_make``.
+    """
+    await find_or_make(brokers, topic, replication_factor, setting=setting, made=made)
+    producer = OwnProducer(brokers, None, rng=rng)
+    await producer.ask()
+    return TopicWriter(
+        brokers, str(topic.name), producer, rng=rng, timeout_ms=timeout_ms, channel=channel, waits_for_topic=False
+    )

@@ -1,1 +1,1 @@
-"""Offsets of groups on the other cluster: when a pair is stored, which are kept, what a checkpoint says. All pure."""
+"""Offsets of groups on the other cluster: what was stored, which pairs are kept, where a group goes on. Pure."""

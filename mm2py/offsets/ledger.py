@@ -7,6 +7,8 @@ records of foreign writers.
 
 In memory entries are bytes (``run_codec.py``) in blocks of ``BLOCK_ENTRIES``; an index has the offsets where each block
 begins. Only the last entry is an object, because the next run may continue it: a plain topic has no other.
+
+No worker keeps a ledger yet: groups are translated by offset syncs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A chunk of a ledger, kept in the compacted topic ``mm2-ledger.A.internal`` on the target cluster. Pure.
+"""A chunk of a ledger, for the compacted topic ``mm2-ledger.A.internal`` on the target cluster. Pure.
+
+No worker writes the topic yet.
 
 MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one after another::
 
