@@ -274,10 +274,13 @@ class Ledger:
         if isinstance(entry, Run):
             if not isinstance(last, Hole) and entry.target_offset + known == self.target_end:
                 return Run(self.source_end, self.target_end, entry.record_count - known)
-        elif (
-            not entry.cause.is_copied
-            and entry.target_offset == self.target_end
-            and (last is None or (isinstance(last, Hole) and last.cause is entry.cause))
+        elif entry.cause.is_copied:  # counted after a crash, and a part was noted before it
+            noted = self.target_end - entry.target_offset
+            if noted < entry.target_count:
+                rest = (entry.source_count - known, entry.target_count - max(noted, 0))
+                return Hole(self.source_end, max(self.target_end, entry.target_offset), *rest, entry.cause)
+        elif entry.target_offset == self.target_end and (
+            last is None or (isinstance(last, Hole) and last.cause is entry.cause)
         ):
             return entry._replace(source_offset=self.source_end, source_count=entry.source_count - known)
         raise EntryOutOfOrder(f"{entry} does not continue {last}")

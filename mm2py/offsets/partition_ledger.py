@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import uuid
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mm2py.offsets.answers import BEFORE_LEDGER, Answer, AnswerKind
@@ -43,7 +43,7 @@ class PartitionLedger:
     """The ledgers of one partition, and its replayed records."""
 
     ledgers: list[NumberedLedger] = field(default_factory=list)
-    """Ascending by number."""
+    """In the order in which they were begun."""
     _replayed: list[tuple[int, int]] = field(default_factory=list)
     """Target and source offset of each, ascending."""
 
@@ -59,10 +59,10 @@ class PartitionLedger:
         Ledgers of other topics are forgotten: no offset of theirs exists any more.
 
         Raises:
-            EntryOutOfOrder: there is one with this number or a higher one.
+            EntryOutOfOrder: there is one with this number.
         """
-        if self.ledgers and number <= self.ledgers[-1].number:
-            raise EntryOutOfOrder(f"ledger {number} would follow ledger {self.ledgers[-1].number}")
+        if any(one.number == number for one in self.ledgers):
+            raise EntryOutOfOrder(f"ledger {number} was begun before")
         kept = [one for one in self.ledgers if one.is_of(source_topic_id, target_topic_id)]
         if len(kept) < len(self.ledgers):
             self._replayed.clear()
@@ -71,24 +71,28 @@ class PartitionLedger:
     def take(self, chunk: LedgerChunk) -> None:
         """Take in a chunk of the ledger topic. Chunks come in the order of the topic, and may come again.
 
-        A chunk of an older ledger than the newest is passed over: its owner has lost the partition.
+        A chunk of an older ledger than the newest is passed over. If a chunk begins behind all that is known, those
+        before it were deleted or lost, and the ledger begins with it.
 
         Raises:
-            EntryOutOfOrder: it contradicts an earlier one.
+            EntryOutOfOrder: it contradicts an earlier one. The ledger now begins with it.
         """
-        last = self.ledgers[-1] if self.ledgers else None
-        if last is not None and chunk.key.number < last.number:
+        number, last = chunk.key.number, self.ledgers[-1] if self.ledgers else None
+        if last is not None and number != last.number and any(one.number == number for one in self.ledgers):
             return
-        if last is None or chunk.key.number > last.number:
-            self.start(
-                chunk.key.number,
-                Ledger(*chunk.ledger_start, is_whole=chunk.is_whole),
-                source_topic_id=chunk.source_topic_id,
-                target_topic_id=chunk.target_topic_id,
-            )
-        ledger = self.ledgers[-1].ledger
-        ledger.catch_up(chunk.entries)
-        ledger.advance(chunk.copied_to)
+        if last is None or number != last.number:
+            ids = {"source_topic_id": chunk.source_topic_id, "target_topic_id": chunk.target_topic_id}
+            self.start(number, _ledger_from(chunk), **ids)
+            return
+        if chunk.key.source_offset > last.ledger.copied_to:
+            self.ledgers[-1] = replace(last, ledger=_ledger_from(chunk))
+            return
+        try:
+            last.ledger.catch_up(chunk.entries)
+        except EntryOutOfOrder:
+            self.ledgers[-1] = replace(last, ledger=_ledger_from(chunk))
+            raise
+        last.ledger.advance(chunk.copied_to)
 
     def note_replayed(self, source_offset: int, target_offset: int) -> None:
         """Note that ``mm2py replay`` appended the record of a source offset. It is known from the quarantine."""
@@ -142,6 +146,13 @@ class PartitionLedger:
                 return answer
             newer, unknown, lowest = ledger, answer, min(lowest, ledger.target_start)
         return unknown
+
+
+def _ledger_from(chunk: LedgerChunk) -> Ledger:
+    ledger = Ledger(chunk.key.source_offset, chunk.target_offset, is_whole=chunk.is_whole)
+    ledger.catch_up(chunk.entries)
+    ledger.advance(chunk.copied_to)
+    return ledger
 
 
 def _same(one: TopicId, other: TopicId) -> bool:

@@ -6,14 +6,15 @@ MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one aft
 
     key    ["runs",topic,partition,ledger number,first source offset]      JSON, names as on the source cluster
     value  u8 format, u8 oldest format whose readers may read it
-           u8 flags: 1 the ledger is whole, 2 a source topic id follows, 4 a target topic id follows
+           u8 flags: 1 copying began here, 2 a source topic id follows, 4 a target topic id follows
            16 bytes of each topic id that follows
-           source and target offset where the ledger starts; copied to; first target offset
+           copied to; first target offset
            size of the entries in bytes, then the entries as mm2py/offsets/run_codec.py lays them out
 
 Numbers of the last two lines are LEB128. The first source offset is part of the key: a chunk that has grown replaces
-itself, and compaction keeps the chunks before it. The value with the newest ``copied_to`` of a ledger counts. A null
-value deletes a chunk; its owner writes one when both logs have deleted the chunk's records.
+itself, and compaction keeps the chunks before it. Each chunk begins where the one before it was complete, or before
+that, when another worker has found out again what was stored last. A null value deletes a chunk, after both logs have
+deleted its records.
 
 A newer format may append fields, which we ignore if it says that our format may read it. Keys of other kinds than
 "runs" may follow in a newer format; their values begin with the same two bytes.
@@ -71,7 +72,8 @@ class ChunkKey:
     """As the source cluster names it; likewise ``partition``."""
     partition: int
     number: int
-    """Of the ledger. A partition whose position is set back gets a ledger with the next number."""
+    """Of the ledger: when it was begun, in epoch milliseconds. It tells the ledgers of a partition apart and orders
+    nothing; the newest is the one that appears last in the topic."""
     source_offset: int
     """Where the chunk begins, at most where its first entry does."""
 
@@ -90,16 +92,15 @@ class LedgerChunk:
     entries: tuple[Entry, ...]
     copied_to: int
     """The source offset up to which the ledger was complete; at least where the last entry ends."""
-    ledger_start: tuple[int, int]
-    """Source and target offset where the ledger starts; see ``Ledger``."""
-    is_whole: bool
+    is_whole: bool = False
+    """Copying began where this chunk begins: nothing was copied before."""
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
 
     def __post_init__(self) -> None:
         source, target = self.key.source_offset, self.target_offset
-        if min(self.ledger_start) < 0 or self.ledger_start[0] > source or self.ledger_start[1] > target:
-            raise CorruptRuns(f"a chunk begins at {source} and {target}, its ledger at {self.ledger_start}")
+        if min(source, target) < 0:
+            raise CorruptRuns(f"a chunk begins at {source} and {target}")
         for entry in self.entries:
             if entry.source_offset < source or entry.target_offset < target:
                 raise CorruptRuns(f"{entry} begins before {source} or {target}")
@@ -121,7 +122,7 @@ def encode(chunk: LedgerChunk, timestamp_ms: int) -> NewRecord:
     value = bytearray((FORMAT_VERSION, FORMAT_VERSION, flags))
     for topic_id in (source_id, target_id):
         value += b"" if topic_id is None else topic_id.bytes
-    for number in (*chunk.ledger_start, chunk.copied_to, chunk.target_offset):
+    for number in (chunk.copied_to, chunk.target_offset):
         write_number(value, number)
     entries = bytearray()
     source, target = chunk.key.source_offset, chunk.target_offset
@@ -198,8 +199,6 @@ def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
         raise CorruptRuns(f"its flags are {flags}")
     source_id, at = _topic_id(value, at, flags & _SOURCE_ID)
     target_id, at = _topic_id(value, at, flags & _TARGET_ID)
-    source_start, at = read_number(value, at)
-    target_start, at = read_number(value, at)
     copied_to, at = read_number(value, at)
     target_offset, at = read_number(value, at)
     size, at = read_number(value, at)
@@ -211,7 +210,6 @@ def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
         target_offset=target_offset,
         entries=tuple(entries_behind(value[at:end], key.source_offset, target_offset)),
         copied_to=copied_to,
-        ledger_start=(source_start, target_start),
         is_whole=bool(flags & _WHOLE),
         source_topic_id=source_id,
         target_topic_id=target_id,

@@ -399,16 +399,55 @@ def test_chunks_of_the_ledger_topic_that_grow_and_come_again_make_the_ledger_tha
     ledger, table = make(history, (0, 0), is_whole=True, advance=0)
     partition = PartitionLedger()
     partition.take(_chunk(1, (0, 0), ()))
-    for begin in range(0, len(history), chunk_entries):
-        entries = history[begin : begin + chunk_entries]
+    begins = (0, 0)
+    for first in range(0, len(history), chunk_entries):
+        entries = history[first : first + chunk_entries]
         for upto in sorted({data.draw(st.integers(1, len(entries))), len(entries)}):
-            partition.take(_chunk(1, entries[0][:2], tuple(entries[:upto])))
-    partition.take(_chunk(0, (0, 0), (Run(0, 0, 500),)))
+            partition.take(_chunk(1, begins, tuple(entries[:upto])))
+        begins = (entries[-1].source_end, entries[-1].target_end)
     assert partition.newest is not None
     assert list(partition.newest.entries()) == list(ledger.entries())
     check(partition.newest, table)
 
 
+def test_a_late_chunk_of_an_older_ledger_changes_nothing() -> None:
+    partition = PartitionLedger()
+    partition.take(_chunk(7, (0, 0), (Run(0, 0, 100),)))
+    partition.take(_chunk(5, (50, 100), (Run(50, 100, 10),)))
+    partition.take(_chunk(7, (0, 0), (Run(0, 0, 500),)))
+    assert partition.forward(55) == Answer(AnswerKind.COPIED, 105, True)
+    assert partition.forward(70) == NOT_YET
+
+
+def test_a_ledger_whose_first_chunks_are_gone_begins_with_the_first_that_is_left() -> None:
+    partition = PartitionLedger()
+    partition.take(_chunk(1, (0, 0), (Run(0, 0, 100),)))
+    partition.take(_chunk(1, (200, 150), (Run(200, 150, 10),)))
+    assert partition.forward(50) == BEFORE_LEDGER
+    assert partition.forward(205) == Answer(AnswerKind.COPIED, 155, True)
+    assert partition.reverse(50) == BEFORE_LEDGER
+
+
+def test_a_chunk_that_contradicts_what_is_known_is_told_and_replaces_it() -> None:
+    partition = PartitionLedger()
+    partition.take(_chunk(1, (0, 0), (Run(0, 0, 100),)))
+    with pytest.raises(EntryOutOfOrder):
+        partition.take(_chunk(1, (50, 51), (Run(50, 51, 100),)))
+    assert partition.forward(120) == Answer(AnswerKind.COPIED, 121, True)
+    assert partition.forward(20) == BEFORE_LEDGER
+
+
+def test_what_was_counted_after_a_crash_does_not_hide_what_the_ledger_knew_of_it() -> None:
+    partition = PartitionLedger()
+    partition.take(_chunk(1, (0, 0), (Run(0, 0, 100), Run(101, 100, 9))))
+    partition.take(_chunk(1, (80, 80), (Hole(80, 80, 60, 50, HoleCause.COUNTED), Run(140, 130, 1))))
+    assert partition.forward(90) == Answer(AnswerKind.COPIED, 90, True)
+    assert partition.forward(105) == Answer(AnswerKind.COPIED, 104, True)
+    assert partition.forward(120) == Answer(AnswerKind.COUNTED, 109, False)
+    assert partition.reverse(120) == Answer(AnswerKind.COUNTED, 110, False)
+    assert partition.forward(140) == Answer(AnswerKind.COPIED, 130, True)
+
+
 def _chunk(number: int, begin: tuple[int, int], entries: tuple[Entry, ...]) -> LedgerChunk:
     copied_to = entries[-1].source_end if entries else begin[0]
-    return LedgerChunk(ChunkKey("orders", 0, number, begin[0]), begin[1], entries, copied_to, (0, 0), True)
+    return LedgerChunk(ChunkKey("orders", 0, number, begin[0]), begin[1], entries, copied_to, is_whole=begin == (0, 0))

@@ -30,7 +30,6 @@ CHUNK = LedgerChunk(
     400,
     (Run(1000, 400, 9), Run(1010, 409, 9), Hole(1020, 420, 3, 0, HoleCause.GAP)),
     1030,
-    (0, 0),
     True,
     uuid.UUID(int=1),
     None,
@@ -42,8 +41,7 @@ COUNTS = st.sampled_from([1, 9, 31, 32, 4095, 4096, 1 << 50])
 
 @st.composite
 def chunks(draw: st.DrawFn) -> LedgerChunk:
-    start = (draw(GAPS), draw(GAPS))
-    begin = source, target = (start[0] + draw(GAPS), start[1] + draw(GAPS))
+    begin = source, target = (draw(GAPS), draw(GAPS))
     entries: list[Entry] = []
     for _ in range(draw(st.integers(0, 8))):
         source, target = source + draw(GAPS), target + draw(GAPS)
@@ -56,7 +54,7 @@ def chunks(draw: st.DrawFn) -> LedgerChunk:
     topic = TopicName(draw(st.text(st.characters(codec="utf-8"), max_size=8)))
     key = ChunkKey(topic, draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 2**40)), begin[0])
     copied_to = source + draw(GAPS)
-    return LedgerChunk(key, begin[1], tuple(entries), copied_to, start, draw(st.booleans()), draw(IDS), draw(IDS))
+    return LedgerChunk(key, begin[1], tuple(entries), copied_to, draw(st.booleans()), draw(IDS), draw(IDS))
 
 
 @given(chunks())
@@ -119,7 +117,7 @@ def test_a_chunk_is_deleted_by_its_key() -> None:
 
 def test_a_chunk_has_the_bytes_that_every_version_reads() -> None:
     assert encode(CHUNK, 0).value == (
-        b"\1\1\3" + uuid.UUID(int=1).bytes + b"\0\0\x86\x08\x90\x03" + b"\x09" + b"\x25\0\x24\0\3\1\2\3\0"
+        b"\1\1\3" + uuid.UUID(int=1).bytes + b"\x86\x08\x90\x03" + b"\x09" + b"\x25\0\x24\0\3\1\2\3\0"
     )
 
 
@@ -130,7 +128,7 @@ def test_a_transactional_topic_costs_less_than_three_bytes_a_run() -> None:
         entries = tuple(runs[at : at + 256])
         key = ChunkKey(TopicName("a-topic-with-an-ordinary-name"), 12, 3, entries[0].source_offset)
         chunk = LedgerChunk(
-            key, entries[0].target_offset, entries, entries[-1].source_end, (0, 0), True, uuid.uuid4(), uuid.uuid4()
+            key, entries[0].target_offset, entries, entries[-1].source_end, True, uuid.uuid4(), uuid.uuid4()
         )
         record = encode(chunk, 0)
         size += len(record.key or b"") + len(record.value or b"")
@@ -190,9 +188,9 @@ def test_a_key_that_mm2py_does_not_write_is_refused(key: bytes | None) -> None:
         {"entries": (Hole(1000, 400, 1, 1, HoleCause.GAP),)},
         {"entries": (Run(1000, 400, OFFSET_MOST),)},
         {"copied_to": 1022},
-        {"ledger_start": (1001, 0)},
-        {"ledger_start": (0, 401)},
-        {"ledger_start": (-1, 0)},
+        {"target_offset": 401},
+        {"key": ChunkKey(TopicName("orders"), 3, 1, -1)},
+        {"target_offset": -1},
     ],
     ids=str,
 )
