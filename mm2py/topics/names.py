@@ -300,6 +300,11 @@ def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
     )
 
 
+def ledger_topic(source_alias: ClusterAlias) -> TopicName:
+    """Return where the flows from a source keep which target offset each copied record has; on the target."""
+    return TopicName(f"mm2-ledger.{source_alias}.internal")
+
+
 def fence_topic() -> InternalTopic:
     """The partition of empty aborted transactions that keep a transactional id alive; it never holds data."""
     return InternalTopic(
